@@ -84,7 +84,9 @@ def skipped_halves(snapshot: Snapshot) -> Iterator[SkippedHalves]:
         is_beyond = offset > queue.range.max_offset and snapshot.release < BEYOND_MAX_TO_MAX
         if is_beyond and queue.range.min_offset == 0:  # where the broker begins at 0
             continue
-        skipped = _skipped(snapshot, queue, offset)
+        if (key := (skipped_halves, queue_id)) not in snapshot.kept:
+            snapshot.kept[key] = _skipped(snapshot, queue, offset)
+        skipped = snapshot.kept[key]
         if len(skipped):
             yield SkippedHalves(queue, offset, skipped)
 

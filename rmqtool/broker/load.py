@@ -48,7 +48,7 @@ from rmqtool.store.consume_queues import Kind, Queue, QueueTable
 from rmqtool.store.index_files import IndexFile
 from rmqtool.store.lock import ABORT_FILE, LOCK_FILE
 from rmqtool.store.paths import TIMER_CHECK, TIMER_LOG
-from rmqtool.store.rocksdb import DamagedDatabaseError, RocksDb
+from rmqtool.store.rocksdb import DamagedDatabaseError
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CHECKPOINT, CONFIG, INDEX, Store, is_rocksdb_directory, log_directory
 from rmqtool.store.timer_wheel import newest_wheel
@@ -276,18 +276,18 @@ def _database_refusal(snapshot: Snapshot, rules: RecoveryRules) -> StartRefusal 
             continue
         why = "a file where the directory of a database should be" if has_file(path) else None
         if file.path is None and file.problem and is_rocksdb_directory(path):
-            why = _unloaded(path, TABLES[name], rules.version)
+            why = _unloaded(snapshot, path, TABLES[name], rules.version)
         if why:
             return StartRefusal("database", why, f"{CONFIG}/{path.name}")
     return None
 
 
-def _unloaded(path: Path, table: ConfigTable, version: Version) -> str | None:
+def _unloaded(snapshot: Snapshot, path: Path, table: ConfigTable, version: Version) -> str | None:
     """Why a release does not load a table of a database; before 5.3.4 rows from a bad block on are passed over."""
     own = {SECOND: "default", SINGLE: table.family}.get(path.name, "default")
     of_version = table.version_family if path.name == SINGLE else VERSION_FAMILY
     try:
-        with RocksDb(path) as database:
+        with snapshot.store.opened(path) as database:
             if own in database.families and (path.name == SECOND or version >= SINGLE_ROCKSDB_CONFIG):
                 database.some_rows(own, b"", _AFTER_ALL, sys.maxsize)
             if of_version in database.families:

@@ -26,7 +26,7 @@ from rmqtool.store.checkpoint import CHECKPOINT_TIMES, credible, read_checkpoint
 from rmqtool.store.paths import TIMER_CHECK, TIMER_LOG
 from rmqtool.store.queue_units import find_queue
 from rmqtool.store.rocksdb import holds_rows
-from rmqtool.store.rocksdb_queues import NO_UNIT, QueueDatabase
+from rmqtool.store.rocksdb_queues import QueueDatabase
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG, SIDE_STORE, Store, is_rocksdb_directory
 from rmqtool.store.timer_wheel import newest_wheel, precision_of, used_slots
@@ -36,7 +36,6 @@ Offsets = NDArray[np.int64]
 
 _FAMILY = "timer"
 _MAX_UNITS = 1 << 22  # newest units of the queue that are read; a delay is three days at most
-_ROWS = 1 << 16  # of RocksDB that are read at once
 _PIECE = timer_log.UNIT_SIZE << 14  # bytes, whole units
 TIMER_LAG = 3000  # ms; what is due meanwhile is delivered at once and never gets into the timer log
 _BLANK_SLOTS = 60  # TimerMessageStore.TIMER_BLANK_SLOTS
@@ -52,6 +51,7 @@ class TimerState:
     reading: ReadPolicy
     latest: int  # the newest store timestamp in the commit log, epoch ms
     log_end: int  # physical offset after its last record
+    database: QueueDatabase | None = None  # that of the queues, where they are in RocksDB
     read_from: int | None = None  # a time up to which the wheel is taken to be read instead, epoch ms
 
     @cached_property
@@ -167,16 +167,19 @@ def aged_out(state: TimerState, queue: TimerQueue, next_read: NextRead, now: int
     return aged
 
 
-def timer_state(store: Store, reading: ReadPolicy, latest: int, log_end: int) -> TimerState:
+def timer_state(
+    store: Store, reading: ReadPolicy, latest: int, log_end: int, database: QueueDatabase | None = None
+) -> TimerState:
     """The timer's files of a store; `latest` is the newest store timestamp in the commit log, epoch ms."""
     log = list_mapped_files(store.root / TIMER_LOG, scope=skip_wrong_type)
-    return TimerState(store, log, _read_check(store), reading, latest, log_end)
+    return TimerState(store, log, _read_check(store), reading, latest, log_end, database)
 
 
 def timer_state_of(snapshot: Snapshot) -> TimerState:
     """The timer's files of a store, with the end of its log as a look at the last file shows it."""
     log = snapshot.log_range
-    return timer_state(snapshot.store, snapshot.reading, log.last_store_timestamp or 0, log.max_offset)
+    latest = log.last_store_timestamp or 0
+    return timer_state(snapshot.store, snapshot.reading, latest, log.max_offset, snapshot.database)
 
 
 def _read_check(store: Store) -> Any:
@@ -206,13 +209,10 @@ def _are_in_rocksdb(store: Store) -> bool:
         return any(map(holds_rows, list_directory(directory)))
 
 
-def read_timer_queue(state: TimerState, log: Sequence[MappedFile], database: QueueDatabase | None) -> TimerQueue | None:
-    """The newest units of the timer's queue that lead into the log; None without one.
-
-    `database` holds the queues that are in RocksDB.
-    """
+def read_timer_queue(state: TimerState, log: Sequence[MappedFile]) -> TimerQueue | None:
+    """The newest units of the timer's queue that lead into the log; None without one."""
     queue_offsets, physical_offsets, message_sizes, count = [], [], [], 0
-    for numbers, units in _newest_units(state, database) if log else ():
+    for numbers, units in _newest_units(state) if log else ():
         targets = units["physical_offset"].astype(np.int64)
         rows = is_written(units) & (targets >= log[0].start_offset) & (targets < state.log_end)
         queue_offsets.append(numbers[rows])
@@ -226,10 +226,10 @@ def read_timer_queue(state: TimerState, log: Sequence[MappedFile], database: Que
     return TimerQueue(*(np.concatenate(parts[::-1]) for parts in (queue_offsets, physical_offsets, message_sizes)))
 
 
-def timer_queue_end(state: TimerState, database: QueueDatabase | None) -> int:
+def timer_queue_end(state: TimerState) -> int:
     """The maximum offset of the timer's queue once a start has cut the units that lead past the end of the log."""
     first = 0
-    for numbers, units in _newest_units(state, database):
+    for numbers, units in _newest_units(state):
         kept = numbers[is_written(units) & (units["physical_offset"].astype(np.int64) < state.log_end)]
         if len(kept):
             return int(kept[-1]) + 1
@@ -237,32 +237,23 @@ def timer_queue_end(state: TimerState, database: QueueDatabase | None) -> int:
     return first
 
 
-def waiting_from(state: TimerState, database: QueueDatabase | None, log_end: int) -> int:
+def waiting_from(state: TimerState, log_end: int) -> int:
     """How many messages that the timer log or the rest of the queue lead to are at or past a physical offset."""
     units = waiting_units(state).values
     found = [units["physical_offset"][timer_log.leads_on(units)].astype(np.int64)]
-    for numbers, queued in _newest_units(state, database):
+    for numbers, queued in _newest_units(state):
         found.append(queued["physical_offset"][is_written(queued) & (numbers >= state.queue_offset)].astype(np.int64))
         if len(numbers) and numbers[0] <= state.queue_offset:
             break
     return int(np.count_nonzero(np.unique(np.concatenate(found)) >= log_end))
 
 
-def _newest_units(
-    state: TimerState, database: QueueDatabase | None
-) -> Iterator[tuple[NDArray[np.int64], NDArray[np.void]]]:
+def _newest_units(state: TimerState) -> Iterator[tuple[NDArray[np.int64], NDArray[np.void]]]:
     """Numbers of units and the units of the timer's queue, piece by piece, the newest first."""
-    queue = find_queue(state.store, TIMER_TOPIC, 0)
-    if queue is None and database:
-        name = TIMER_TOPIC, 0
-        for stop in range(database.lasts.get(name, NO_UNIT).queue_offset + 1, 0, -_ROWS):
-            yield database.units(name, max(0, stop - _ROWS), stop)
-    if queue is None or queue.kind != "simple":
-        return
-    with open_units(queue, state.reading) as files:
-        for mapped in reversed(files.files):
-            units = files.units_in(mapped, 0, files.room_of(mapped))
-            yield mapped.start_offset // files.size + np.arange(len(units)), units
+    queue = find_queue(state.store, TIMER_TOPIC, 0, state.database)
+    if queue is not None and queue.kind == "simple":
+        with open_units(queue, state.reading) as units:
+            yield from units.backwards()
 
 
 def next_timer_read(state: TimerState, queue: TimerQueue) -> NextRead:

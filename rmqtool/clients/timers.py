@@ -46,11 +46,11 @@ def timers_due(snapshot: Snapshot, start: StartPrediction, newest: int, now: int
     if version < TIMER_WHEEL or is_timer_elsewhere(snapshot.store):
         return Due()
     end = start.max_offset_after if start.max_offset_after is not None else snapshot.log_range.max_offset
-    state = timer_state(snapshot.store, snapshot.reading, newest, end)
-    queue = read_timer_queue(state, files, snapshot.database)
+    state = timer_state(snapshot.store, snapshot.reading, newest, end, snapshot.database)
+    queue = read_timer_queue(state, files)
     files_end = files[-1].end_offset if files else snapshot.log_began_by
     is_shorter = goes_beyond or start.messages_lost or not newest
-    gone = waiting_from(state, snapshot.database, end if start.messages_lost else files_end) if is_shorter else 0
+    gone = waiting_from(state, end if start.messages_lost else files_end) if is_shorter else 0
     if queue is None:
         return Due(never=gone)
     next_read = next_timer_read(state, queue)
@@ -67,8 +67,8 @@ def timers_due(snapshot: Snapshot, start: StartPrediction, newest: int, now: int
 
 def timers_without_files(snapshot: Snapshot, newest: int) -> Due:
     """The same where the timer's files are taken out: a start reads the queue from the beginning."""
-    state = timer_state(snapshot.store, snapshot.reading, newest, snapshot.log_range.max_offset)
-    queue = read_timer_queue(state, snapshot.log.files, snapshot.database)
+    state = timer_state(snapshot.store, snapshot.reading, newest, snapshot.log_range.max_offset, snapshot.database)
+    queue = read_timer_queue(state, snapshot.log.files)
     if queue is None:
         return Due()
     dues = newest_timers(queue, np.ones(len(queue.queue_offsets), np.bool_), snapshot.log.files)

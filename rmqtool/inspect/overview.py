@@ -44,7 +44,7 @@ from rmqtool.store.lock import ABORT_FILE, LOCK_FILE, Holder, unclean_stop
 from rmqtool.store.queue_units import QueueRange, queue_range
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CHECKPOINT, Store
-from rmqtool.store.unit_files import UnitFiles
+from rmqtool.store.unit_files import UnitFiles, units_of
 from rmqtool.transaction.home import interrupted_findings
 
 _WHOLE = QueueView()
@@ -163,9 +163,9 @@ def _with_range(snapshot: Snapshot, scope: ReadScope, early: set[QueueName]) -> 
     with closing(OpenFiles(UNLIMITED)) as open_files:
         for queue in snapshot.listed_queues():
             with scope():
-                opened = None if queue.database else UnitFiles(queue, open_files)
+                opened = units_of(queue, open_files)
                 reported = queue_range(queue, snapshot.log_min_offset, version, opened=opened)
-                if opened and _ends_early(opened, reported):
+                if _ends_early(opened, reported):
                     early.add(QueueName(queue.topic, queue.queue_id))
                 yield queue, reported
     if snapshot.database:

@@ -98,7 +98,7 @@ class Timers:
         snapshot = self._view.snapshot
         queue = None
         with self._view.errors.scope():
-            queue = read_timer_queue(self.state, snapshot.log.files, snapshot.database)
+            queue = read_timer_queue(self.state, snapshot.log.files)
         problem = self._in_rocksdb[1]
         if queue is not None and problem:
             self._view.notes.add_unread("timer messages", problem)

@@ -70,10 +70,10 @@ def stage_plan(plan: RebuildPlan, transaction: Transaction, progress: Progress =
     """
     source = plan.source
     transaction.require_space(_bytes_to_write(plan))
-    queues = {kind: _staged_queues(plan, kind, transaction) for kind in plan.source.existing}
+    queues = _staged_queues(plan, transaction)
     changes_index = any(file.action != "keep" for file in plan.index)
     index = StagedIndex(transaction, source.sizes.index) if changes_index else None
-    outputs = Outputs({kind: [staged] for kind, staged in queues.items() if staged}, index_writer=index)
+    outputs = Outputs({kind: [staged] for kind, staged in queues.items()}, index_writer=index)
     with closing(source), ExitStack() as stack:
         writer = None
         if plan.changes_database:
@@ -102,12 +102,19 @@ def stage_plan(plan: RebuildPlan, transaction: Transaction, progress: Progress =
         transaction.record(loss)
 
 
+def _staged_queues(plan: RebuildPlan, transaction: Transaction) -> dict[Kind, StagedQueues]:
+    staged: dict[Kind, StagedQueues] = {}
+    for kind, existing in plan.source.existing.items():
+        if wanted := {queue.name: queue.difference.write for queue in plan.changed_queues if queue.kind == kind}:
+            staged[kind] = StagedQueues(transaction, kind, existing.grid, wanted)
+    return staged
+
+
 def _add_rows(plan: RebuildPlan, writer: DatabaseWriter, outputs: Outputs) -> None:
     """Let a pass write the rows of all queues that the log gives, whether they change or not."""
     names = {queue.name for queue in plan.queues if queue.kind == "rocksdb" and queue.has_messages}
     for kind in plan.source.existing:
-        rows = RowSink(writer, kind, plan.source.row_rules, names)
-        outputs.queues[kind] = [*outputs.queues.get(kind, ()), rows]
+        outputs.queues.setdefault(kind, []).append(RowSink(writer, kind, plan.source.row_rules, names))
 
 
 def _staged_database(plan: RebuildPlan, writer: DatabaseWriter, transaction: Transaction) -> list[str]:
@@ -118,11 +125,6 @@ def _staged_database(plan: RebuildPlan, writer: DatabaseWriter, transaction: Tra
     ends = ((queue.name, queue.last) for queue in carried)
     complete(writer, rows, plan.source.keeps, is_all=is_all, is_whole=is_whole, ends=ends)
     return stage_database(transaction, writer.directory, rows.path.name)
-
-
-def _staged_queues(plan: RebuildPlan, kind: Kind, transaction: Transaction) -> StagedQueues | None:
-    wanted = {queue.name: queue.difference.write for queue in plan.changed_queues if queue.kind == kind}
-    return StagedQueues(transaction, kind, plan.source.existing[kind].grid, wanted) if wanted else None
 
 
 def _bytes_to_write(plan: RebuildPlan) -> int:
@@ -149,7 +151,7 @@ def _put_index(plan: RebuildPlan, staged: StagedIndex, transaction: Transaction)
 
 
 def _put_queues(
-    plan: RebuildPlan, staged: Mapping[Kind, StagedQueues | None], database: list[str], transaction: Transaction
+    plan: RebuildPlan, staged: Mapping[Kind, StagedQueues], database: list[str], transaction: Transaction
 ) -> None:
     """Put queue files in place, and the files of the `database`: its directory, which is exchanged as a whole."""
     kinds: tuple[Kind, ...] = ("batch", "simple")
@@ -158,7 +160,7 @@ def _put_queues(
             if queue.kind == kind:
                 for start in sorted(queue.difference.remove):
                     transaction.remove(queue_file_name(queue.name, kind, start))
-    names = [name for files in staged.values() if files for name in files.names]
+    names = [name for files in staged.values() for name in files.names]
     if plan.conversion:
         put_queues(plan.source, plan.conversion, [*names, *database], transaction, partial(_put, plan, transaction))
         return
@@ -246,7 +248,11 @@ def loss_of(plan: RebuildPlan, command: str) -> Loss | None:
     extents = [each for each in plan.lost.extents if not each.is_harmless and _listed(each) not in known]
     last = _last_known(plan)
     dropped, furthest = _dropped(plan, last)
-    proofs = [proof for proof in (*_of_index(plan), *_of_checkpoint(plan)) if proof.physical_offset > last]
+    proofs = [*_of_index(plan)]
+    # A rebuild of the queues replaces the offset in the checkpoint; later times stay after a clean stop.
+    if "queues" in plan.options.parts and (offset := credible(snapshot.checkpoint).get(_OFFSET, 0)):
+        proofs.append(_Proof(offset, f"{CHECKPOINT} had {_OFFSET} {offset}"))
+    proofs = [proof for proof in proofs if proof.physical_offset > last]
     end = max([furthest, *(proof.physical_offset for proof in proofs)])
     files = [*_gaps(plan, extents), *_behind_the_end(plan, end)]
     loss = Loss(
@@ -315,13 +321,6 @@ def _of_index(plan: RebuildPlan) -> Iterator[_Proof]:
                 name, at = snapshot.store.relative(file.path), rfc3339(file.end_timestamp) or file.end_timestamp
                 yield _Proof(offset, f"{name} knew a message of {at} at {offset}")
             return
-
-
-def _of_checkpoint(plan: RebuildPlan) -> Iterator[_Proof]:
-    """The offset in the checkpoint, which a rebuild of the queues replaces; later times stay after a clean stop."""
-    offset = credible(plan.source.snapshot.checkpoint).get(_OFFSET, 0)
-    if "queues" in plan.options.parts and offset:
-        yield _Proof(offset, f"{CHECKPOINT} had {_OFFSET} {offset}")
 
 
 def _gaps(plan: RebuildPlan, extents: Sequence[Extent]) -> Iterator[str]:

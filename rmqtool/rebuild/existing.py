@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,6 +93,7 @@ class IndexWriter(Protocol):
         """Complete the file; `timestamp` is that of its last put, epoch ms."""
 
 
+T = TypeVar("T")
 RAW_UNIT = np.dtype(f"V{UNIT_SIZE}")
 _GROWTH = 1 << 16  # units
 
@@ -223,7 +224,9 @@ class ExistingQueues:
         Filler stands at the beginning of a queue alone: of the units before a gap none is kept, nor are their files.
         Without `all_files` they are those of its own file.
         """
-        start = self._first_kept_start(name, unit_number) if all_files else self.grid.start_of(unit_number)
+        start = self.grid.start_of(unit_number)
+        while all_files and start > 0 and self.file(name, start - self.grid.file_size):
+            start -= self.grid.file_size
         first = self.grid.first_unit(start)
         pieces = [*self.grid.pieces(first, unit_number - first)]
         has_gap = (len(self._kept(name, piece)) < piece.high - piece.low for piece in reversed(pieces))
@@ -232,15 +235,9 @@ class ExistingQueues:
             file, kept, count = self.file(name, piece.start), self._kept(name, piece), piece.high - piece.low
             units = pre_blank_units(count)
             units[count - len(kept) :] = kept.view(units.dtype)
-            times = np.full(count, _time_of(file) if file and piece.high < unit_number - first else timestamp)
-            yield Prefix(first + piece.low, units, times)
-
-    def _first_kept_start(self, name: QueueName, unit_number: int) -> int:
-        """Start of the oldest file from which files lead up to `unit_number` without a gap."""
-        start = self.grid.start_of(unit_number)
-        while start > 0 and self.file(name, start - self.grid.file_size):
-            start -= self.grid.file_size
-        return start
+            is_older = piece.high < unit_number - first
+            time = file.path.stat().st_mtime_ns // _MS if file and is_older else timestamp
+            yield Prefix(first + piece.low, units, np.full(count, time))
 
     def _kept(self, name: QueueName, piece: Piece) -> NDArray[np.void]:
         """The last units of a piece that point below the log, one after the other."""
@@ -273,10 +270,6 @@ class ExistingQueues:
         return Prefix(first, joined, stored["store_timestamp"].astype(np.int64))
 
 
-def _time_of(file: MappedFile) -> int:
-    return file.path.stat().st_mtime_ns // _MS
-
-
 class OptionalUnits:
     """Decides about the optional units of one pass; `undecided` counts by queue those not in the store."""
 
@@ -288,7 +281,9 @@ class OptionalUnits:
 
     def merged(self, units: StoredUnits, optional: StoredUnits) -> StoredUnits:
         """`units` of a run of records with the `optional` ones that are stored, in log order."""
-        kept = np.array([self._is_stored(*unit) for unit in _locations(optional)], dtype=np.bool_)
+        offsets = physical_offsets(optional.units).tolist()
+        locations = zip(optional.queues.tolist(), optional.queue_offsets.tolist(), offsets, strict=True)
+        kept = np.array([self._is_stored(*unit) for unit in locations], dtype=np.bool_)
         if not kept.any():
             return units
         both = StoredUnits(*(np.concatenate(pair) for pair in zip(units, optional.rows(kept), strict=True)))
@@ -301,12 +296,6 @@ class OptionalUnits:
             self.undecided[name] += 1
             return False
         return int(unit["physical_offset"]) == physical_offset
-
-
-def _locations(units: StoredUnits) -> zip[tuple[int, int, int]]:
-    """Queue, number and physical offset of each unit."""
-    offsets = physical_offsets(units.units).tolist()
-    return zip(units.queues.tolist(), units.queue_offsets.tolist(), offsets, strict=True)
 
 
 UNITS, ENDS = "default", "offset"  # the column families
@@ -355,37 +344,26 @@ class StoredRows:
     @cached_property
     def lasts(self) -> Mapping[QueueName, LastUnit]:
         """The last unit of each queue."""
-        try:
-            return {QueueName(*queue): last for queue, last in self._database.lasts.items()} if self._database else {}
-        except DamagedDatabaseError as error:
-            self._note(error)
-            return {}
+        return self._read(lambda database: {QueueName(*queue): last for queue, last in database.lasts.items()}, {})
 
     def begins_behind(self, name: QueueName, queue_offset: int, log_min_offset: int) -> bool:
         """Whether the min row, as long as a broker trusts it, has a queue begin after a queue offset."""
-        try:
-            first = self._database.first_of(name) if self._database else None
-        except DamagedDatabaseError as error:
-            self._note(error)
-            return False
+        first = self._read(lambda database: database.first_of(name), None)
         return first is not None and first.begins_behind(queue_offset, log_min_offset)
 
     @property
     def dispatched_end(self) -> int:
         """The physical offset after the last record that was dispatched; 0 where it is not known."""
-        try:
-            return (self._database.dispatched_end or 0) if self._database else 0
-        except DamagedDatabaseError as error:
-            self._note(error)
-            return 0
+        return self._read(lambda database: database.dispatched_end, None) or 0
 
     def rows(self, name: QueueName, first: int, end: int = MAX_OFFSET) -> Rows:
         """The rows of a queue from queue offset `first` to before `end`."""
-        try:
-            return self._database.units(name, first, end) if self._database else _NO_ROWS
-        except DamagedDatabaseError as error:
-            self._note(error)
-            return _NO_ROWS
+        return self._read(lambda database: database.units(name, first, end), _NO_ROWS)
+
+    def physical_offset(self, name: QueueName, queue_offset: int) -> int | None:
+        """The physical offset in the unit at a queue offset; None without a row."""
+        found = self.rows(name, queue_offset, queue_offset + 1).values
+        return int(found["physical_offset"][0]) if len(found) else None
 
     def foreign(self, derived: Collection[QueueName]) -> int:
         """How many rows are neither a unit nor an end of a queue; each queue counts as one that only has rows.
@@ -393,14 +371,11 @@ class StoredRows:
         It has no end, and is none of those that are `derived` from the log. Bad rows between units are known once
         these were read.
         """
-        if self._database is None:
-            return 0
-        try:
-            bad = {row.key for row in self._database.bad_rows()} | self._database.bad_units
-            endless = {QueueName(*queue) for queue in self._database.with_rows()} - self.lasts.keys()
-        except DamagedDatabaseError as error:
-            self._note(error)
-            return 0
+        return self._read(lambda database: self._foreign_in(database, derived), 0)
+
+    def _foreign_in(self, database: QueueDatabase, derived: Collection[QueueName]) -> int:
+        bad = {row.key for row in database.bad_rows()} | database.bad_units
+        endless = {QueueName(*queue) for queue in database.with_rows()} - self.lasts.keys()
         return len(bad) + len(endless.difference(derived))
 
     def require_whole(self) -> None:
@@ -419,8 +394,13 @@ class StoredRows:
         if self._database:
             self._database.close()
 
-    def _note(self, error: DamagedDatabaseError) -> None:
-        self.problem = self.problem or error.message
+    def _read(self, read: Callable[[QueueDatabase], T], otherwise: T) -> T:
+        """What is read of the database, `otherwise` where there is none, or it is damaged: that is the problem then."""
+        try:
+            return read(self._database) if self._database else otherwise
+        except DamagedDatabaseError as error:
+            self.problem = self.problem or error.message
+            return otherwise
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,10 @@ def derivation_findings(derivation: Derivation, root: Path) -> Iterator[Finding]
     if derivation.lost.is_lossy:
         yield _damaged(derivation, root)
     if derivation.wrong_bodies:
-        yield _wrong_bodies(derivation.wrong_bodies, root)
-    yield from _capped([_refused(name, units) for name, units in sorted(derivation.refused.items())])
+        yield finding("commitlog.body-crc", store=root, severity="warning", offset=derivation.wrong_bodies[0],
+                      count=len(derivation.wrong_bodies), details={"problem": "kept"})  # fmt: skip
+    refused = sorted(derivation.refused.items())
+    yield from _capped([refused_finding(name, refusal(name) or "", units) for name, units in refused])
     if derivation.simple:
         by_queue = sorted(derivation.simple.irregular.items(), key=lambda item: derivation.queues[item[0]])
         irregularities = [
@@ -59,10 +61,6 @@ def row_findings(rows: StoredRows, foreign: int, store: Store) -> Iterator[Findi
         yield finding("rebuild.rocksdb-unreadable", file=store.relative(rows.path), details={"why": rows.problem})
 
 
-def _refused(name: QueueName, units: int) -> Finding:
-    return refused_finding(name, refusal(name) or "", units)
-
-
 def _capped(findings: list[Finding]) -> Iterator[Finding]:
     yield from findings[:_MAX_EXAMPLES]
     rest = findings[_MAX_EXAMPLES:]
@@ -76,11 +74,6 @@ def _damaged(derivation: Derivation, root: Path) -> Finding:
     reasons = Counter(reason for _, _, reason in lost.listed)
     details = {"bytes": lost.size, "reasons": dict(sorted(reasons.items()))}
     return finding("commitlog.skipped", store=root, offset=start, count=lost.count, details=details)
-
-
-def _wrong_bodies(offsets: list[int], root: Path) -> Finding:
-    return finding("commitlog.body-crc", store=root, severity="warning", offset=offsets[0], count=len(offsets),
-                   details={"problem": "kept"})  # fmt: skip
 
 
 def patch_findings(patches: Sequence[Patch]) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from rmqtool.base.limits import open_files_at_once
 from rmqtool.base.new_files import copy_file, create_file, set_time, write_all
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.formats.index_file import file_size
-from rmqtool.rebuild.derive import Derivation, Outputs
+from rmqtool.rebuild.derive import Outputs
 from rmqtool.rebuild.existing import FileGrid, Timestamps, Units
 from rmqtool.rebuild.options import Progress, directory_of, no_progress, queue_file_name
 from rmqtool.rebuild.plan import Comparisons, RebuildPlan, learn_fields, plan_of
@@ -142,7 +142,8 @@ def _write(source: RebuildSource, directory: Path, progress: Progress) -> Rebuil
         plan = plan_of(source, derivation, comparisons)
         if learn_fields(source, comparisons, plan):
             return None
-        jumps = {name: queue for queue, name in enumerate(derivation.queues) if _jumps(derivation, queue)}
+        irregular = derivation.simple.irregular if derivation.simple else {}
+        jumps = {derivation.queues[queue]: queue for queue, each in sorted(irregular.items()) if each.jump is not None}
         if trees:
             for name, queue in jumps.items():
                 trees["simple"].cut(name, derivation.simple.first(queue) if derivation.simple else 0)
@@ -162,10 +163,6 @@ def _add_rows(source: RebuildSource, outputs: Outputs, directory: Path) -> Datab
     for kind in source.existing:
         outputs.queues[kind].append(RowSink(writer, kind, source.row_rules, None))
     return writer
-
-
-def _jumps(derivation: Derivation, queue: int) -> bool:
-    return derivation.simple is not None and derivation.simple.irregular[queue].jump is not None
 
 
 def _copy_queues(source: RebuildSource, plan: RebuildPlan, jumps: Iterable[QueueName], directory: Path) -> None:

@@ -27,7 +27,7 @@ from rmqtool.rebuild.findings import (
 from rmqtool.rebuild.index_builder import IndexComparison
 from rmqtool.rebuild.neutralise import Patch, patched_bytes, patches_of
 from rmqtool.rebuild.options import Progress, QueueSelection, RebuildOptions, no_progress
-from rmqtool.rebuild.queue_diff import Comparison, QueueDifference, RowComparison, undecided_of
+from rmqtool.rebuild.queue_diff import Comparison, QueueDifference, QueueKind, RowComparison, undecided_of
 from rmqtool.rebuild.queue_placement import BatchQueues, LostExtents, SimpleQueues
 from rmqtool.rebuild.source import RebuildSource, assumed_findings, derive, run_task, source_of
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
@@ -57,7 +57,11 @@ class Comparisons:
                 watched_of_kind = watched if kind == "simple" else {}
                 if source.places.files:
                     self.queues[kind] = Comparison(
-                        existing, watched_of_kind, keeps_ext=source.snapshot.store.has_ext_units, is_older=is_older
+                        existing,
+                        watched_of_kind,
+                        takes=source.takes_files,
+                        keeps_ext=source.snapshot.store.has_ext_units,
+                        is_older=is_older,
                     )
                 if source.places.rocksdb:
                     self.rows[kind] = RowComparison(source.rows, kind, source.row_rules, watched_of_kind)
@@ -68,10 +72,14 @@ class Comparisons:
     def outputs(self) -> Outputs:
         """The outputs of a pass that only compares."""
         sinks: dict[Kind, list[UnitSink]] = defaultdict(list)
-        for comparisons in (self.queues, self.rows):
-            for kind, comparison in comparisons.items():
-                sinks[kind].append(comparison)
+        for comparison in self.of_queues:
+            sinks[comparison.kind].append(comparison)
         return Outputs(sinks, self.index)
+
+    @property
+    def of_queues(self) -> list[Comparison | RowComparison]:
+        """Those of queues, in files and in RocksDB."""
+        return [*self.queues.values(), *self.rows.values()]
 
     @property
     def simple(self) -> Comparison | RowComparison | None:
@@ -123,8 +131,7 @@ def learn_fields(source: RebuildSource, comparisons: Comparisons, plan: RebuildP
 
 def _add_suspects(suspects: Suspects, source: RebuildSource, comparisons: Comparisons, derived: set[QueueName]) -> None:
     """Add what the queues contradict; the pass has derived some of them."""
-    of_queues: list[Comparison | RowComparison] = [*comparisons.queues.values(), *comparisons.rows.values()]
-    for comparison in of_queues:
+    for comparison in comparisons.of_queues:
         for name in _names(source) - derived:
             comparison.add_untouched(name)
         suspects.extend(comparison.suspects)
@@ -163,13 +170,11 @@ class _Places:
         """The physical offset in the unit of a queue offset; None without one."""
         unit = self._existing.unit_at(name, queue_offset)
         if unit is None and self._rows is not None:
-            found = self._rows.rows(name, queue_offset, queue_offset + 1).values
-            unit = found[0] if len(found) else None
+            return self._rows.physical_offset(name, queue_offset)
         return None if unit is None else int(unit["physical_offset"])
 
 
 Action = Literal["create", "replace", "keep"]
-QueueKind = Kind | Literal["rocksdb"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,16 +388,12 @@ def _written_kinds(queues: Iterable[QueuePlan], index: Iterable[IndexFilePlan]) 
 def _queue_plans(source: RebuildSource, derivation: Derivation, comparisons: Comparisons) -> Iterator[QueuePlan]:
     done: set[tuple[QueueName, QueueKind]] = set()
     placements: dict[Kind, SimpleQueues | BatchQueues | None] = {"simple": derivation.simple, "batch": derivation.batch}
-    for kind, placement in placements.items():
-        for queue, name in enumerate(derivation.queues):
-            if placement is None or placement.end(queue) < 0:
-                continue
-            if kind in comparisons.queues and source.takes_files(name):
-                done.add((name, kind))
-                yield _derived(source, comparisons.queues[kind], placement, queue, name)
-            if kind in comparisons.rows and name in comparisons.rows[kind].lasts:
-                done.add((name, "rocksdb"))
-                yield _derived_rows(source, comparisons.rows[kind], placement, queue, name)
+    for comparison in comparisons.of_queues:
+        placement = placements[comparison.kind]
+        for queue, name in enumerate(derivation.queues if placement else ()):
+            if placement and placement.end(queue) >= 0 and comparison.takes(name):
+                done.add((name, comparison.place))
+                yield _derived(source, comparison, placement, queue, name)
     for existing in source.file_queues if comparisons.queues else ():
         name = QueueName(existing.topic, existing.queue_id)
         if (name, existing.kind) not in done and _stays(source, name):
@@ -408,41 +409,26 @@ def _stays(source: RebuildSource, name: QueueName) -> bool:
 
 def _derived(
     source: RebuildSource,
-    comparison: Comparison,
-    placement: SimpleQueues | BatchQueues,
-    queue: int,
-    name: QueueName,
-) -> QueuePlan:
-    old = source.existing[comparison.kind].queues.get(name)
-    if isinstance(placement, SimpleQueues):
-        if placement.irregular[queue].jump:
-            return _untouched(source, old.queue if old else None, name)
-        low, high = placement.first_message(queue), placement.end(queue)
-    else:
-        low, high = placement.ranges[queue]
-    neutral = placement.irregular[queue].neutral if isinstance(placement, SimpleQueues) else 0
-    difference = comparison.difference(name, placement.first(queue), placement.end(queue))
-    action: Action = "keep" if difference.is_none else "replace" if old and old.files else "create"
-    return QueuePlan(name, comparison.kind, action, low, high, difference, neutral=neutral)
-
-
-def _derived_rows(
-    source: RebuildSource,
-    comparison: RowComparison,
+    comparison: Comparison | RowComparison,
     placement: SimpleQueues | BatchQueues,
     queue: int,
     name: QueueName,
 ) -> QueuePlan:
     neutral = 0
     if isinstance(placement, SimpleQueues):
-        if placement.irregular[queue].jump:
+        low, high, neutral = placement.first_message(queue), placement.end(queue), placement.irregular[queue].neutral
+        if placement.irregular[queue].jump and isinstance(comparison, RowComparison):
             return _untouched_rows(source, name)
-        neutral = placement.irregular[queue].neutral
-    difference = comparison.difference(name)
-    is_new = name not in source.rows.lasts
-    action: Action = "keep" if difference.is_none else "create" if is_new else "replace"
-    first, last = comparison.firsts[name], comparison.lasts[name].queue_offset
-    return QueuePlan(name, "rocksdb", action, first, last + 1, difference, neutral=neutral)
+        if placement.irregular[queue].jump:
+            old = source.existing[comparison.kind].queues.get(name)
+            return _untouched(source, old.queue if old else None, name)
+    else:
+        low, high = placement.ranges[queue]
+    if isinstance(comparison, RowComparison):
+        low, high = comparison.firsts[name], comparison.lasts[name].queue_offset + 1
+    difference = comparison.difference(name, placement.first(queue), placement.end(queue))
+    action: Action = "keep" if difference.is_none else "replace" if comparison.has(name) else "create"
+    return QueuePlan(name, comparison.place, action, low, high, difference, neutral=neutral)
 
 
 def _untouched_rows(source: RebuildSource, name: QueueName) -> QueuePlan:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,12 +30,14 @@ from rmqtool.rules.versions import (
     Version,
 )
 from rmqtool.store.consume_queues import Kind
-from rmqtool.store.rocksdb_queues import LastUnit, Rows
+from rmqtool.store.rocksdb_queues import LastUnit
 from rmqtool.store.store import Store
 from rmqtool.store.unit_files import UnitFiles, count_leading
 
 _MAX_LOOKUPS = 4096  # of records, for units that are compared together
 SAME, CHANGED, ADDED = 0, 1, 2
+QueueKind = Kind | Literal["rocksdb"]
+"""The kind of a queue in files, or that it is in RocksDB."""
 
 
 class Spans:
@@ -113,32 +116,69 @@ def _shared(starts: set[int]) -> frozenset[int]:
     return _NONE if not starts else _FIRST if starts == _FIRST else frozenset(starts)
 
 
-class Comparison:
-    """Compares the units of a pass with those of the existing queues, and notes which files have to be written."""
+class _QueueComparison:
+    """Compares the units of a pass with those of the store's queues of one kind, in one place."""
+
+    def __init__(
+        self, kind: Kind, place: QueueKind, log_min_offset: int, watched: Mapping[QueueName, Sequence[int]]
+    ) -> None:
+        """`watched` are unit numbers of each queue whose physical offsets are collected in `targets`."""
+        self.targets: dict[QueueName, dict[int, int]] = defaultdict(dict)  # physical offset of watched units
+        self.older: Counter[QueueName] = Counter()  # units that only an older release writes as they are
+        self.suspects = Suspects()  # records to which other units lead than those that they give
+        self.kind = kind
+        self.place = place
+        self._least = max(log_min_offset, 0)
+        self._watched = watched
+        self._spans: dict[QueueName, Spans] = defaultdict(Spans)
+
+    def cut(self, queue: QueueName, unit_number: int) -> None:
+        """Forget units from `unit_number` on."""
+        self._spans[queue].cut(unit_number)
+        for wanted in [wanted for wanted in self.targets.get(queue, ()) if wanted >= unit_number]:
+            del self.targets[queue][wanted]
+
+    def _suspect(
+        self, name: QueueName, numbers: NDArray[Any], units: NDArray[np.void], rows: NDArray[np.bool_]
+    ) -> None:
+        """Note the units of some rows that lead into the log."""
+        rows = rows & (units["physical_offset"] >= self._least)
+        for row in np.flatnonzero(rows).tolist():
+            if self.suspects.is_full:
+                return
+            suspect = suspect_of(name, int(numbers[row]), units[row])
+            self.suspects.add_unit(int(units["physical_offset"][row]), suspect)
+
+    def _watch(self, name: QueueName, numbers: NDArray[Any], units: NDArray[np.void]) -> None:
+        for wanted in self._watched.get(name, ()):
+            at = int(np.searchsorted(numbers, wanted))
+            if at < len(numbers) and numbers[at] == wanted:
+                self.targets[name][wanted] = int(units["physical_offset"][at])
+
+
+class Comparison(_QueueComparison):
+    """Compares with queues in files, and notes which files have to be written."""
 
     def __init__(
         self,
         existing: ExistingQueues,
         watched: Mapping[QueueName, Sequence[int]],
         *,
+        takes: Callable[[QueueName], bool] = lambda _: True,
         keeps_ext: bool = True,
         is_older: Callable[[int, int], bool] = lambda *_: False,
     ) -> None:
-        """`watched` are unit numbers of each queue whose physical offsets are collected in `targets`.
+        """With `keeps_ext` the ext address of a unit is not compared with a tags code.
 
-        With `keeps_ext` the ext address of a unit is not compared with a tags code. `is_older` decides by physical
-        offset and tags code whether an older release may have written a unit.
+        `takes` decides whether a queue has files, `is_older` by physical offset and tags code whether an older release
+        may have written a unit.
         """
-        self.targets: dict[QueueName, dict[int, int]] = defaultdict(dict)  # physical offset of watched units
-        self.older: Counter[QueueName] = Counter()  # units that only an older release writes as they are
-        self.suspects = Suspects()  # records to which other units lead than those that they give
-        self.kind = existing.kind
+        super().__init__(existing.kind, existing.kind, existing.log_min_offset, watched)
         self._existing = existing
         self._grid: FileGrid = existing.grid
-        self._watched = watched
+        self.takes = takes
         self._keeps_ext = keeps_ext
         self._is_older = is_older
-        self._spans: dict[QueueName, Spans] = defaultdict(Spans)
         self._write: dict[QueueName, set[int]] = defaultdict(set)
 
     def put(self, queue: QueueName, unit_number: int, units: Units, timestamps: Timestamps) -> None:
@@ -152,16 +192,20 @@ class Comparison:
             else:
                 self._compare(queue, unit_number, file, piece, bytes(data[piece.low * size : piece.high * size]))
         if queue in self._watched:
-            self._watch(queue, unit_number, units)
+            decoded = units.view(self._existing.format.dtype)
+            self._watch(queue, unit_number + np.arange(len(units)), decoded)
 
     def cut(self, queue: QueueName, unit_number: int) -> None:
         """Forget units from `unit_number` on; what is different in the file before them stays."""
-        self._spans[queue].cut(unit_number)
+        super().cut(queue, unit_number)
         first = self._grid.start_of(unit_number)
         keeps = self._spans[queue].differ_from(self._grid.first_unit(first))
-        for wanted in [wanted for wanted in self.targets.get(queue, ()) if wanted >= unit_number]:
-            del self.targets[queue][wanted]
         self._write[queue] = {start for start in self._write[queue] if start < first or (start == first and keeps)}
+
+    def has(self, name: QueueName) -> bool:
+        """Whether the store has files of a queue."""
+        old = self._existing.queues.get(name)
+        return old is not None and bool(old.files)
 
     def difference(self, queue: QueueName, first: int, end: int) -> QueueDifference:
         """The differences in a queue whose units ``first:end`` were put, and its files outside of that range."""
@@ -194,19 +238,14 @@ class Comparison:
         count = count_leading(units.is_written(stored))
         name = QueueName(units.queue.topic, units.queue.queue_id)
         number = self._grid.first_unit(file.start_offset) + first
-        self._suspect(name, number, stored[:count], np.ones(count, dtype=np.bool_))
+        self._suspect_written(name, number, stored[:count], np.ones(count, dtype=np.bool_))
         return count
 
-    def _suspect(self, name: QueueName, first: int, units: NDArray[np.void], rows: NDArray[np.bool_]) -> None:
-        """Note the units of some rows that lead into the log."""
+    def _suspect_written(self, name: QueueName, first: int, units: NDArray[np.void], rows: NDArray[np.bool_]) -> None:
         rows = rows & self._existing.format.is_written(units)
-        rows &= units["physical_offset"] >= max(self._existing.log_min_offset, 0)
         if self.kind == "simple":
             rows &= ~is_pre_blank(units)
-        for row in np.flatnonzero(rows).tolist():
-            if self.suspects.is_full:
-                return
-            self.suspects.add_unit(int(units["physical_offset"][row]), suspect_of(name, first + row, units[row]))
+        self._suspect(name, first + np.arange(len(units)), units, rows)
 
     def _compare(self, queue: QueueName, unit_number: int, file: MappedFile, piece: Piece, new: bytes) -> None:
         old = self._existing.queues[queue].read_in(file, piece.position // self._grid.unit_size, piece.high - piece.low)
@@ -215,7 +254,7 @@ class Comparison:
             spans.add(first, piece.high - piece.low, SAME)
             return
         states = self._states(queue, old, new)
-        self._suspect(queue, first, self._existing.format.decode(old), states != SAME)
+        self._suspect_written(queue, first, self._existing.format.decode(old), states != SAME)
         spans.add_states(first, states)
         if states.any():
             self._write[queue].add(piece.start)
@@ -249,12 +288,6 @@ class Comparison:
         self.older[name] += int(older.sum())
         return older
 
-    def _watch(self, name: QueueName, unit_number: int, units: Units) -> None:
-        decoded = units.view(self._existing.format.dtype)
-        for wanted in self._watched[name]:
-            if unit_number <= wanted < unit_number + len(units):
-                self.targets[name][wanted] = int(decoded["physical_offset"][wanted - unit_number])
-
 
 @dataclass(frozen=True)
 class RowRules:
@@ -287,25 +320,20 @@ class RowDifference(QueueDifference):
         return not (self.added or self.changed or self.dropped)
 
 
-class RowComparison:
-    """Compares the units of a pass with the rows of a database."""
+class RowComparison(_QueueComparison):
+    """Compares with the rows of a database."""
 
     def __init__(
         self, stored: StoredRows, kind: Kind, rules: RowRules, watched: Mapping[QueueName, Sequence[int]]
     ) -> None:
-        """`watched` are queue offsets of each queue whose physical offsets are collected in `targets`."""
-        self.targets: dict[QueueName, dict[int, int]] = defaultdict(dict)
+        """None of its units is `older`: the tags codes of all releases with rows are the same."""
+        super().__init__(kind, "rocksdb", rules.log_min_offset, watched)
         self.left_out: Counter[QueueName] = Counter()  # units of light queues that have no rows
-        self.older: Counter[QueueName] = Counter()  # none: the tags codes of all releases with rows are the same
-        self.suspects = Suspects()  # records to which other rows lead than those that they give
         self.lasts: dict[QueueName, LastUnit] = {}
         self.dispatched_end = 0
         self.firsts: dict[QueueName, int] = {}
         self._stored = stored
-        self._kind = kind
         self._rules = rules
-        self._watched = watched
-        self._spans: dict[QueueName, Spans] = defaultdict(Spans)
         self._surplus: Counter[QueueName] = Counter()
 
     def put(self, queue: QueueName, unit_number: int, units: Units, timestamps: Timestamps) -> None:
@@ -314,7 +342,7 @@ class RowComparison:
             if self._rules.leaves_out(queue):
                 self.left_out[queue] += len(units)
             return
-        rows = rows_of(self._kind, unit_number, units, timestamps, self._rules.log_min_offset)
+        rows = rows_of(self.kind, unit_number, units, timestamps, self._rules.log_min_offset)
         if not len(rows.offsets):
             return
         first, last = int(rows.offsets[0]), int(rows.offsets[-1])
@@ -328,70 +356,57 @@ class RowComparison:
         states[places[wanted]] = np.where(same, SAME, CHANGED)
         differs = np.ones(len(found.offsets), dtype=np.bool_)
         differs[np.flatnonzero(wanted)[same]] = False
-        self._suspect(queue, found, differs)
+        self._suspect(queue, *found, differs)
         self._surplus[queue] += len(found.offsets) - int(wanted.sum())
         self._spans[queue].add_states(unit_number + len(units) - len(rows.offsets), states)
         self.firsts[queue] = min(first, self.firsts.get(queue, first))
         self.lasts[queue] = LastUnit(last, int(rows.values["physical_offset"][-1]))
         ends = rows.values["physical_offset"] + rows.values["message_size"]
         self.dispatched_end = max(self.dispatched_end, int(ends.max()))
-        for offset in self._watched.get(queue, ()):
-            for at in np.flatnonzero(rows.offsets == offset).tolist():
-                self.targets[queue][offset] = int(rows.values["physical_offset"][at])
+        self._watch(queue, *rows)
 
     def cut(self, queue: QueueName, unit_number: int) -> None:
         """Forget units from `unit_number` on."""
-        self._spans[queue].cut(unit_number)
-        for wanted in [wanted for wanted in self.targets.get(queue, ()) if wanted >= unit_number]:
-            del self.targets[queue][wanted]
+        super().cut(queue, unit_number)
         if self.firsts.get(queue, -1) >= unit_number:
             del self.firsts[queue]
         self.lasts.pop(queue, None)
 
-    def difference(self, name: QueueName) -> RowDifference:
+    def takes(self, name: QueueName) -> bool:
+        """Whether rows of a queue were put."""
+        return name in self.lasts
+
+    def has(self, name: QueueName) -> bool:
+        """Whether a queue has an end in the database."""
+        return name in self._stored.lasts
+
+    def difference(self, name: QueueName, first: int, end: int) -> RowDifference:
         """The differences in a queue whose units were put; also rows that a broker serves before and after them."""
         spans, last, before = self._spans[name], self.lasts[name], self._stored.lasts.get(name)
-        surplus = self._surplus[name] + self._before(name)
+        surplus, start = self._surplus[name], self.firsts[name]
+        if start and self._live(name, start - 1, start):  # physical offsets rise with queue offsets
+            surplus += self._live(name, 0, start)
         if before and before.queue_offset > last.queue_offset:
             behind = self._stored.rows(name, last.queue_offset + 1, before.queue_offset + 1)
-            self._suspect(name, behind, np.ones(len(behind.offsets), dtype=np.bool_))
+            self._suspect(name, *behind, np.ones(len(behind.offsets), dtype=np.bool_))
             surplus += len(behind.offsets)
         difference = RowDifference(spans.count(ADDED), spans.count(CHANGED), surplus)
-        if difference.is_none and (before != last or self._begins_behind(name)):
+        begins_behind = partial(self._stored.begins_behind, name, start, self._rules.log_min_offset)
+        if difference.is_none and (before != last or (self.kind == "simple" and begins_behind())):
             difference.changed = 1  # the row of the last unit, or of the first
         return difference
-
-    def _begins_behind(self, name: QueueName) -> bool:
-        """Whether a simple queue begins after its first unit."""
-        log_min_offset = self._rules.log_min_offset
-        return self._kind == "simple" and self._stored.begins_behind(name, self.firsts[name], log_min_offset)
-
-    def _before(self, name: QueueName) -> int:
-        """Rows before the first one that do not lead below the log; physical offsets rise with queue offsets."""
-        first = self.firsts[name]
-        if not first or not self._live(name, first - 1, first):
-            return 0
-        return self._live(name, 0, first)
 
     def add_untouched(self, name: QueueName) -> None:
         """Note the rows of a queue of which the log seems to hold no message."""
         last = self._stored.lasts.get(name)
         if last is not None and last.queue_offset >= 0:
             rows = self._stored.rows(name, 0, last.queue_offset + 1)
-            self._suspect(name, rows, np.ones(len(rows.offsets), dtype=np.bool_))
-
-    def _suspect(self, name: QueueName, found: Rows, rows: NDArray[np.bool_]) -> None:
-        """Note some of the rows that lead into the log."""
-        rows = rows & (found.values["physical_offset"] >= max(self._rules.log_min_offset, 0))
-        for row in np.flatnonzero(rows).tolist():
-            if self.suspects.is_full:
-                return
-            unit = found.values[row]
-            self.suspects.add_unit(int(unit["physical_offset"]), suspect_of(name, int(found.offsets[row]), unit))
+            self._suspect(name, *rows, np.ones(len(rows.offsets), dtype=np.bool_))
 
     def _live(self, name: QueueName, first: int, end: int) -> int:
+        """How many rows lead into the log."""
         found = self._stored.rows(name, first, end).values
-        return int((found["physical_offset"] >= max(self._rules.log_min_offset, 0)).sum())
+        return int((found["physical_offset"] >= self._least).sum())
 
 
 _CODE = "rebuild.version-needed"

@@ -287,8 +287,12 @@ class SimpleQueues:
         grouped = _Run(*(column.take(order) for column in units[1:]))  # twice as fast as an index
         firsts, lasts = bounds[:-1], bounds[1:] - 1
         queues = units.queues[order[firsts]]
-        self._grow(int(queues.max()) + 1)
-        regular = self._are_regular(grouped, queues, firsts, rising=_rises(physical_offsets(units.units)))
+        missing = int(queues.max()) + 1 - len(self._ends)
+        if missing > 0:
+            more = np.full(max(missing, len(self._ends)), -1, dtype=np.int64)
+            self._ends, self._last = np.concatenate([self._ends, more]), np.concatenate([self._last, more])
+        offsets = physical_offsets(units.units)
+        regular = self._are_regular(grouped, queues, firsts, rising=bool((offsets[1:] > offsets[:-1]).all()))
         begins = grouped.offsets[firsts].tolist()
         bounds_list = bounds.tolist()
         for row, (queue, is_regular) in enumerate(zip(queues.tolist(), regular.tolist(), strict=True)):
@@ -328,12 +332,6 @@ class SimpleQueues:
         if self._pending:
             regular &= ~np.isin(queues, np.fromiter(self._pending, np.int32))
         return regular
-
-    def _grow(self, count: int) -> None:
-        missing = count - len(self._ends)
-        if missing > 0:
-            more = np.full(max(missing, len(self._ends)), -1, dtype=np.int64)
-            self._ends, self._last = np.concatenate([self._ends, more]), np.concatenate([self._last, more])
 
     def _begin(self, queue: int, unit_number: int, run: _Run) -> None:
         first = self._first_messages[queue] = unit_number
@@ -378,7 +376,8 @@ class SimpleQueues:
         offsets = run.physical_offsets
         new = np.maximum.accumulate(offsets) == offsets
         new[1:] &= np.diff(offsets) > 0
-        new &= offsets > max(int(self._last[queue]), self._last_pending(queue))
+        pending = self._pending.get(queue)
+        new &= offsets > max(int(self._last[queue]), pending.last_physical_offset if pending else -1)
         new &= run.offsets >= 0
         self.irregular[queue].repeated += len(new) - int(new.sum())
         run = run.rows(new)
@@ -388,10 +387,6 @@ class SimpleQueues:
             if high > low:
                 consecutive = run.rows(slice(low, high))
                 self._append(queue, consecutive) if self._order == "broker" else self._preserve(queue, consecutive)
-
-    def _last_pending(self, queue: int) -> int:
-        run = self._pending.get(queue)
-        return -1 if run is None else run.last_physical_offset
 
     def _append(self, queue: int, run: _Run) -> None:
         """Append as a broker does: offset 0 always, offsets past the end at the end, others not at all."""
@@ -457,10 +452,6 @@ class SimpleQueues:
             timestamps = np.full(count, run.timestamps[0], dtype=np.int64)
             self._write(queue, first, placeholder_units(run.units[:1], count, lost.missing), timestamps)
         return True
-
-
-def _rises(offsets: NDArray[np.int64]) -> bool:
-    return bool((offsets[1:] > offsets[:-1]).all())
 
 
 _RAW = np.dtype(f"V{UNIT_SIZE}")

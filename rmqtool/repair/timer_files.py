@@ -119,7 +119,7 @@ def mended_timer_files(snapshot: Snapshot, codes: frozenset[str]) -> Iterator[Ch
 
 
 def _passed_over(snapshot: Snapshot, state: TimerState) -> Iterator[Change]:
-    queue = read_timer_queue(state, snapshot.log.files, snapshot.database)
+    queue = read_timer_queue(state, snapshot.log.files)
     for file, positions, _ in stale_units(state, queue, snapshot.log.files):
         name = name_in_store(snapshot.store, file.path)
         if name:
@@ -191,7 +191,7 @@ def _right_check(snapshot: Snapshot, state: TimerState, codes: frozenset[str]) -
     check = np.frombuffer(content, timer_check.CHECK_DTYPE, 1)  # a view, by which the content changes
     what, details = [], []
     if _AHEAD in codes:
-        end = timer_queue_end(state, snapshot.database)
+        end = timer_queue_end(state)
         what.append(f"the timer goes on at the end of its queue, {end}")
         for field in _OFFSETS:
             before = int(check[field][0])
@@ -213,7 +213,7 @@ def _right_check(snapshot: Snapshot, state: TimerState, codes: frozenset[str]) -
 
 def _new_check(snapshot: Snapshot, state: TimerState, name: str, codes: frozenset[str]) -> Iterator[Change]:
     """A lost `timercheck`, where timer log and queue show how far each was read: the wheel is filled from the log."""
-    queue = read_timer_queue(state, snapshot.log.files, snapshot.database)
+    queue = read_timer_queue(state, snapshot.log.files)
     if queue is None:
         return
     found = next_timer_read(state, queue)
@@ -237,7 +237,7 @@ def _new_check(snapshot: Snapshot, state: TimerState, name: str, codes: frozense
 
 def reads_on(snapshot: Snapshot, state: TimerState) -> int | None:
     """The queue offset after the newest message of the timer log, where all before it were delivered or are in it."""
-    queue = read_timer_queue(state, snapshot.log.files, snapshot.database) if state.check else None
+    queue = read_timer_queue(state, snapshot.log.files) if state.check else None
     if queue is None:
         return None
     found = next_timer_read(state, queue)
@@ -252,7 +252,7 @@ def _right_read_time(snapshot: Snapshot, state: TimerState) -> int | None:
     """The slot from which the wheel has to be read: that in which `timercheck` was changed, or behind deliveries."""
     if state.is_ahead and state.ran_until is not None:
         return state.ran_until - 2 * state.precision  # it is up to two slots later than what was read
-    queue = read_timer_queue(state, snapshot.log.files, snapshot.database)
+    queue = read_timer_queue(state, snapshot.log.files)
     if queue is None:
         return None
     again = delivered_after(state, queue, next_timer_read(state, queue), SingleMessages(snapshot))

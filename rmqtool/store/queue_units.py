@@ -20,7 +20,7 @@ from rmqtool.base.mapped_files import MappedFile, file_at, list_mapped_files
 from rmqtool.formats.consume_queue import is_ext_address
 from rmqtool.formats.consume_queue_ext import HEADER_DTYPE, offset_of
 from rmqtool.rules.versions import Version
-from rmqtool.store.consume_queues import UNIT_FORMATS, Queue
+from rmqtool.store.consume_queues import UNIT_FORMATS, Queue, queue_in
 from rmqtool.store.queue_minimum import SimpleQueue, batch_min_offset, end_of_batch, rows_min_offset
 from rmqtool.store.rocksdb_queues import NO_UNIT, QueueDatabase, QueueKey
 from rmqtool.store.store import CONSUME_QUEUE_EXT, Store
@@ -141,15 +141,18 @@ class Unit:
     store_timestamp: int | None = None
 
 
-def find_queue(store: Store, topic: str, queue_id: int) -> Queue | None:
-    """The queue of a topic, None without a directory; a topic is one name, never a path."""
-    if not topic or "/" in topic or "\0" in topic or topic in (".", ".."):
-        return None
-    for kind, units in UNIT_FORMATS.items():
+def find_queue(store: Store, topic: str, queue_id: int, database: QueueDatabase | None = None) -> Queue | None:
+    """The queue of a topic: its directory, else its rows in a `database`; None without them.
+
+    A topic is one name, never a path.
+    """
+    is_name = topic and not ("/" in topic or "\0" in topic or topic in (".", ".."))
+    for kind, units in UNIT_FORMATS.items() if is_name else ():
         path = store.root / units.directory / topic / str(queue_id)
         if _is_directory(path):
             return Queue(topic, queue_id, kind, list_mapped_files(path))
-    return None
+    is_in_rows = database is not None and database.last_of((topic, queue_id)) is not None
+    return queue_in(database, topic, queue_id) if database and is_in_rows else None
 
 
 def _is_directory(path: Path) -> bool:

@@ -15,6 +15,7 @@ import weakref
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -319,21 +320,22 @@ class RocksDb(Closing):
 
     def check_count(self, family: str, count: int) -> None:
         """Raise UnreadableError when `count`, of all rows of a family, is less than its tables must hold."""
-        fewest = fewest_rows(self._tables_of(family))
+        fewest = fewest_rows(self._tables.get(family, []))
         if count < fewest:
             raise self._unreadable(f"{count} rows of {family} where its tables hold at least {fewest}")
 
-    def _tables_of(self, family: str) -> list[Table]:
-        """The tables of a family, by their first keys; none where rows may be deleted by what is not among them."""
+    @cached_property
+    def _tables(self) -> dict[str, list[Table]]:
+        """The tables by family and their first keys; none where rows may be deleted by what is not among them."""
+        tables: dict[str, list[Table]] = {}
         if any(holds_rows(entry) for entry in list_directory(self.directory) if entry.name.endswith(_LOG)):
-            return []
-        tables = []
+            return tables
         for file in self._database.live_files():
             owners = [name for name in self._families if self._holds(name, file["start_key"])]
             if len(owners) != 1:
-                return []
-            if owners == [family]:
-                tables.append(Table(file["start_key"], file["end_key"], file["num_entries"], file["num_deletions"]))
+                return {}
+            table = Table(file["start_key"], file["end_key"], file["num_entries"], file["num_deletions"])
+            tables.setdefault(owners[0], []).append(table)
         return tables
 
     def _holds(self, family: str, key: bytes) -> bool:

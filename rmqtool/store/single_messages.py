@@ -34,7 +34,7 @@ class SingleMessages:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self.at = lru_cache(_KEPT)(self._at)
+        self.at = snapshot.kept.setdefault(SingleMessages, lru_cache(_KEPT)(self._at))  # those of others, too
 
     def _at(self, physical_offset: int) -> Message | None:
         """The message that begins at a physical offset."""

@@ -219,21 +219,14 @@ class Snapshot:
     def _queue(self, topic: str, queue_id: int) -> LoadedQueue | None:
         """One queue as a broker has loaded it, None when it does not exist."""
         queue = None
-        if self.store.reads_rocksdb_first:
-            queue = self._queue_in_rocksdb(topic, queue_id)
+        if self.database and (self.store.reads_rocksdb_first or self.store.reads_only_rocksdb):
+            queue = queue_in(self.database, topic, queue_id) if self.database.last_of((topic, queue_id)) else None
         if queue is None and not self.store.reads_only_rocksdb:
-            queue = find_queue(self.store, topic, queue_id)
-        if queue is None:
-            queue = self._queue_in_rocksdb(topic, queue_id)
+            queue = find_queue(self.store, topic, queue_id, self.database)
         if queue is None:
             return None
         loaded = LoadedRows if queue.database else LoadedQueue
         return loaded(queue, queue_range(queue, self.log_min_offset, self.release))
-
-    def _queue_in_rocksdb(self, topic: str, queue_id: int) -> Queue | None:
-        if self.database and self.database.last_of((topic, queue_id)):
-            return queue_in(self.database, topic, queue_id)
-        return None
 
     def queue_ids(self, topic: str) -> list[int]:
         """The queue ids of a topic's queues."""

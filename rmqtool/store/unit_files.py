@@ -203,6 +203,12 @@ class UnitFiles:
                 if len(rows):
                     yield begin + rows, units[rows]
 
+    def backwards(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.void]]]:
+        """Numbers of units and the units, whether they are written or not, piece by piece, the newest first."""
+        for mapped in reversed(self.files):
+            units = self.units_in(mapped, 0, self.room_of(mapped))
+            yield mapped.start_offset // self.size + np.arange(len(units)), units
+
     def newest(self, most: int) -> NDArray[np.void]:
         """At most `most` of the last units that a start keeps."""
         file_index, count = self.recovered_end()
@@ -268,6 +274,11 @@ class RocksDbUnits(UnitFiles):
         """The last unit by the `max` row."""
         return self._database.last_of(self.name) or NO_UNIT
 
+    @property
+    def first(self) -> LastUnit | None:
+        """The first unit by the `min` row, None without one."""
+        return self._database.first_of(self.name)
+
     @cached_property
     def start(self) -> int:
         """Number of the first unit that leads into the log."""
@@ -292,6 +303,11 @@ class RocksDbUnits(UnitFiles):
             rows = self.rows(begin, min(stop, begin + _PIECE))
             if len(rows.offsets):
                 yield rows
+
+    def backwards(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.void]]]:
+        """Numbers of units and the units that have a row, piece by piece, the newest first."""
+        for stop in range(self.data_end, 0, -_STRETCH):
+            yield self.rows(max(0, stop - _STRETCH), stop)
 
     def newest(self, most: int) -> NDArray[np.void]:
         """At most `most` of the last units."""

@@ -33,7 +33,7 @@ from rmqtool.store.consume_queues import Queue, queue_in
 from rmqtool.store.file_findings import queue_findings
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.queue_units import QueueRange, queue_range
-from rmqtool.store.rocksdb_queues import LastUnit, QueueDatabase
+from rmqtool.store.rocksdb_queues import QueueDatabase
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONFIG, Store, rocksdb_configs
 from rmqtool.store.unit_files import RocksDbUnits, UnitFiles, units_of
@@ -129,8 +129,9 @@ def check_batches(snapshot: Snapshot, rows: RocksDbUnits, min_offset: int, repor
                    queue_offset=first_unread)  # fmt: skip
 
 
-def check_minimum(rows: RocksDbUnits, minimum: LastUnit | None, log_start: int, report: Report) -> None:
+def check_minimum(rows: RocksDbUnits, log_start: int, report: Report) -> None:
     """Report the units of a queue before its min row, which a broker trusts unless it leads below the log."""
+    minimum = rows.first
     if minimum is None or not minimum.begins_behind(rows.start, log_start):
         return
     count = min(minimum.queue_offset, rows.data_end) - rows.start
@@ -537,15 +538,15 @@ class QueueVisit:
         units = units_of(queue, self._reader.open_files, start, live=self.unmatched.bounds.live)
         self.unmatched.check(units, state)
         check_kind(snapshot.topics, queue, self._report)
-        if snapshot.database and not queue.database:
-            check_copy(queue, snapshot.database, self._reader, self._report)
-        self.head.add_queue(units)
-        if self._recovers and not queue.database:
-            self.recovered.add(index, recover_queue(queue, units))
         name = state.name if state else QueueName(queue.topic, queue.queue_id)
         self.ranges[name] = queue_range(queue, start, snapshot.release, opened=units)
-        if isinstance(units, RocksDbUnits) and queue.database and not self.unmatched.bounds.live:
-            if queue.topic in self.unmatched.batch_topics:
-                check_batches(snapshot, units, self.ranges[name].min_offset, self._report)
-            else:
-                check_minimum(units, queue.database.first_of(name), start, self._report)
+        if not isinstance(units, RocksDbUnits):
+            if snapshot.database:
+                check_copy(queue, snapshot.database, self._reader, self._report)
+            self.head.add_queue(units)
+            if self._recovers:
+                self.recovered.add(index, recover_queue(queue, units))
+        elif queue.topic in self.unmatched.batch_topics and not self.unmatched.bounds.live:
+            check_batches(snapshot, units, self.ranges[name].min_offset, self._report)
+        elif not self.unmatched.bounds.live:
+            check_minimum(units, start, self._report)

@@ -340,15 +340,12 @@ class TimerMessages:
         lacks = waits & ~self._rows.have(_hashed(keys))
         for row in np.flatnonzero(lacks | is_delete).tolist():
             if is_delete[row]:
-                self._cancel(deletes[row].as_py())
+                names = deletes[row].as_py()
+                self.missing = {key: each for key, each in self.missing.items() if each.unique_key not in names}
             else:
-                names = ("physical_offset", "queue_id", "queue_offset")
-                numbers = (int(messages.column(name)[row].as_py()) for name in names)
+                columns = ("physical_offset", "queue_id", "queue_offset")
+                numbers = (int(messages.column(name)[row].as_py()) for name in columns)
                 self.missing[keys[row]] = Timer(unique_keys[row].decode(errors="replace"), *numbers)
-
-    def _cancel(self, deletes: str) -> None:
-        for key in [key for key, timer in self.missing.items() if timer.unique_key in deletes]:
-            del self.missing[key]
 
 
 def _hashed(texts: Iterable[bytes]) -> Integers:
@@ -540,12 +537,9 @@ class _Rows:
 
     def _check_indexed(self, message: Message) -> None:
         for key, shown in _index_keys(message):
-            if not self._has(_INDEX, key):
+            if self._database.some_rows(_INDEX, key, key + b"\0", 1)[0] != [key]:
                 self._report.add("index.row-missing", details={"key": shown}, file=SIDE_STORE, topic=message["topic"],
                                  offset=message["physical_offset"])  # fmt: skip
-
-    def _has(self, family: str, key: bytes) -> bool:
-        return self._database.some_rows(family, key, key + b"\0", 1)[0] == [key]
 
     def _progress(self, family: str, key: bytes) -> int:
         """How far a family has come; -1 where it does not say so."""

@@ -64,11 +64,11 @@ def check_timers(
     """
     if is_timer_elsewhere(reader.store) or not reader.files:
         return
-    queue = read_timer_queue(state, reader.files, reader.database)
+    queue = read_timer_queue(state, reader.files)
     next_read = None if queue is None else next_timer_read(state, queue)
     _report_stale(reader, state, queue, report)
     begin = state.queue_offset if next_read is None else next_read.begin
-    _report_ahead(state, begin, max(queue_end, timer_queue_end(state, reader.database)), releases, report)
+    _report_ahead(state, begin, max(queue_end, timer_queue_end(state)), releases, report)
     if queue is None or next_read is None:
         return
     for code in ("timer.too-large", "timer.chain", "timer.read-time", "timer.lost", "timer.again", "timer.aged"):
@@ -256,7 +256,7 @@ def check_timer(
     store timestamp, epoch ms.
     """
     store = reader.store
-    state = timer_state(store, reader.reading, latest, log_end)
+    state = timer_state(store, reader.reading, latest, log_end, reader.database)
     log = state.log
     check_timers(reader, state, ends.get(_QUEUE, 0), messages, releases, report)
     report.check("timer.log", len(log.files))
