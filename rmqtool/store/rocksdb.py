@@ -435,8 +435,9 @@ class Databases:
 
     def opened(self, directory: Path) -> RocksDb:
         """One of them; raises as `RocksDb` does."""
-        database = self._opened.get(directory)
-        if database is None or database.process != os.getpid():
+        if directory in self._opened and self._opened[directory].process != os.getpid():
+            self._opened.pop(directory).close()
+        if directory not in self._opened:
             self._opened[directory] = RocksDb(directory).__enter__()
         return self._opened[directory]
 

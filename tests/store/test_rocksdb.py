@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import pickle
 import sys
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -14,7 +16,7 @@ from rocksdict import DBCompressionType, Options, Rdict
 from rmqtool.base.errors import RmqtoolError, UnreadableError, UnsupportedError, UnwritableError
 from rmqtool.formats.rocksdb_rows import queue_prefix
 from rmqtool.store import rocksdb
-from rmqtool.store.rocksdb import DamagedDatabaseError, RocksDb, Table, fewest_rows
+from rmqtool.store.rocksdb import DamagedDatabaseError, Databases, RocksDb, Table, fewest_rows
 from tests.changed_rocksdb import unit_key, unit_value
 from tests.conftest import GoldenStore
 from tests.copies import copied
@@ -93,6 +95,41 @@ def test_a_range_is_of_one_queue(database: Path) -> None:
         assert list(opened.rows("default", prefix, prefix + (5).to_bytes(8, "big"))) == wanted[5:]
         assert list(opened.rows("default", queue_prefix(b"nobody"))) == []
     assert 10 < len(wanted) < len(everything)
+
+
+def test_databases_stay_open_until_they_are_closed(
+    database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is opened once, and again after that; nothing is left of those that nobody holds."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    databases = Databases()
+    first = databases.opened(database)
+    assert databases.opened(database) is first
+    databases.close()
+    assert [*tmp_path.glob("rmqtool-*")] == []
+    assert [*databases.opened(database).rows("default")] == rows_of(database)["default"]
+    assert len([*tmp_path.glob("rmqtool-*")]) == 1
+    del databases
+    assert [*tmp_path.glob("rmqtool-*")] == []
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the library's threads
+def test_a_copy_of_the_process_leaves_open_what_it_has_not_opened(
+    database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither are its links removed, nor is it read with threads that only the first process has."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    databases = Databases()
+    opened = databases.opened(database)
+    assert vars(pickle.loads(pickle.dumps(databases))) == {"_opened": {}}
+    if not (child := os.fork()):
+        is_other = databases.opened(database) is not opened
+        databases.close()
+        os._exit(0 if is_other else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert len([*tmp_path.glob("rmqtool-*")]) == 1
+    assert databases.opened(database) is opened
+    assert [*opened.rows("default")] == rows_of(database)["default"]
 
 
 def test_without_the_library(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
