@@ -13,16 +13,14 @@ from typing import Any
 from rmqtool.findings.clean import CLEANING, OWN_RUNS
 from rmqtool.findings.commitlog_files import LOG_FILES, OTHER_LOGS
 from rmqtool.findings.commitlog_records import LOG_LOSSES, MESSAGES, RECORDS
-from rmqtool.findings.config_losses import CONFIG_LOSSES
+from rmqtool.findings.config import CONFIG
 from rmqtool.findings.consumequeue import CONSUME_QUEUE_FILES, CONSUME_QUEUES
 from rmqtool.findings.finding import Entry, Finding, Remedy, Severity
 from rmqtool.findings.index_and_checkpoint import DERIVED
 from rmqtool.findings.rebuild import EXPORTS, REBUILDS
-from rmqtool.findings.rocksdb import ROCKSDB
-from rmqtool.findings.start import STARTS
-from rmqtool.findings.store_and_config import CONFIG, STORE
+from rmqtool.findings.start import STARTS, UPGRADES
+from rmqtool.findings.store import STORE
 from rmqtool.findings.timer import TIMER
-from rmqtool.findings.upgrade import UPGRADES
 
 __all__ = ["CATALOGUE", "Entry", "close_matches", "finding", "lookup"]
 
@@ -30,7 +28,7 @@ _FAULT = re.compile(r"[fF]0*(\d{1,2})", re.ASCII)
 
 _TABLES = (
     *(STARTS, STORE, OTHER_LOGS, OWN_RUNS, LOG_FILES, LOG_LOSSES, RECORDS, MESSAGES),
-    *(CONSUME_QUEUE_FILES, CONSUME_QUEUES, DERIVED, TIMER, CONFIG, CONFIG_LOSSES, ROCKSDB, UPGRADES),
+    *(CONSUME_QUEUE_FILES, CONSUME_QUEUES, DERIVED, TIMER, CONFIG, UPGRADES),
     *(CLEANING, REBUILDS, EXPORTS),
 )
 
