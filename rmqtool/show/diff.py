@@ -9,9 +9,8 @@ from typing import Any
 
 from rmqtool.base.numbers import byte_size
 from rmqtool.base.visible import visible
-from rmqtool.diff.by_message import MessageComparison, Surplus
+from rmqtool.diff.by_message import Alignment, MessageComparison, Surplus
 from rmqtool.diff.comparison import EpochComparison, Following, SideEpochs, StoreComparison, next_steps
-from rmqtool.diff.in_order import Alignment
 from rmqtool.diff.queues import DifferingQueue
 from rmqtool.diff.records import SIDES, Difference, Name, Node, Place, Side, Tail
 from rmqtool.findings.finding import counted
