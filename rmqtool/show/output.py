@@ -61,9 +61,6 @@ def _columns(character: str) -> int:
 ColorChoice = Literal["auto", "always", "never"]
 ProgressChoice = Literal["auto", "json", "never"]
 
-Columns = list[tuple[str, Literal["left", "right"]]]
-"""Names of a table's columns and how they are justified."""
-
 _SEVERITY_STYLES = {"info": "cyan", "warning": "yellow", "error": "bold red"}
 _NARROWEST = 20  # columns; a terminal that is narrower breaks the lines by itself
 _UNFOLDED = 1 << 16  # columns where no terminal reads: each row of a table stays one line
@@ -228,9 +225,10 @@ def folded(text: str, indent: str = "") -> str:
     return "\n".join("\n".join(wrapped(line, width, indent, commands=True)) for line in text.split("\n"))
 
 
-def table(title: str, columns: Columns, rows: Iterable[Sequence[object]]) -> Table:
-    """A table without frame; texts are folded where the terminal is narrow, numbers and times are not.
+def table(title: str, columns: str, rows: Iterable[Sequence[object]]) -> Table:
+    """A table without frame; `columns` are names with commas between, ``>`` after those whose cells stand at the right.
 
+    Texts are folded where the terminal is narrow, numbers and times are not.
     Only cells with a style are Text, which takes ten times the memory of a string: there may be 10,000 topics.
     """
     from rich.table import Table
@@ -240,9 +238,11 @@ def table(title: str, columns: Columns, rows: Iterable[Sequence[object]]) -> Tab
 
     cells = [[cell if isinstance(cell, Text) else visible(str(cell)) for cell in row] for row in rows]
     shown = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
-    for index, (name, justify) in enumerate(columns):
-        is_whole = justify == "right" or is_time([plain(row[index]) for row in cells])
-        shown.add_column(name, justify=justify, overflow="fold", no_wrap=is_whole)
+    for index, name in enumerate(columns.split(", ")):
+        is_right = name.endswith(">")
+        is_whole = is_right or is_time([plain(row[index]) for row in cells])
+        justify: Literal["left", "right"] = "right" if is_right else "left"
+        shown.add_column(name.removesuffix(">"), justify=justify, overflow="fold", no_wrap=is_whole)
     for row in cells:
         shown.add_row(*row)
     return shown
