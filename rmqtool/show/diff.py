@@ -17,8 +17,9 @@ from rmqtool.findings.finding import counted
 from rmqtool.scan.block import REASON_MEANINGS
 from rmqtool.scan.filters import Filters
 from rmqtool.show.filters_json import FiltersGiven
-from rmqtool.show.output import Style, error_json, terminal_width, with_its_indent, write_document, write_text
+from rmqtool.show.output import Style, error_json, terminal_width, write_document, write_text
 from rmqtool.show.times import time_text
+from rmqtool.show.wrapping import with_its_indent
 from rmqtool.store.queue_units import QueueRange
 
 

@@ -23,12 +23,12 @@ from rmqtool.show.output import (
     show_table,
     table,
     terminal_width,
-    with_its_indent,
     write_document,
 )
 from rmqtool.show.shapes import Error, Shape, at, by
 from rmqtool.show.tables import is_unfolded
 from rmqtool.show.times import sentence, time_text
+from rmqtool.show.wrapping import with_its_indent
 from rmqtool.store.snapshot import Snapshot
 
 
