@@ -21,8 +21,9 @@ from rmqtool.formats.properties import CHECK_TIMES, HALF_OFFSET, UNIQUE_KEY
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.system_topics import HALF_TOPIC, OP_TOPIC, TRANSACTION_GROUP
 from rmqtool.rules.versions import BEYOND_MAX_TO_MAX
-from rmqtool.scan.columns import COLUMNS, ColumnRun
+from rmqtool.scan.columns import COLUMNS, PROPERTY_COLUMN, ColumnRun, message_schema, record_batches
 from rmqtool.scan.pointed_records import read_heads, sound_records
+from rmqtool.scan.windows import integers
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.queue_units import LoadedQueue
 from rmqtool.store.snapshot import Snapshot
@@ -33,7 +34,7 @@ _PIECE = 4096  # half messages that are looked at at once, from the committed of
 _CHECK_MAX = 15  # BrokerConfig#transactionCheckMax
 _RESERVED_HOURS = 72  # MessageStoreConfig#fileReservedTime
 _HOUR_MS = 3_600_000
-_MAX_NUMBER = r"^\d{1,9}$"
+_DIGITS = 9
 Offsets = NDArray[np.int64]
 
 
@@ -146,7 +147,7 @@ def _ended_since(snapshot: Snapshot, queue_id: int, halves: pa.Table) -> Offsets
 
 def _given_up(conf: BrokerConf, halves: pa.Table) -> NDArray[np.bool_]:
     """Those that a broker asks for no more: often enough, or too old (`#needDiscard`, `#needSkip`)."""
-    checked = _numbers(halves.column(CHECK_TIMES)).fill_null(0)
+    checked = integers(halves.column(CHECK_TIMES), _DIGITS).fill_null(0)
     most = conf.size("transactionCheckMax") or _CHECK_MAX
     oldest = (conf.size("fileReservedTime") or _RESERVED_HOURS) * _HOUR_MS
     stored = np.asarray(halves.column("store_timestamp"))
@@ -157,32 +158,23 @@ def _given_up(conf: BrokerConf, halves: pa.Table) -> NDArray[np.bool_]:
 def _halves(snapshot: Snapshot, queue: Queue, start: int, stop: int) -> pa.Table:
     """Some fields of the half messages of a part of the queue."""
     log, reading = snapshot.log.files, snapshot.reading
-    names = ("queue_offset", "physical_offset", "store_timestamp", "born_timestamp")
-    properties = (UNIQUE_KEY, CHECK_TIMES, HALF_OFFSET)
-    fields = [pa.field(name, COLUMNS[name].type) for name in names] + [(name, pa.string()) for name in properties]
-    batches = []
+    properties = (f"{PROPERTY_COLUMN}{name}" for name in (UNIQUE_KEY, CHECK_TIMES, HALF_OFFSET))
+    names = ("queue_offset", "physical_offset", "store_timestamp", "born_timestamp", *properties)
+    schema, batches = message_schema(names), []
     for _, units in written_units(queue, start, stop, reading):
         heads = read_heads(log, np.unique(units["physical_offset"].astype(np.int64)), reading)
         for rows, frames in sound_records(log, heads, reading):
-            run = ColumnRun(frames)
-            columns = [COLUMNS[name].read(run) for name in names]
-            columns[1] = pa.array(heads.offsets[rows])  # positions of a run are not those of the log
-            columns += [run.properties.column(name.encode()) for name in properties]
-            batches.append(pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields)))
-    table = pa.Table.from_batches(batches, schema=pa.schema(fields)).combine_chunks()
+            offsets = pa.array(heads.offsets[rows])  # positions of a run are not those of the log
+            batches += [batch.set_column(1, schema.field(1), offsets) for batch in record_batches(frames, names)]
+    table = pa.Table.from_batches(batches, schema).combine_chunks()
+    table = table.rename_columns([name.removeprefix(PROPERTY_COLUMN) for name in names])
     offsets = np.asarray(table.column("queue_offset"))
     return table.filter(pa.array((offsets >= start) & (offsets < stop))).sort_by("queue_offset")
 
 
 def _firsts(halves: pa.Table) -> Offsets:
     """The queue offset that each half message had first, -1 of those that are not copies within its immunity."""
-    return np.asarray(_numbers(halves.column(HALF_OFFSET)).fill_null(-1))
-
-
-def _numbers(texts: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Texts as numbers, null where one is none."""
-    is_number = pc.match_substring_regex(texts, _MAX_NUMBER)
-    return pc.if_else(is_number, texts, pa.scalar(None, pa.string())).cast(pa.int64())
+    return np.asarray(integers(halves.column(HALF_OFFSET), _DIGITS).fill_null(-1))
 
 
 def _texts(column: pa.ChunkedArray, rows: NDArray[np.bool_]) -> list[str | None]:

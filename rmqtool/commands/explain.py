@@ -13,7 +13,7 @@ from rmqtool.base.errors import Exit, UsageError
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.options import global_options
 from rmqtool.findings.catalogue import CATALOGUE, Entry, close_matches, lookup
-from rmqtool.show.output import Columns, Style, note, show_table, table, write_document, write_text
+from rmqtool.show.output import Style, note, show_table, table, write_document, write_text
 from rmqtool.show.pager import begin_paging
 from rmqtool.show.shapes import Shape, at, by
 
@@ -106,8 +106,7 @@ def _entries(code: str | None) -> list[Entry]:
 
 def _list(style: Style, entries: Sequence[Entry]) -> None:
     rows = [(entry.code, entry.fault or "", entry.severity, entry.title) for entry in entries]
-    columns: Columns = [("Code", "left"), ("Fault", "left"), ("Severity", "left"), ("Title", "left")]
-    show_table(style.console(), table("", columns, rows))
+    show_table(style.console(), table("", "Code, Fault, Severity, Title", rows))
     if not style.quiet:
         note("more about one of them: rmqtool explain CODE")
 

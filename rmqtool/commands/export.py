@@ -266,9 +266,9 @@ def export(style: Style, given: ExportChoices) -> Exit:
         raise UsageError("one of --output and --check is needed", hint="rmqtool export STORE --output DIR")
     if given.check is not None and given.dry_run:
         raise UsageError("--check writes nothing: leave out --dry-run")
-    output = given.output
-    if output is None:
-        return _check(style, Path(given.check or ""), given)
+    if given.check is not None:
+        return _check(style, given.check, given)
+    output = given.output or Path()  # there is one
     given = replace(given, form=_form_of(style, given))
     return _preview(style, output, given) if given.dry_run else _export(style, output, given)
 

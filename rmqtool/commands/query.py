@@ -39,8 +39,7 @@ if TYPE_CHECKING:
     from rmqtool.broker.pull import Answer, Subscription
     from rmqtool.clients.queue_view import QueueHole, QueueViews
     from rmqtool.query.by_place import Message, Notes
-    from rmqtool.query.by_scan import Condition
-    from rmqtool.query.lookup import By, Lookup
+    from rmqtool.query.lookup import By, Condition, Lookup
     from rmqtool.rules.versions import Releases
     from rmqtool.scan.filters import Filters
     from rmqtool.scan.message_rows import BodyChoice, BodyDecoder
@@ -92,7 +91,7 @@ _EXAMPLES = {"pull": "--pull --topic T --queue 0 --queue-offset 42", "at": "--at
 def _conditions(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[Condition, ...]:
     if not values:
         return ()
-    from rmqtool.query.by_scan import parse_condition
+    from rmqtool.query.lookup import parse_condition
 
     try:
         return tuple(map(parse_condition, values))
@@ -252,7 +251,7 @@ def _lookup_of(question: Question, given: QueryOptions) -> Lookup:
     filters, conditions, contains = given.filters, given.where, given.body_contains
     unique_key = given.unique_key and given.unique_key.strip()
     if unique_key is not None and question in ("scan", "time"):
-        from rmqtool.query.by_scan import Condition
+        from rmqtool.query.lookup import Condition
 
         conditions += (Condition("UNIQ_KEY", "=", unique_key),)
     return Lookup(

@@ -12,8 +12,8 @@ from typing import IO, TYPE_CHECKING, Literal
 import click
 
 from rmqtool.base.errors import Exit, RmqtoolError
+from rmqtool.base.new_files import whole_file
 from rmqtool.base.numbers import Count, byte_size
-from rmqtool.base.own_files import whole_file
 from rmqtool.commands.options import command, jobs_option, now_option, option
 from rmqtool.commands.shared_options import OnStore, output_option, redact_options
 from rmqtool.commands.verifying import progress_bar, scanned_events

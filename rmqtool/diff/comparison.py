@@ -13,7 +13,7 @@ import numpy as np
 from rmqtool.base.errors import Exit, RmqtoolError
 from rmqtool.base.files import read_all
 from rmqtool.base.visible import quote
-from rmqtool.diff.in_order import Alignment, align
+from rmqtool.diff.by_message import Alignment, align
 from rmqtool.diff.log_pass import Counting, Progress, compare_logs, count_from
 from rmqtool.diff.queues import DifferingQueue, compare_queues
 from rmqtool.diff.records import SIDES, Name, Parting, Side, Tail

@@ -27,7 +27,7 @@ from typing import Any
 
 from rmqtool.base.errors import RmqtoolError, UnreadableError, UsageError, notice
 from rmqtool.base.files import Closing
-from rmqtool.base.own_files import sync, whole_file
+from rmqtool.base.new_files import sync, whole_file
 from rmqtool.base.remote_path import RemotePath
 from rmqtool.export.options import DELTA, ICEBERG, Mode, Target
 from rmqtool.export.sink import DataFile, files_in, read_remote, remove_remote, unwritable, write_remote

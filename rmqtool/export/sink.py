@@ -20,7 +20,7 @@ from zlib_ng import zlib_ng
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.filesystems import file_system, patiently
 from rmqtool.base.limits import sized
-from rmqtool.base.own_files import sync
+from rmqtool.base.new_files import sync
 from rmqtool.base.remote_path import RemotePath
 from rmqtool.export.options import BodyFormat, ExportOptions
 from rmqtool.scan.row_text import csv_header, csv_rows, json_rows, text_of

@@ -20,7 +20,7 @@ from rmqtool.formats.properties import (
     REAL_QUEUE_ID,
     REAL_TOPIC,
 )
-from rmqtool.pending.messages import Kind, View, integers, messages_of, part_from, waiting
+from rmqtool.pending.messages import QUEUE_ID_DIGITS, Kind, View, messages_of, part_from, waiting
 from rmqtool.rules.system_topics import (
     HALF_TOPIC,
     OP_TOPIC,
@@ -28,6 +28,7 @@ from rmqtool.rules.system_topics import (
     ROCKSDB_OP_TOPIC,
     TRANSACTION_GROUP,
 )
+from rmqtool.scan.windows import integers
 from rmqtool.store.queue_units import LoadedQueue
 from rmqtool.store.side_rows import HalfRows, half_rows
 
@@ -111,7 +112,7 @@ def _rows(view: View, queue: LoadedQueue, messages: pa.Table, kind: Kind = "half
         messages,
         due_timestamp=pc.add(messages.column("born_timestamp"), pc.multiply(seconds, 1000)),
         to_topic=messages.column(REAL_TOPIC),
-        to_queue_id=integers(messages.column(REAL_QUEUE_ID), queue_ids=True),
+        to_queue_id=integers(messages.column(REAL_QUEUE_ID), QUEUE_ID_DIGITS),
         group=messages.column(PRODUCER_GROUP),
         topic=queue.queue.topic,
         queue_id=queue.queue.queue_id,

@@ -17,8 +17,7 @@ from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.clients.queue_view import QueueViews
 from rmqtool.findings.finding import counted
 from rmqtool.rules.system_topics import DEAD_LETTER_PREFIX, RETRY_PREFIX
-from rmqtool.scan.columns import COLUMNS, ColumnRun
-from rmqtool.scan.frames import RecordRun
+from rmqtool.scan.columns import PROPERTY_COLUMN, message_schema, record_batches
 from rmqtool.scan.pointed_records import read_heads, sound_records
 from rmqtool.scan.windows import constant_strings
 from rmqtool.store.config_tables import CONSUMER_OFFSET
@@ -56,8 +55,7 @@ SCHEMA = pa.schema(
 )
 """A message that waits: when it is due (null: when its group consumes), where it goes, for whom, where it stands."""
 
-_INTEGER = r"^\d{1,18}$"
-_QUEUE_ID = r"^\d{1,9}$"
+QUEUE_ID_DIGITS = 9
 
 
 def waiting(kind: Kind, messages: pa.Table, **columns: Any) -> pa.RecordBatch:
@@ -88,14 +86,6 @@ def _column(value: Any, count: int, kind: pa.DataType) -> pa.Array:
     if isinstance(value, pa.ChunkedArray):
         value = value.combine_chunks()
     return (value if isinstance(value, pa.Array) else pa.array(value)).cast(kind)
-
-
-def integers(texts: pa.ChunkedArray, *, queue_ids: bool = False) -> pa.Array:
-    """Texts as numbers, null where one is none that is usual."""
-    pattern, kind = (_QUEUE_ID, pa.int32()) if queue_ids else (_INTEGER, pa.int64())
-    is_number = pc.match_substring_regex(texts, pattern)
-    numbers = pc.if_else(is_number, texts, pa.scalar(None, pa.string())).cast(kind)
-    return numbers.combine_chunks() if isinstance(numbers, pa.ChunkedArray) else numbers
 
 
 def is_true(mask: pa.ChunkedArray | pa.Array) -> NDArray[np.bool_]:
@@ -267,15 +257,10 @@ class Part:
     bodies: bool = False
 
     @property
-    def stored(self) -> tuple[str, ...]:
-        """Names of the columns that are no properties."""
-        return (*_OF_RECORDS, *_CHECKED, *((_BODY,) if self.bodies else ()))
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns of the records."""
-        fields = [(name, COLUMNS[name].type) for name in self.stored]
-        return pa.schema([*fields, *((name, pa.string()) for name in self.properties)])
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the records, as a scan names them."""
+        properties = (f"{PROPERTY_COLUMN}{name}" for name in self.properties)
+        return (*_OF_RECORDS, *_CHECKED, *((_BODY,) if self.bodies else ()), *properties)
 
 
 def part_from(queue: LoadedQueue, start: int, properties: Sequence[str] = (), *, bodies: bool = False) -> Part:
@@ -345,30 +330,24 @@ def _records(view: View, part: Part, numbers: Offsets | None, offsets: Offsets) 
     """A row for each of the physical offsets; `found` where a sound message of the queue begins there."""
     distinct, of_row = np.unique(offsets, return_inverse=True)
     files, reading = view.snapshot.log.files, view.snapshot.reading
-    read, batches = [np.zeros(0, dtype=np.intp)], []
+    read, batches = [np.zeros(0, dtype=np.intp)], list[pa.RecordBatch]()
     with view.errors.scope():  # messages of a log file that cannot be read count as missing
         heads = read_heads(files, distinct, reading)
         for rows, frames in sound_records(files, heads, reading):
-            batches.append(_columns(frames, part))
+            batches += record_batches(frames, part.columns)
             read.append(rows)
             view.advance(int(heads.message_sizes[rows].sum()))
     order = np.concatenate(read)
     places = np.full(len(distinct), -1, dtype=np.int64)
     places[order] = np.arange(len(order))
     own = places[of_row]
-    table = pa.Table.from_batches(batches, schema=part.schema).take(pa.array(own, mask=own < 0))
+    table = pa.Table.from_batches(batches, message_schema(part.columns)).take(pa.array(own, mask=own < 0))
+    table = table.rename_columns([name.removeprefix(PROPERTY_COLUMN) for name in part.columns])
     queue_offsets = np.asarray(table.column("queue_offset").fill_null(-1))
     queue_ids = np.asarray(table.column("queue_id").fill_null(-1))
     is_own = queue_offsets >= 0 if numbers is None else queue_offsets == numbers
     is_found = is_own & (queue_ids == part.queue.queue_id)
     return table.append_column("found", pa.array(is_found)).append_column("physical_offset", pa.array(offsets))
-
-
-def _columns(frames: RecordRun, part: Part) -> pa.RecordBatch:
-    run = ColumnRun(frames)
-    columns = [COLUMNS[name].read(run) for name in part.stored]
-    columns += [run.properties.column(name.encode()) for name in part.properties]
-    return pa.RecordBatch.from_arrays(columns, schema=part.schema)
 
 
 _PROPERTIES = (RETRY_TOPIC, DEAD_LETTER_ORIGIN)

@@ -28,11 +28,11 @@ from rmqtool.broker.timer_start import (
 from rmqtool.findings.finding import counted
 from rmqtool.formats.properties import REAL_QUEUE_ID, REAL_TOPIC, TIMER_DELETES, TIMER_DUE, TIMER_ROLL_TIMES
 from rmqtool.pending.messages import (
+    QUEUE_ID_DIGITS,
     RETRY_TOPIC,
     Kind,
     Part,
     View,
-    integers,
     is_true,
     messages_at,
     messages_of,
@@ -44,6 +44,7 @@ from rmqtool.pending.messages import (
 from rmqtool.rules.broker_conf import DelayLevels, known_levels
 from rmqtool.rules.system_topics import REVIVE_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqtool.rules.versions import TIMER_DELETE_KEY_CONFIGURED, TIMER_DELETE_KEY_HAS_TOPIC
+from rmqtool.scan.windows import integers
 from rmqtool.store.config_json import ConfigFile
 from rmqtool.store.config_tables import DELAYS, load_delay_offsets
 from rmqtool.store.side_rows import TimerRows, timer_rows
@@ -229,7 +230,7 @@ def _rows(view: View, kind: Kind, messages: pa.Table) -> pa.RecordBatch:
         messages,
         due_timestamp=integers(messages.column(TIMER_DUE)),
         **receivers(messages, messages.column(REAL_TOPIC), view.groups),
-        to_queue_id=integers(messages.column(REAL_QUEUE_ID), queue_ids=True),
+        to_queue_id=integers(messages.column(REAL_QUEUE_ID), QUEUE_ID_DIGITS),
         topic=TIMER_TOPIC,
         queue_id=0,
     )
@@ -309,7 +310,7 @@ def delayed(view: View, *, are_lost: bool = False) -> Iterator[pa.RecordBatch]:
                 level=level,
                 due_timestamp=due,
                 **receivers(messages, messages.column(REAL_TOPIC), view.groups),
-                to_queue_id=integers(messages.column(REAL_QUEUE_ID), queue_ids=True),
+                to_queue_id=integers(messages.column(REAL_QUEUE_ID), QUEUE_ID_DIGITS),
                 topic=SCHEDULE_TOPIC,
                 queue_id=queue.queue.queue_id,
             )

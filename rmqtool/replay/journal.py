@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from rmqtool.base.errors import RmqtoolError, UnreadableError, UnwritableError, UsageError
 from rmqtool.base.files import Closing
-from rmqtool.base.own_files import sync
+from rmqtool.base.new_files import sync
 from rmqtool.base.visible import json_text
 from rmqtool.formats.sys_flag import COMPRESSED
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rmqtool.formats.java import decode_text
@@ -21,6 +22,13 @@ def constant_strings(
 ) -> pa.StringArray | pa.DictionaryArray:
     """One value `count` times, without a copy; `dictionary_encoded`: as a dictionary of one."""
     return _repeated(value, max(count, _USUAL_COUNT), dictionary_encoded=dictionary_encoded)[:count]
+
+
+def integers(texts: pa.ChunkedArray, digits: int = 18) -> pa.Array:
+    """Texts of at most so many digits as numbers, null where one is none that is usual."""
+    is_number = pc.match_substring_regex(texts, rf"^\d{{1,{digits}}}$")
+    numbers = pc.if_else(is_number, texts, pa.scalar(None, pa.string())).cast(pa.int64())
+    return numbers.combine_chunks() if isinstance(numbers, pa.ChunkedArray) else numbers
 
 
 @lru_cache(maxsize=64)

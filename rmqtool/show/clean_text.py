@@ -18,7 +18,7 @@ from rmqtool.clean.losses import Losses, Undelivered
 from rmqtool.clean.plan import CleanPlan, QueueRows
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.scan.filters import TopicChoice
-from rmqtool.show.output import Columns, Style, note, print_fact, print_labelled, show_finding, show_table, table
+from rmqtool.show.output import Style, note, print_fact, print_labelled, show_finding, show_table, table
 
 
 def rows_text(plan: CleanPlan, rows: QueueRows) -> str:
@@ -82,25 +82,21 @@ def day_table(plan: CleanPlan) -> Table:
             rows[-1].files += 1
             rows[-1].bytes += row.bytes
     largest = max((row.bytes for row in rows), default=0)
-    columns: Columns = [("Modified", "left"), ("Files", "right"), ("Size", "right"), ("", "left")]
-    columns += [("Age", "right"), ("", "left"), ("What", "left")]
     shown = [
         (row.label, row.files, byte_size(row.bytes), _bar(row.bytes / largest if largest else 0, row), *_end(plan, row))
         for row in rows
     ]
-    return table("Commit log", columns, shown)
+    return table("Commit log", "Modified, Files>, Size>, , Age>, , What", shown)
 
 
 def file_table(plan: CleanPlan) -> Table:
     """One row for each file, and of those that go the number of the run where there are several."""
-    columns: Columns = [("Modified", "left"), ("File", "left"), ("Size", "right")]
-    columns += [("Age", "right"), ("", "left"), ("What", "left")]
     shown = []
     for row in _rows(plan):
         if row.run and len(plan.runs) > 1:
             row.what = row.what.replace("goes", f"run {row.run}")
         shown.append((row.label, row.name, byte_size(row.bytes), *_end(plan, row)))
-    return table("Commit log", columns, shown)
+    return table("Commit log", "Modified, File, Size>, Age>, , What", shown)
 
 
 def _rows(plan: CleanPlan) -> Iterator[_Row]:
@@ -406,8 +402,6 @@ def _show_files(console: Console, plan: CleanPlan, *, each: bool) -> None:
 def _show_runs(console: Console, plan: CleanPlan) -> None:
     if len(plan.runs) < 2:
         return
-    columns: Columns = [("Run", "right"), ("At", "left"), ("Log files", "right"), ("Queue files", "right")]
-    columns += [("Index", "right"), ("Freed", "right"), ("Log begins", "right")]
     rows: list[Sequence[object]] = [
         [
             run_number,
@@ -422,21 +416,23 @@ def _show_runs(console: Console, plan: CleanPlan) -> None:
     ]
     console.print()
     shown = rows[: _SHOWN_RUNS - 1] + rows[-1:] if len(rows) > _SHOWN_RUNS else rows
-    show_table(console, table(f"{len(rows)} runs", columns, shown))
+    show_table(
+        console, table(f"{len(rows)} runs", "Run>, At, Log files>, Queue files>, Index>, Freed>, Log begins>", shown)
+    )
 
 
 def _show_consumers(console: Console, losses: Losses, *, each: bool) -> None:
-    columns: Columns = [("Group", "left"), ("Topic", "left")]
+    columns = "Group, Topic"
     rows: list[list[object]] = []
     if each:
-        columns += [("Queue", "right"), ("Committed", "right"), ("Minimum", "right"), ("Lost", "right")]
+        columns += ", Queue>, Committed>, Minimum>, Lost>"
         rows = [
             [item.group, item.topic, item.queue_id, item.committed_offset, item.min_offset_after, item.messages_lost]
             for item in losses.groups
             if item.messages_lost
         ]
     else:
-        columns += [("Queues", "right"), ("Messages never read", "right")]
+        columns += ", Queues>, Messages never read>"
         sums: dict[tuple[str, str], list[int]] = {}
         for item in losses.groups:
             if item.messages_lost:
@@ -485,8 +481,8 @@ def _show_outlooks(console: Console, plan: CleanPlan, forecast: Forecast) -> Non
         return
     settings = plan.rules.settings
     levels = (settings.disk_max_used_space_ratio / 100, settings.forcibly_level, settings.warning_level)
-    columns: Columns = [("fileReservedTime", "right"), ("At most used", "right")]
-    columns += [(f"above {level:.0%}", "left") for level in levels]
+    columns = "fileReservedTime>, At most used>"
+    columns += "".join(f", above {level:.0%}" for level in levels)
     rows = [_outlook_row(outlook, plan) for outlook in forecast.outlooks]
     console.print()
     show_table(console, table("Disk forecast, by age alone", columns, rows))
@@ -515,7 +511,6 @@ def _java(value: object) -> str:
 
 
 def _show_settings(console: Console, plan: CleanPlan) -> None:
-    columns: Columns = [("Setting", "left"), ("Given", "left"), ("Effective", "left"), ("Why", "left")]
     rows = [
         [
             setting.name,
@@ -526,4 +521,4 @@ def _show_settings(console: Console, plan: CleanPlan) -> None:
         for setting in plan.rules.settings.shown
     ]
     console.print()
-    show_table(console, table("Settings", columns, rows))
+    show_table(console, table("Settings", "Setting, Given, Effective, Why", rows))

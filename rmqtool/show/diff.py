@@ -9,17 +9,17 @@ from typing import Any
 
 from rmqtool.base.numbers import byte_size
 from rmqtool.base.visible import visible
-from rmqtool.diff.by_message import MessageComparison, Surplus
+from rmqtool.diff.by_message import Alignment, MessageComparison, Surplus
 from rmqtool.diff.comparison import EpochComparison, Following, SideEpochs, StoreComparison, next_steps
-from rmqtool.diff.in_order import Alignment
 from rmqtool.diff.queues import DifferingQueue
 from rmqtool.diff.records import SIDES, Difference, Name, Node, Place, Side, Tail
 from rmqtool.findings.finding import counted
 from rmqtool.scan.block import REASON_MEANINGS
 from rmqtool.scan.filters import Filters
 from rmqtool.show.filters_json import FiltersGiven
-from rmqtool.show.output import Style, error_json, terminal_width, with_its_indent, write_document, write_text
+from rmqtool.show.output import Style, error_json, terminal_width, write_document, write_text
 from rmqtool.show.times import time_text
+from rmqtool.show.wrapping import with_its_indent
 from rmqtool.store.queue_units import QueueRange
 
 

@@ -16,8 +16,8 @@ from rmqtool.formats.layout import field_extents, field_meanings
 from rmqtool.formats.sys_flag import BORN_HOST_V6, INNER_BATCH, MULTI_TAGS, NEED_UNWRAP, STORE_HOST_V6
 from rmqtool.scan.block import REASON_MEANINGS
 from rmqtool.scan.message_rows import BODY_DECODED, DECODE_ERROR
-from rmqtool.show.output import wrapped
 from rmqtool.show.times import TIME, sentence, time_text
+from rmqtool.show.wrapping import wrapped
 
 BodyFormat = Literal["text", "hex", "json", "base64"]
 

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
 import select
 import sys
-import textwrap
-import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from shutil import get_terminal_size
@@ -20,49 +17,15 @@ from rmqtool.base.numbers import Int64, with_int64
 from rmqtool.base.visible import join, json_text, visible
 from rmqtool.findings.finding import Finding
 from rmqtool.show.times import sentence
+from rmqtool.show.wrapping import wrapped
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-_COMMAND = re.compile(r"rmqtool [a-z-]+ .*")
-_BLANK = "\ue001"  # stands for a blank at which no line ends
-_FILLER = "\ue000"  # the second column of a wide character
-
-
-def wrapped(text: str, width: int, indent: str = "", *, commands: bool = False) -> list[str]:
-    """The lines of `text`, each at most `width` columns wide with its indent; a longer word stays in one piece.
-
-    With `commands` so does a command that ends the text: it is there to be pasted.
-    """
-    if commands:
-        whole = _COMMAND.sub(lambda found: found[0].replace(" ", _BLANK), text)
-        return [line.replace(_BLANK, " ") for line in wrapped(whole, width, indent)]
-    wrapper = textwrap.TextWrapper(width, initial_indent=indent, subsequent_indent=indent,
-                                   break_long_words=False, break_on_hyphens=False)  # fmt: skip
-    if text.isascii():
-        return wrapper.wrap(text)
-    stretched = "".join(character + _FILLER * (_columns(character) - 1) for character in text)
-    return [line.replace(_FILLER, "") for line in wrapper.wrap(stretched)]
-
-
-def with_its_indent(line: str, width: int | None) -> str:
-    """A line, perhaps indented, on a terminal of so many columns; None: no terminal, and no end of line in it."""
-    text = line.lstrip()
-    indent = line[: len(line) - len(text)]
-    return "\n".join(wrapped(text, width, indent, commands=True)) if width and text else line
-
-
-def _columns(character: str) -> int:
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
-
-
 ColorChoice = Literal["auto", "always", "never"]
 ProgressChoice = Literal["auto", "json", "never"]
-
-Columns = list[tuple[str, Literal["left", "right"]]]
-"""Names of a table's columns and how they are justified."""
 
 _SEVERITY_STYLES = {"info": "cyan", "warning": "yellow", "error": "bold red"}
 _NARROWEST = 20  # columns; a terminal that is narrower breaks the lines by itself
@@ -228,9 +191,10 @@ def folded(text: str, indent: str = "") -> str:
     return "\n".join("\n".join(wrapped(line, width, indent, commands=True)) for line in text.split("\n"))
 
 
-def table(title: str, columns: Columns, rows: Iterable[Sequence[object]]) -> Table:
-    """A table without frame; texts are folded where the terminal is narrow, numbers and times are not.
+def table(title: str, columns: str, rows: Iterable[Sequence[object]]) -> Table:
+    """A table without frame; `columns` are names with commas between, ``>`` after those whose cells stand at the right.
 
+    Texts are folded where the terminal is narrow, numbers and times are not.
     Only cells with a style are Text, which takes ten times the memory of a string: there may be 10,000 topics.
     """
     from rich.table import Table
@@ -240,9 +204,11 @@ def table(title: str, columns: Columns, rows: Iterable[Sequence[object]]) -> Tab
 
     cells = [[cell if isinstance(cell, Text) else visible(str(cell)) for cell in row] for row in rows]
     shown = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
-    for index, (name, justify) in enumerate(columns):
-        is_whole = justify == "right" or is_time([plain(row[index]) for row in cells])
-        shown.add_column(name, justify=justify, overflow="fold", no_wrap=is_whole)
+    for index, name in enumerate(columns.split(", ")):
+        is_right = name.endswith(">")
+        is_whole = is_right or is_time([plain(row[index]) for row in cells])
+        justify: Literal["left", "right"] = "right" if is_right else "left"
+        shown.add_column(name.removesuffix(">"), justify=justify, overflow="fold", no_wrap=is_whole)
     for row in cells:
         shown.add_row(*row)
     return shown

@@ -22,7 +22,6 @@ from rmqtool.inspect.overview import (
 )
 from rmqtool.rules.system_topics import DEAD_LETTER_PREFIX, LMQ_PREFIX
 from rmqtool.show.output import (
-    Columns,
     Style,
     note,
     print_fact,
@@ -196,10 +195,10 @@ def _show_queues(console: Console, overview: Overview, statistics: LogStatistics
         return
     rows = topic_rows(overview)
     topics = sum(row.topics for row in rows.values())
-    columns: Columns = [("Topic", "left"), ("Queues", "right"), ("In queues", "right"), ("Files", "right")]
+    columns = "Topic, Queues>, In queues>, Files>"
     shown: list[list[object]] = [[topic, row.queues, row.messages, row.files] for topic, row in rows.items()]
     if statistics:
-        columns += [("In log", "right"), ("Size", "right")]
+        columns += ", In log>, Size>"
         totals = statistics.topics
         shown.sort(key=lambda cells: -totals.get(str(cells[0]), LogTotals()).bytes)
         shown = [[*cells, *_total_cells(totals.get(str(cells[0]), LogTotals()))] for cells in shown]
@@ -213,14 +212,14 @@ def _count(count: int, noun: str) -> str:
 
 
 def _queue_table(overview: Overview, statistics: LogStatistics | None) -> Table:
-    columns: Columns = [("Topic", "left"), ("Queue", "right"), ("Min", "right"), ("Max", "right"), ("Files", "right")]
+    columns = "Topic, Queue>, Min>, Max>, Files>"
     rows: list[list[object]] = []
     for queue, offsets in overview.queues:
         rows.append([queue.topic, queue.queue_id, offsets.min_offset, offsets.max_offset, len(queue.files.files)])
         if statistics:
             rows[-1] += _total_cells(statistics.queues.get((queue.topic, queue.queue_id), LogTotals()))
     if statistics:
-        columns += [("In log", "right"), ("Size", "right")]
+        columns += ", In log>, Size>"
     return table("Queues", columns, rows)
 
 
@@ -236,8 +235,7 @@ def _show_topics_without_queue(console: Console, overview: Overview, statistics:
     rows = [[topic, *_total_cells(totals)] for topic, totals in statistics.topics.items() if topic not in known]
     if rows:
         console.print()
-        columns: Columns = [("Topic", "left"), ("In log", "right"), ("Size", "right")]
-        show_table(console, table("In the log without a queue", columns, rows))
+        show_table(console, table("In the log without a queue", "Topic, In log>, Size>", rows))
 
 
 def _show_index(console: Console, overview: Overview) -> None:
@@ -248,8 +246,7 @@ def _show_index(console: Console, overview: Overview) -> None:
         for file, _ in overview.snapshot.index_geometries
     ]
     console.print()
-    columns: Columns = [("File", "left"), ("Keys", "right"), ("From", "left"), ("To", "left")]
-    show_table(console, table("Index", columns, rows))
+    show_table(console, table("Index", "File, Keys>, From, To", rows))
 
 
 def _show_consumers(console: Console, overview: Overview, *, each: bool) -> None:
@@ -278,14 +275,11 @@ def _show_failures(console: Console, overview: Overview) -> None:
     failures = group_failures(overview)
     if failures:
         console.print()
-        columns: Columns = [("Group", "left"), ("To retry", "right"), ("Dead letters", "right")]
         rows = [[one.group, one.retry_messages, one.dead_letter_messages] for one in failures]
-        show_table(console, table("Retries and dead letters", columns, rows))
+        show_table(console, table("Retries and dead letters", "Group, To retry>, Dead letters>", rows))
 
 
 def _offset_table(overview: Overview) -> Table:
-    columns: Columns = [("Group", "left"), ("Topic", "left")]
-    columns += [("Queue", "right"), ("Committed", "right"), ("Lag", "right")]
     rows = [
         [
             *(item.group, item.topic, item.queue_id, item.offset),
@@ -293,7 +287,7 @@ def _offset_table(overview: Overview) -> Table:
         ]
         for item in overview.snapshot.committed.offsets
     ]
-    return table("Consumers", columns, rows)
+    return table("Consumers", "Group, Topic, Queue>, Committed>, Lag>", rows)
 
 
 def _lag_table(overview: Overview) -> Table:
@@ -304,12 +298,11 @@ def _lag_table(overview: Overview) -> Table:
         lags.setdefault((item.group, item.topic), []).append(overview.lag(item))
         below[item.group, item.topic] += out_of_range(overview, item) == "below"
         unreachable[item.group, item.topic] += overview.unreachable(item)
-    columns: Columns = [("Group", "left"), ("Topic", "left"), ("Queues", "right"), ("Lag", "right")]
     rows = [
         [*name, len(of_queues), _sum_cell(of_queues, below[name], unreachable[name])]
         for name, of_queues in lags.items()
     ]
-    return table("Consumers", columns, rows)
+    return table("Consumers", "Group, Topic, Queues>, Lag>", rows)
 
 
 def _sum_cell(lags: Sequence[int | None], below: int, unreachable: int) -> Text:

@@ -19,17 +19,16 @@ from rmqtool.findings.finding import counted
 from rmqtool.pending.messages import OWED, Kind, Note
 from rmqtool.pending.work import ByReason, Count, PendingWork, next_steps
 from rmqtool.show.output import (
-    Columns,
     Style,
     show_table,
     table,
     terminal_width,
-    with_its_indent,
     write_document,
 )
 from rmqtool.show.shapes import Error, Shape, at, by
 from rmqtool.show.tables import is_unfolded
 from rmqtool.show.times import sentence, time_text
+from rmqtool.show.wrapping import with_its_indent
 from rmqtool.store.snapshot import Snapshot
 
 
@@ -138,14 +137,7 @@ class PendingResult(Shape):
     next: list[str] = by(lambda _, around: around.next)  # What to do, in order.
 
 
-_REASONS: Columns = [
-    *(("Kind", "left"), ("Messages", "right"), ("Overdue", "right")),
-    *(("First due", "left"), ("Next due", "left"), ("Last due", "left"), ("For", "left")),
-]
-_MESSAGES: Columns = [
-    *(("Due", "left"), ("", "left"), ("Kind", "left"), ("For", "left"), ("Stored in", "left")),
-    *(("Queue offset", "right"), ("Offset", "right"), ("Unique key", "left"), ("Keys", "left")),
-]
+_REASONS = "Kind, Messages>, Overdue>, First due, Next due, Last due, For"
 _NARROW = (0, 1, 2, 3, 6)  # kind, messages, overdue, first due, for
 _TO_THE_MINUTE = re.compile(r"(T\d\d:\d\d):\d\d(?:\.\d+)?(Z|[+-]\d\d:\d\d)$")
 _LEAST_NAME = 8  # columns
@@ -173,7 +165,10 @@ def show_pending(snapshot: Snapshot, work: PendingWork, style: Style) -> None:
     if work.messages.num_rows:
         console.print()
         messages = [_message(row, work.request.now) for row in work.messages.to_pylist()]
-        show_table(console, table(_title(work), _MESSAGES, messages))
+        show_table(
+            console,
+            table(_title(work), "Due, , Kind, For, Stored in, Queue offset>, Offset>, Unique key, Keys", messages),
+        )
     lines = [*_notes("Not checked", _unread(work)), *_notes("Not known", work.notes.uncertain)]
     if not style.quiet and (steps := next_steps(snapshot, work, style.again("--list"))):
         lines += ["", "What to do", *(f"  {step}" for step in steps)]
@@ -211,12 +206,16 @@ def _reason_table(rows: Sequence[Sequence[object]], width: int | None) -> Table:
     whole = table("What waits", _REASONS, rows)
     if width is None or is_unfolded(whole, width):
         return whole
-    columns = [_REASONS[place] for place in _NARROW]
+    names = [_REASONS.split(", ")[place] for place in _NARROW]
+    columns = ", ".join(names)
     left = [[_TO_THE_MINUTE.sub(r"\1\2", str(row[place])) for place in _NARROW] for row in rows]
     narrow = table("What waits", columns, left)
     if is_unfolded(narrow, width):
         return narrow
-    taken = sum(max(len(name), *(len(row[place]) for row in left)) + 2 for place, (name, _) in enumerate(columns[:-1]))
+    widths = (
+        max(len(name.removesuffix(">")), *(len(row[place]) for row in left)) for place, name in enumerate(names[:-1])
+    )
+    taken = sum(width + 2 for width in widths)
     room = max(_LEAST_NAME, width - taken)
     cut = [[*row[:-1], row[-1] if len(row[-1]) <= room else f"{row[-1][: room - 3]}..."] for row in left]
     return table("What waits", columns, cut)

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from rmqtool.base.numbers import byte_size
 from rmqtool.show.pager import terminal_for_progress
-from rmqtool.show.progress import Work
+from rmqtool.show.progress_line import Work
 
 _LEAST_BAR, _WIDEST_BAR = 8, 40  # columns of a terminal
 

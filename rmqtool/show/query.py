@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from rmqtool.show.output import Columns, print_fact, show_table, table, terminal_width
+from rmqtool.show.output import print_fact, show_table, table, terminal_width
 from rmqtool.show.times import time_text
 
 _STATUS_MEANINGS = {
@@ -55,19 +55,23 @@ def _range(first: int, end: int) -> str:
 
 def show_offsets(console: Console, answers: Sequence[dict[str, Any]]) -> None:
     """Print queue offsets for a time."""
-    columns: Columns = [("Topic", "left"), ("Queue", "right"), ("Lower", "right"), ("Upper", "right")]
-    columns += [("Broker", "right"), ("Min", "right"), ("Max", "right")]
     names = ("topic", "queue_id", "lower", "upper", "broker", "min_offset", "max_offset")
     rows = [[answer[name] for name in names] for answer in answers]
-    show_table(console, table(f"Offsets for {time_text(answers[0]['timestamp'])}", columns, rows))
+    show_table(
+        console,
+        table(
+            f"Offsets for {time_text(answers[0]['timestamp'])}",
+            "Topic, Queue>, Lower>, Upper>, Broker>, Min>, Max>",
+            rows,
+        ),
+    )
 
 
 def show_consumers(console: Console, lines: Sequence[dict[str, Any]]) -> None:
     """Print the offsets of a group in all of its queues."""
-    columns: Columns = [("Topic", "left"), ("Queue", "right"), ("Committed", "right"), ("Lag", "right")]
+    columns = "Topic, Queue>, Committed>, Lag>"
     unreachable = any(line["unreachable"] for line in lines)
-    columns += [("Unreachable", "right")] if unreachable else []
-    columns += [("Last consumed stored", "left"), ("State", "left")]
+    columns += f"{', Unreachable>' if unreachable else ''}, Last consumed stored, State"
     rows = [
         [
             line["topic"],

@@ -16,7 +16,7 @@ from rmqtool.findings.finding import counted
 from rmqtool.rebuild.conversion import Conversion
 from rmqtool.rebuild.plan import RebuildPlan
 from rmqtool.rebuild.queue_placement import MAX_EXTENTS
-from rmqtool.show.output import Columns, Style, show_finding, show_table, table
+from rmqtool.show.output import Style, show_finding, show_table, table
 from rmqtool.show.shapes import Recovered, Shape, at, by
 
 PlanState = Literal["planned", "nothing", "done"]
@@ -131,16 +131,6 @@ class RebuildResult(PlannedRebuild):
 
 _MAX_ROWS = 40
 _MAX_EXAMPLES = 3  # findings of one code
-_QUEUE_COLUMNS: Columns = [
-    ("topic", "left"),
-    ("queue", "right"),
-    ("action", "left"),
-    ("units", "right"),
-    ("offsets", "right"),
-    ("added", "right"),
-    ("dropped", "right"),
-    ("changed", "right"),
-]
 
 
 def show_plan(plan: RebuildPlan, style: Style, *, verb: str) -> None:
@@ -167,9 +157,8 @@ def show_plan(plan: RebuildPlan, style: Style, *, verb: str) -> None:
 
 def _show_conversion(conversion: Conversion, console: Console) -> None:
     rows = [(table.label, len(table.entries), table.source, conversion.place_of(table)) for table in conversion.tables]
-    columns: Columns = [("table", "left"), ("entries", "right"), ("from", "left"), ("to", "left")]
     if rows:
-        _show_rows(console, "topics, groups and committed offsets", columns, rows)
+        _show_rows(console, "topics, groups and committed offsets", "table, entries>, from, to", rows)
     if conversion.absent:
         _print(console, f"not in this store: {', '.join(conversion.absent)}; a broker begins with empty ones")
     when = "the broker needs" if conversion.is_in_place else "before you start the broker, set"
@@ -205,14 +194,14 @@ def _show_queues(plan: RebuildPlan, console: Console, verb: str, *, everything: 
             )
             for queue in shown
         ]
-        _show_rows(console, title, _QUEUE_COLUMNS, rows)
+        _show_rows(console, title, "topic, queue>, action, units>, offsets>, added>, dropped>, changed>", rows)
         if not everything and len(changed) > _MAX_ROWS:
             _print(console, f"and {len(changed) - _MAX_ROWS} more (all with -v, or with --json)")
     else:
         _print(console, title)
 
 
-def _show_rows(console: Console, title: str, columns: Columns, rows: Sequence[Sequence[object]]) -> None:
+def _show_rows(console: Console, title: str, columns: str, rows: Sequence[Sequence[object]]) -> None:
     """A table below its title, which may be wider than the table."""
     _print(console, title)
     show_table(console, table("", columns, rows))
@@ -234,10 +223,9 @@ def _show_lost(plan: RebuildPlan, console: Console) -> None:
     if not plan.lost.count:
         return
     rows = [(offset, size, reason) for offset, size, reason in plan.lost.listed[:_MAX_ROWS]]
-    columns: Columns = [("physical offset", "right"), ("bytes", "right"), ("reason", "left")]
     holds = "holds" if plan.lost.count == 1 else "hold"
     title = f"skipped: {counted(plan.lost.count, 'extent')} of the log, {byte_size(plan.lost.size)}, {holds} no record"
-    _show_rows(console, title, columns, rows)
+    _show_rows(console, title, "physical offset>, bytes>, reason", rows)
 
 
 def _show_consumers(plan: RebuildPlan, console: Console) -> None:
@@ -254,16 +242,8 @@ def _show_consumers(plan: RebuildPlan, console: Console) -> None:
         )
         for moved in plan.consumers_moved[:_MAX_ROWS]
     ]
-    columns: Columns = [
-        ("group", "left"),
-        ("topic", "left"),
-        ("queue", "right"),
-        ("committed", "right"),
-        ("message at", "right"),
-        ("becomes", "right"),
-    ]
     title = f"{counted(len(plan.consumers_moved), 'committed offset')} will mean another message"
-    _show_rows(console, title, columns, rows)
+    _show_rows(console, title, "group, topic, queue>, committed>, message at>, becomes>", rows)
 
 
 def _print(console: Console, text: str) -> None:

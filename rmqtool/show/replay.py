@@ -15,7 +15,7 @@ from rmqtool.findings.finding import counted
 from rmqtool.replay.journal import EXPECTED, MEANINGS
 from rmqtool.replay.planning import Omitted, ReplayPlan
 from rmqtool.replay.sending import Replay, Sent
-from rmqtool.show.output import Columns, Style, show_table, table, write_document
+from rmqtool.show.output import Style, show_table, table, write_document
 
 
 def write_plan(plan: ReplayPlan, job: Replay, journal: Path, style: Style, status: Exit) -> None:
@@ -94,10 +94,6 @@ def _left_out_json(plan: ReplayPlan) -> list[dict[str, Any]]:
     ]
 
 
-_TARGETS: Columns = [
-    *(("From topic", "left"), ("To topic", "left"), ("Broker", "left"), ("Queue", "right")),
-    *(("Messages", "right"), ("Bodies", "right")),
-]
 _SHOWN = 200  # queues of the table
 _TOPICS = 4  # topics of one reason
 
@@ -111,11 +107,11 @@ def show_plan(plan: ReplayPlan, job: Replay, style: Style) -> None:
     if places and not job.cluster.is_known:
         topics = [(*names, count.messages, byte_size(count.bytes)) for names, count in plan.by_topic.items()]
         console.print()
-        show_table(console, table("What would be sent", [*_TARGETS[:2], *_TARGETS[-2:]], topics))
+        show_table(console, table("What would be sent", "From topic, To topic, Messages>, Bodies>", topics))
     elif places:
         rows = [(*place, count.messages, byte_size(count.bytes)) for place, count in places[:_SHOWN]]
         console.print()
-        show_table(console, table("What goes where", _TARGETS, rows))
+        show_table(console, table("What goes where", "From topic, To topic, Broker, Queue>, Messages>, Bodies>", rows))
     for line in _rest(plan, len(places)):
         console.print(Text(visible(line)), soft_wrap=True)
 

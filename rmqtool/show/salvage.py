@@ -22,7 +22,7 @@ from rmqtool.salvage.new_store import Carried
 from rmqtool.salvage.plan import MAX_GAPS, SalvagePlan
 from rmqtool.salvage.selection import Chosen, SelectedLog, Selection, needed_bytes
 from rmqtool.show.filters_json import FiltersGiven
-from rmqtool.show.output import Columns, Style, show_finding, show_table, table
+from rmqtool.show.output import Style, show_finding, show_table, table
 from rmqtool.show.shapes import Error, Shape, at, by
 from rmqtool.transaction.losses import OFFSET_MAP
 
@@ -321,8 +321,7 @@ def show_derived(rebuild: RebuildPlan, console: Console, most: int | None) -> No
         messages = f"{counted(count, 'message')} of these queues {'is' if count == 1 else 'are'} lost"
         _print(console, f"{messages}; units that do no harm keep the offsets of the others:")
         rows = [(finding.topic or "", finding.queue_id, finding.count) for finding in lost[:most]]
-        columns: Columns = [("topic", "left"), ("queue", "right"), ("lost", "right")]
-        show_table(console, table("", columns, rows))
+        show_table(console, table("", "topic, queue>, lost>", rows))
         _show_more(console, len(lost) - len(rows))
 
 
@@ -340,9 +339,7 @@ def _show_choice(plan: SalvagePlan, choice: Choice, console: Console, most: int 
         _print(console, f"queue offsets are counted again; the old ones are in {OFFSET_MAP}")
         rows = [(row.queue.topic, row.queue.queue_id, row.old_offset, row.new_offset, row.messages)
                 for row in log.renumbered[:most]]  # fmt: skip
-        columns: Columns = [("topic", "left"), ("queue", "right"), ("old offset", "right"), ("new offset", "right"),
-                            ("messages", "right")]  # fmt: skip
-        show_table(console, table("", columns, rows))
+        show_table(console, table("", "topic, queue>, old offset>, new offset>, messages>", rows))
         _show_more(console, log.map_rows - len(rows))
 
 
@@ -357,9 +354,8 @@ def _show_saved(plan: SalvagePlan, console: Console, word: str) -> None:
     title = f"{word}: {counted(plan.records, 'message')}, {byte_size(plan.size)}{where}"
     rows = [(plan.inputs.names[number], *plan.of_source(number))
             for number in range(len(plan.inputs.names))]  # fmt: skip
-    columns: Columns = [("source", "left"), ("messages", "right"), ("bytes", "right")]
     _print(console, title)
-    show_table(console, table("", columns, rows))
+    show_table(console, table("", "source, messages>, bytes>", rows))
 
 
 def _show_moved(found: Salvaged, console: Console) -> None:
@@ -389,7 +385,7 @@ def _show_gaps(plan: SalvagePlan, console: Console, most: int | None, *, is_fill
         f"lost: {byte_size(plan.lost)} of the log in {places}{', which dummy records fill' if is_filled else ''}",
     )
     rows = [(gap.physical_offset, gap.size) for gap in gaps[:most]]
-    show_table(console, table("", [("physical offset", "right"), ("bytes", "right")], rows))
+    show_table(console, table("", "physical offset>, bytes>", rows))
     _show_more(console, len(gaps) - len(rows))
 
 
@@ -409,16 +405,8 @@ def _show_left(plan: SalvagePlan, console: Console, most: int | None) -> None:
         )
         for left in plan.left.listed[:most]
     ]
-    columns: Columns = [
-        ("file", "left"),
-        ("position", "right"),
-        ("bytes", "right"),
-        ("reason", "left"),
-        ("messages", "right"),
-        ("physical offset", "right"),
-    ]
     if rows:
-        show_table(console, table("", columns, rows))
+        show_table(console, table("", "file, position>, bytes>, reason, messages>, physical offset>", rows))
         _show_more(console, sum(total.ranges for total in plan.left.totals.values()) - len(rows))
 
 
@@ -536,8 +524,7 @@ def show_conversion(found: Converted, style: Style) -> None:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     if plan.left:
         rows = [(each.physical_offset, each.size, each.reason, each.messages) for each in plan.left[:most]]
-        columns: Columns = [("physical offset", "right"), ("bytes", "right"), ("reason", "left"), ("messages", "right")]
-        show_table(console, table("", columns, rows))
+        show_table(console, table("", "physical offset>, bytes>, reason, messages>", rows))
     for each in carried:
         if each.problem:
             console.print(f"left behind: {visible(each.name)}: {visible(each.problem)}", markup=False, soft_wrap=True)

@@ -16,8 +16,8 @@ from rich.text import Text
 
 from rmqtool.scan.row_text import plain_text, string_data, text_of
 from rmqtool.scan.rows import Rows
-from rmqtool.show.output import wrapped
 from rmqtool.show.times import TIME, time_column
+from rmqtool.show.wrapping import wrapped
 
 
 def display_width(values: pa.StringArray) -> int:

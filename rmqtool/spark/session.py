@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import rmqtool
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.base.own_files import own_directory
+from rmqtool.base.new_files import own_directory
 from rmqtool.spark.gateway import Launch, is_submitted, spark_conf
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 
 from rmqtool.base.errors import UnreadableError, UnsupportedError, UnwritableError, note_failure, notice, reason_of
 from rmqtool.base.files import Closing, InputFile, list_directory, read_all
+from rmqtool.base.new_files import own_directory
 from rmqtool.base.numbers import byte_size
-from rmqtool.base.own_files import own_directory
 from rmqtool.base.paths import DirectoryEntry, is_remote
 from rmqtool.formats.layout import FormatError
 from rmqtool.formats.rocksdb_log import first_damage

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from rmqtool.base.errors import UsageError
-from rmqtool.base.own_files import whole_file
+from rmqtool.base.new_files import whole_file
 from rmqtool.base.visible import visible
 from rmqtool.store.lock import lock_holder
 from rmqtool.store.rocksdb import is_readable

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.base import own_files
-from rmqtool.base.own_files import own_directory, whole_file
+from rmqtool.base import new_files
+from rmqtool.base.new_files import own_directory, whole_file
 from tests.rooms import ROOT
 
 PREFIX = "rmqtool-test-"
@@ -37,8 +37,7 @@ def holder(request: pytest.FixtureRequest, temporary: Path) -> Iterator[subproce
     """Another process that has such a directory or file."""
     program = f"""
 import pathlib, sys
-from rmqtool.base import own_files
-from rmqtool.base.own_files import own_directory, whole_file
+from rmqtool.base.new_files import own_directory, whole_file
 with {_HOLDING[request.param]}:
     print("there", flush=True)
     sys.stdin.read()
@@ -166,7 +165,7 @@ def test_taken_for_left_before_it_is_opened(temporary: Path, monkeypatch: pytest
             os.rmdir(made[0])
         return made[-1]
 
-    monkeypatch.setattr(own_files, "mkdtemp", make)
+    monkeypatch.setattr(new_files, "mkdtemp", make)
     with own_directory(PREFIX) as directory:
         assert directory == made[1]
         assert os.path.isdir(directory)

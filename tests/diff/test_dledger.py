@@ -188,7 +188,7 @@ def test_nothing_in_common(tmp_path: Path) -> None:
 
 def test_many_that_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next common message is found however far it is, with a window that grows."""
-    monkeypatch.setattr("rmqtool.diff.in_order._FIRST_WINDOW", 2)
+    monkeypatch.setattr("rmqtool.diff.by_message._FIRST_WINDOW", 2)
     log = entry_log(200)
     store = node(tmp_path / "a", log)
     new = made_of(store)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.base import own_files
+from rmqtool.base import new_files
 from rmqtool.base.files import InputFile
 from rmqtool.export import sink
 from rmqtool.formats.message import build_blank
@@ -23,7 +23,7 @@ OFFSETS = [number * GIB + place for number in range(FILES) for place in (0, SIZE
 def synced(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The data files that are brought to the disk."""
     paths: list[Path] = []
-    original = own_files.sync
+    original = new_files.sync
 
     def noted(path: Path) -> int:
         paths.append(path)

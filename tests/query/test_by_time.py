@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.query import by_scan as searching
+from rmqtool.query import lookup as searching
 from rmqtool.query.by_place import Notes
-from rmqtool.query.by_scan import ScanQuery, by_scan, by_time, offset_before
+from rmqtool.query.lookup import ScanQuery, by_scan, by_time, offset_before
 from rmqtool.scan.filters import Filters
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store

@@ -15,8 +15,9 @@ from rich.progress import Progress
 
 from rmqtool.show import progress, progress_bar
 from rmqtool.show.output import Style
-from rmqtool.show.progress import ByteProgress, Work, answer_signals, byte_progress
+from rmqtool.show.progress import ByteProgress, byte_progress
 from rmqtool.show.progress_bar import OneLine, Rate
+from rmqtool.show.progress_line import Work, answer_signals
 
 MIB = 1 << 20
 

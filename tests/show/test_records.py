@@ -9,9 +9,9 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from rmqtool.show.output import Columns, show_table, table
+from rmqtool.show.output import show_table, table
 
-COLUMNS: Columns = [("Group", "left"), ("Due", "left"), ("Lag", "right"), ("State", "left")]
+COLUMNS = "Group, Due, Lag>, State"
 ROWS = [
     ("billing-of-all-orders", "2026-11-21T14:36:06.484+05:30", 12345678, Text("ok")),
     ("组一组一组一组一组一", "-", 1, Text("beyond the end of its queue, as none is", style="red")),

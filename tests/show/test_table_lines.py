@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.text import Text
 
 from rmqtool.show import tables as under_test
-from rmqtool.show.output import Columns, table
+from rmqtool.show.output import table
 from rmqtool.show.tables import table_lines
 
-COLUMNS: Columns = [("Topic", "left"), ("Queue", "right"), ("Lag", "right"), ("Note", "left")]
+COLUMNS = "Topic, Queue>, Lag>, Note"
 ROWS: list[list[object]] = [
     ["orders", 0, Text("-7", style="red"), "x"],
     ["订单-a-longer-name", 1234567, 12, ""],

@@ -11,7 +11,8 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from rmqtool.show.output import note, print_labelled, with_its_indent, wrapped
+from rmqtool.show.output import note, print_labelled
+from rmqtool.show.wrapping import with_its_indent, wrapped
 
 WORDS = st.lists(st.text(st.sampled_from("ab中文😀é-"), min_size=1, max_size=8), max_size=30)
 
