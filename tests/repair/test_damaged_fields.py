@@ -72,7 +72,7 @@ def _chosen(records: list[Record], field: str) -> Record:
     return fitting[len(fitting) // 2]
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(("field", "named", "mask"), FLIPS, ids=str)
 @pytest.mark.parametrize("name", STORES)
 def test_witnesses_count_against_a_damaged_field(
@@ -99,6 +99,7 @@ def test_witnesses_count_against_a_damaged_field(
     assert _run("repair", store, "--yes")["result"]["state"] == "nothing"
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("field", "mask", "at"), STRUCTURE, ids=str)
 @pytest.mark.parametrize("name", ["4.9.7-shop", "5.3.3-crc32-property"])
 def test_a_broken_record_is_put_right(
