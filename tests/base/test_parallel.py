@@ -67,6 +67,7 @@ def ready(pool: WorkerPool[int]) -> WorkerPool[int]:
     return pool
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("may_copy", [True, False])
 @pytest.mark.parametrize("takes_part", [True, False])

@@ -53,6 +53,7 @@ def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return request.param, make_log(tmp_path_factory.mktemp("logs") / "log", request.param, SIZE, FILE_SIZE)
 
 
+@pytest.mark.one_in(3)
 def test_every_record_is_valid(store: tuple[str, Path]) -> None:
     """Sizes, positions, checksums, queue offsets, times, keys and tags are a broker's."""
     kind, directory = store

@@ -53,6 +53,7 @@ def test_golden_stores(name: str, golden_store: GoldenStore) -> None:
     assert result["transaction"] is None
 
 
+@pytest.mark.one_in(4)
 def test_text_says_what_json_says(name: str, golden_store: GoldenStore) -> None:
     """The numbers of files, who loses how much, and nothing wider than a row."""
     store = golden_store(name)

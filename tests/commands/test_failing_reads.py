@@ -87,7 +87,7 @@ def test_verify(name: str, fault: str, unpacked: GoldenStore, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("fault", ["read", "open", "listing", "nothing-from-there", "cut"])
 @pytest.mark.parametrize("command", OTHERS)
 def test_other_commands(command: str, fault: str, unpacked: GoldenStore, tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ def numbers_of(text: str, label: str) -> list[int]:
     return [int(number) for number in re.findall(r"(?<![\w.])\d+(?![\w.])", line)]
 
 
+@pytest.mark.one_in(3)
 def test_overviews_of_golden_stores(name: str, golden_store: GoldenStore) -> None:
     """Both overviews are valid, and differ in nothing but what the scan adds."""
     store = golden_store(name)

@@ -81,6 +81,7 @@ def test_a_clean_store(store: Path) -> None:
     assert overview.checkpoint == dict.fromkeys(overview.checkpoint or (), 0) != {}
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", stores.names())
 def test_golden_stores(name: str, golden_store: GoldenStore) -> None:
     """Whatever release wrote them, sound stores have no finding above info, and killed ones only that they were."""

@@ -173,6 +173,7 @@ def test_messages(name: str, says: dict[str, Any], golden_store: GoldenStore) ->
         assert message["file"] == f"commitlog/{record['physical_offset'] // 65536 * 65536:020d}"
 
 
+@pytest.mark.one_in(3)
 def test_stored_bodies(name: str, says: dict[str, Any], golden_store: GoldenStore) -> None:
     """As stored, each body is what stands in the log."""
     if not says["records"]:
@@ -183,6 +184,7 @@ def test_stored_bodies(name: str, says: dict[str, Any], golden_store: GoldenStor
     assert [body_of(message) for message in messages] == expected
 
 
+@pytest.mark.one_in(3)
 def test_nothing_but_messages_and_blanks(name: str, golden_store: GoldenStore) -> None:
     """A broker's own log has no damage, killed or not, and what is listed leaves no gap up to the last record."""
     lines = listing(golden_store(name)).lines
@@ -191,6 +193,7 @@ def test_nothing_but_messages_and_blanks(name: str, golden_store: GoldenStore) -
     assert ends[:-1] == [line["physical_offset"] for line in lines[1:]]
 
 
+@pytest.mark.one_in(3)
 def test_scan(name: str, says: dict[str, Any], golden_store: GoldenStore) -> None:
     """What a scan counts is what the release's records add up to, by topic and queue."""
     scan = inspect(golden_store(name), "--json", "--scan").document["result"]["scan"]

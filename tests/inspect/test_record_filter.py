@@ -78,6 +78,7 @@ def passes(filters: Filters, message: dict[str, Any]) -> bool:
     )
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "part", "log"), PLACES)
 def test_units_whose_messages_pass(golden_store: GoldenStore, name: str, part: str, log: str) -> None:

@@ -103,6 +103,7 @@ def cut(system: Any, path: str) -> None:
         file.write(data[: len(data) // 3])
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("change", [vanish, cut])
 @pytest.mark.parametrize(
     ("command", "victim"),

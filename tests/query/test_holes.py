@@ -102,6 +102,7 @@ def _stores_with_holes() -> Iterator[Any]:
             yield pytest.param(name, hole, marks=() if is_usual else pytest.mark.rare)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "hole"), list(_stores_with_holes()))
 def test_as_verify(name: str, hole: str, golden_store: GoldenStore, tmp_path: Path) -> None:
@@ -164,6 +165,7 @@ def holed(
     return store, SHOWN[request.param]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.slow
 def test_in_json(holed: tuple[Path, tuple[int, int, int, int, int]]) -> None:
     store, (first, entries, past, unreachable, unread) = holed
@@ -191,6 +193,7 @@ def test_in_json(holed: tuple[Path, tuple[int, int, int, int, int]]) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.slow
 def test_in_text(holed: tuple[Path, tuple[int, int, int, int, int]]) -> None:
     """Each answer names the hole, how many messages are out of reach, and the repair."""

@@ -145,6 +145,7 @@ def test_a_table_that_is_not_there(harness: Factory, tmp_path: Path, version: st
     assert "config.missing" not in rmqtool("verify", root, "--broker-version", version).out
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("target", ["files", "rocksdb"])
 @pytest.mark.parametrize("version", ["5.3.3", "5.5.0"])
 def test_after_a_retention(harness: Factory, tmp_path: Path, version: str, target: str) -> None:

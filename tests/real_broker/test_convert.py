@@ -34,6 +34,7 @@ def asked(harness: Harness, root: Path, settings: dict[str, str] | None = None) 
     return answers["read"], [len(found) for found in answers["query"]]
 
 
+@pytest.mark.rare
 @pytest.mark.slow
 @pytest.mark.parametrize(("version", "name"), WRITERS)
 def test_ordinary_brokers_serve_the_same(

@@ -209,6 +209,7 @@ def test_a_checkpoint_that_a_node_does_not_start_with(
     assert sum(map(len, found["read"])) == 400
 
 
+@pytest.mark.rare
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize(("version", "name"), STORES[:2])
 def test_an_index_unit_that_leads_elsewhere_holds_a_new_node_back(

@@ -35,6 +35,7 @@ def test_after_a_kill(harness: Callable[[str], Harness], tmp_path: Path, version
     assert differences(harness(version), mode, SEED, tmp_path, killed=True) == []
 
 
+@pytest.mark.rare
 @pytest.mark.one_in(4)
 def test_batches_written_twice(harness: Callable[[str], Harness], tmp_path: Path) -> None:
     """Files and rows of a batch queue have ranges of their own: a broker answers with those of what it reads."""

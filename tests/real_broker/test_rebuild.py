@@ -141,6 +141,7 @@ def test_broker_goes_on_from_a_rebuilt_store(
     assert (verified.status, verified.out.split()[:2]) == (Exit.OK, ["verdict", "unproven"])
 
 
+@pytest.mark.rare
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "posix" and os.geteuid() != 0, reason="only root may rebuild another user's store")
 @pytest.mark.parametrize("version", VERSIONS)

@@ -166,6 +166,7 @@ def test_what_waits_there_is_not_sent_again(broker: Served, tmp_path: Path) -> N
         assert (sent["messages"], sent["found"]) == (0, 5)
 
 
+@pytest.mark.rare
 def test_a_broker_that_is_killed_meanwhile(broker: Served, tmp_path: Path) -> None:
     """The replay waits for it, and goes on."""
 
@@ -313,6 +314,7 @@ ACL_2 = {
 }
 
 
+@pytest.mark.rare
 @pytest.mark.parametrize("version", ["5.3.3", "5.5.0"])
 def test_users_of_acl_2(harness: Callable[[str], Harness], tmp_path: Path, version: str) -> None:
     """Signatures of ACL 1.0 are accepted; who is no user, or may not write, is refused, and that is said."""

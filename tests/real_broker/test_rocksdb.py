@@ -39,6 +39,7 @@ def offsets_of(store: Path) -> list[int]:
     return offsets
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("flushed", [False, True])
 @pytest.mark.parametrize("version", ["5.3.3", "5.4.0", "5.5.0"])
 def test_what_a_start_leaves_out(

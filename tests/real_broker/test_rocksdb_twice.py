@@ -130,6 +130,7 @@ def test_without_any_file_of_a_queue(
     assert (in_files(root), ends) == (before, {QUEUE: before[1]})
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("end", [3, 0])
 @pytest.mark.parametrize(("version", "settings"), [("5.3.3", TWICE), ("5.4.0", TWICE), ("5.5.0", LIGHT)])
 def test_rows_that_end_elsewhere(

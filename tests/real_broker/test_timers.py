@@ -29,6 +29,7 @@ _LOGGED = 20  # units that are counted at most
 MANY = 20
 
 
+@pytest.mark.rare
 @pytest.mark.parametrize("version", ["5.1.4", "5.3.3", "5.5.0"])
 def test_the_log_has_lost_its_end(version: str, tmp_path: Path) -> None:
     """Without the repair all stand still at the plain message in place of a timer message that is lost, once it is due.
@@ -53,6 +54,7 @@ def test_the_log_has_lost_its_end(version: str, tmp_path: Path) -> None:
     assert delivered(root) == KEPT + PLAIN + NEW
 
 
+@pytest.mark.rare
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("version", ["5.1.4", "5.3.3", "5.5.0"])
 def test_a_message_that_is_too_large(version: str, tmp_path: Path) -> None:
@@ -83,6 +85,7 @@ def test_a_message_that_is_too_large(version: str, tmp_path: Path) -> None:
     assert (delivered(root), delivered(root, LONG_TOPIC)) == (KEPT, 1)
 
 
+@pytest.mark.rare
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("version", ["5.1.4", "5.3.3", "5.5.0"])
 def test_a_smaller_max_message_size(version: str, tmp_path: Path) -> None:

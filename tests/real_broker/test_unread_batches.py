@@ -47,6 +47,7 @@ def unread(root: Path, version: str, settings: dict[str, str]) -> int:
     return sum(finding.count for finding in outcome.findings if finding.code in UNREAD)
 
 
+@pytest.mark.rare
 @pytest.mark.one_in(4)
 @pytest.mark.parametrize("reader", READERS)
 def test_batches_that_were_written_twice(harness: Callable[[str], Harness], tmp_path: Path, reader: str) -> None:

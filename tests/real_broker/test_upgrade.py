@@ -85,6 +85,7 @@ def test_the_second_configuration_takes_over_nothing(harness: Callable[[str], Ha
     assert found == [(0, True, True), (1, False, False)]
 
 
+@pytest.mark.rare
 @pytest.mark.parametrize("version", ["4.9.7", "5.5.0"])
 def test_light_queues_switched_off_and_on(harness: Callable[[str], Harness], version: str, tmp_path: Path) -> None:
     """Committed offsets are in one file or the other, those of all groups; and a blank behind true is false."""

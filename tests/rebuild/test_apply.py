@@ -68,6 +68,7 @@ def assert_mends(store: Store, given: RebuildOptions) -> RebuildPlan:
     return plan
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("name", "damage"),
     [

@@ -57,6 +57,7 @@ def test_the_plain_reader_gives_every_column(golden: Path) -> None:
         assert message.keys() == COLUMNS.keys()
 
 
+@pytest.mark.one_in(3)
 def test_messages_are_those_of_the_broker(golden: Path) -> None:
     """Every value that the release's decoder shows is in the columns, for every record of the log."""
     found = messages(fast(golden))
@@ -79,6 +80,7 @@ def host(record: dict[str, Any], name: str) -> str:
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
+@pytest.mark.one_in(3)
 def test_nothing_but_messages_and_blanks(golden: Path) -> None:
     """A broker's own log has no damage but what a kill leaves at its end, and events follow one another without gap."""
     found = expected(golden)

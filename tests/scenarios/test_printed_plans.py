@@ -182,6 +182,7 @@ HALF_FLUSHED: list[tuple[str, tuple[Apply, ...]]] = [
 ]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("name", "damages"), HALF_FLUSHED)
 def test_a_half_flushed_store_is_healed_to_the_letter(
     golden_store: GoldenStore, tmp_path: Path, name: str, damages: tuple[Apply, ...]

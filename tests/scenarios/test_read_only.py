@@ -62,6 +62,7 @@ def test_verify(jobs: str, store: Path) -> None:
     assert json.loads(result.stdout)["result"]["verdict"] == "corrupt"
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "options"),

@@ -125,6 +125,7 @@ DAMAGES: list[tuple[str, Callable[[Path], None]]] = [
 ]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "damage"), DAMAGES)
 def test_the_steps_mend_all(

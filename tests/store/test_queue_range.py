@@ -278,6 +278,7 @@ def test_searching_batch_queues(tmp_path: Path, case: tuple[Files, int, int]) ->
         assert found_range(queue, log_min_offset, V5) == model_batch(files, log_min_offset)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["simple", "batch"])
 @pytest.mark.parametrize("written", [1, 4000, 4999, 5000, 7500, 14_999, 15_000])

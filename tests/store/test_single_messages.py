@@ -35,6 +35,7 @@ def _compare(files: Sequence[MappedFile], every: int) -> int:
     return count
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", [*stores.samples(), "more/4.9.7-dledger", "more/5.3.3-converted"])
 def test_golden_stores(name: str, golden_store: GoldenStore) -> None:
     assert _compare(Snapshot(open_store(golden_store(name))).log.files, 20) > 0 or name.endswith("-empty")
