@@ -16,7 +16,7 @@ from rmqtool.base.files import RateLimit
 from rmqtool.base.numbers import EXAMPLES, JOBS, OFFSETS, PERCENT, QUEUE_IDS, RATE, SECONDS
 from rmqtool.base.paths import path_of
 from rmqtool.base.times import parse_time
-from rmqtool.library.messages import checked
+from rmqtool.library.checked import checked
 from rmqtool.rules.broker_conf import BrokerConf, read_broker_conf
 from rmqtool.rules.versions import Version, parse_version
 from rmqtool.store.snapshot import Snapshot

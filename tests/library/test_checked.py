@@ -14,7 +14,7 @@ import pytest
 
 import rmqtool
 from rmqtool.base.errors import UsageError
-from rmqtool.library.messages import checked
+from rmqtool.library.checked import checked
 from rmqtool.library.store import Store
 from tests.commands.running import command_named
 
