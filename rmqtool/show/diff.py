@@ -16,8 +16,8 @@ from rmqtool.diff.records import SIDES, Difference, Name, Node, Place, Side, Tai
 from rmqtool.findings.finding import counted
 from rmqtool.scan.block import REASON_MEANINGS
 from rmqtool.scan.filters import Filters
-from rmqtool.show.filters_json import FiltersGiven
 from rmqtool.show.output import Style, error_json, terminal_width, write_document, write_text
+from rmqtool.show.shapes import FiltersGiven
 from rmqtool.show.times import time_text
 from rmqtool.show.wrapping import with_its_indent
 from rmqtool.store.queue_units import QueueRange

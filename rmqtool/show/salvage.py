@@ -21,9 +21,8 @@ from rmqtool.salvage.layout import Reason as LeftReason
 from rmqtool.salvage.new_store import Carried
 from rmqtool.salvage.plan import MAX_GAPS, SalvagePlan
 from rmqtool.salvage.selection import Chosen, SelectedLog, Selection, needed_bytes
-from rmqtool.show.filters_json import FiltersGiven
 from rmqtool.show.output import Style, show_finding, show_table, table
-from rmqtool.show.shapes import Error, Shape, at, by
+from rmqtool.show.shapes import Error, FiltersGiven, Shape, at, by
 from rmqtool.transaction.losses import OFFSET_MAP
 
 SalvageState = Literal["planned", "done", "nothing"]
