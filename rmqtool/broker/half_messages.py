@@ -22,7 +22,9 @@ from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.system_topics import HALF_TOPIC, OP_TOPIC, TRANSACTION_GROUP
 from rmqtool.rules.versions import BEYOND_MAX_TO_MAX
 from rmqtool.scan.columns import COLUMNS, PROPERTY_COLUMN, ColumnRun, message_schema, record_batches
+from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.pointed_records import read_heads, sound_records
+from rmqtool.scan.reader import scan_files
 from rmqtool.scan.windows import integers
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.queue_units import LoadedQueue
@@ -31,6 +33,8 @@ from rmqtool.store.unit_files import open_units, written_units
 
 _OFFSETS = re.compile(rb"\d{1,18}")
 _PIECE = 4096  # half messages that are looked at at once, from the committed offset back
+_MOST_SCANNED = 256 << 20  # of the log, where the queue of op messages is missing, bytes
+_OP_FIELDS = ("topic", "queue_id", "stored_body")
 _CHECK_MAX = 15  # BrokerConfig#transactionCheckMax
 _RESERVED_HOURS = 72  # MessageStoreConfig#fileReservedTime
 _HOUR_MS = 3_600_000
@@ -133,16 +137,27 @@ def _waiting(snapshot: Snapshot, queue: LoadedQueue, halves: pa.Table) -> Offset
 
 def _ended_since(snapshot: Snapshot, queue_id: int, halves: pa.Table) -> Offsets | None:
     """What op messages end that were stored after the first of the half messages; None where some cannot be read."""
-    if queue_id not in snapshot.queue_ids(OP_TOPIC):
-        return None if OP_TOPIC in snapshot.topics.by_name else np.zeros(0, dtype=np.int64)
-    op_queue = snapshot.queue(OP_TOPIC, queue_id)
+    op_queue = snapshot.queue(OP_TOPIC, queue_id) if queue_id in snapshot.queue_ids(OP_TOPIC) else None
     if op_queue is None:
-        return None
+        return _ended_in_log(snapshot, queue_id, int(pc.min(halves.column("physical_offset")).as_py()))
     start, stop = max(0, op_queue.range.min_offset), op_queue.range.max_offset
     with open_units(op_queue.queue, snapshot.reading) as units:
         start = max(start, units.bisect(int(pc.min(halves.column("physical_offset")).as_py())))
     ended = ended_halves(op_queue.queue, start, stop, snapshot.log.files, snapshot.reading)
     return None if ended.unread else ended.offsets
+
+
+def _ended_in_log(snapshot: Snapshot, queue_id: int, start: int) -> Offsets | None:
+    """What op messages in the log end, from a physical offset on; None where that is too much to read."""
+    end, found = snapshot.log_range.max_offset, [b""]
+    if end - start > _MOST_SCANNED:
+        return None
+    for event in scan_files(snapshot.log.files, start, end, snapshot.reading):
+        if isinstance(event, RecordRun):
+            topics, queues, bodies = (COLUMNS[name].read(ColumnRun(event)).to_pylist() for name in _OP_FIELDS)
+            here = zip(topics, queues, bodies, strict=True)
+            found += [body for topic, queue, body in here if (topic, queue) == (OP_TOPIC, queue_id)]
+    return np.unique(np.array(_OFFSETS.findall(b",".join(found))).astype(np.int64))
 
 
 def _given_up(conf: BrokerConf, halves: pa.Table) -> NDArray[np.bool_]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from unittest.mock import patch
 
@@ -31,6 +32,19 @@ def test_those_before_the_offset(tmp_path: Path, committed: int, expected: int) 
     builder.op(3)
     builder.committed = {(TRANSACTIONS, HALF): committed, (TRANSACTIONS, OP): 2}
     assert unchecked(builder, tmp_path) == expected
+
+
+def test_op_messages_without_their_queue(tmp_path: Path) -> None:
+    """They are read from the log: a start or a repair derives their queue again."""
+    builder = WaitingStore()
+    for _ in range(5):
+        builder.half()
+    builder.op(0, 2)
+    builder.op(3)
+    builder.committed = {(TRANSACTIONS, HALF): 4, (TRANSACTIONS, OP): 2}
+    store = builder.build(tmp_path)
+    shutil.rmtree(store / "consumequeue" / OP)
+    assert half_messages_unchecked(Snapshot(open_store(store))) == 1
 
 
 def test_copies_and_what_is_given_up(tmp_path: Path) -> None:

@@ -11,16 +11,16 @@ from pathlib import Path
 
 from rmqtool.rules.system_topics import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC
 from rmqtool.rules.versions import parse_version
+from tests.copies import copied
 from tests.golden import stores
 from tests.golden.rocksdb import ROCKSDB
 from tests.real_broker.client_damages import LogRecord, records_of
 from tests.real_broker.client_facts import Difference, Entry, Pair, Proof, View, pairs_of
 from tests.real_broker.harness import SETTINGS, SHOP_SETTINGS, Harness, scenarios
 from tests.real_broker.healthy import COPIES
+from tests.real_broker.tools import cache, cached
 
 VERSIONS = ("4.4.0", "4.7.1", "4.9.7", "5.1.4", "5.3.3", "5.5.0")
-_STORES_OF = {"4.9.3": "4.9.7"}
-"""Of releases without golden stores: another one that writes the same files."""
 _LEVELS = {"messageDelayLevel": "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"}
 _DRIVEN = ("clean", "trimmed", "killed")
 _UNIT = 20
@@ -69,9 +69,8 @@ class Source:
 
 def sources(version: str, scratch: Path) -> list[Source]:
     """The golden stores of a release, those of whole brokers twice as often as driven ones."""
-    of = _STORES_OF.get(version, version)
-    found = [Source(f"{of}-{name}", stores.unpack(f"{of}-{name}", scratch), _LEVELS) for name in _DRIVEN]
-    shop = Source(f"{of}-shop", stores.unpack(f"{of}-shop", scratch), {})
+    found = [Source(f"{version}-{name}", _store(version, name, scratch), _LEVELS) for name in _DRIVEN]
+    shop = Source(f"{version}-shop", _store(version, "shop", scratch), {})
     rows = [
         Source(name, stores.unpack(name, scratch), settings)
         for name, settings in ROCKSDB.items()
@@ -79,6 +78,21 @@ def sources(version: str, scratch: Path) -> list[Source]:
         and parse_version(version) >= parse_version("5.3.3")
     ]
     return [*found, shop, shop, shop, *rows, *rows]
+
+
+def _store(version: str, name: str, scratch: Path) -> Path:
+    """A golden store; of a release without any one that its broker writes, and that is kept in the cache."""
+    if version in VERSIONS:
+        return stores.unpack(f"{version}-{name}", scratch)
+
+    def fill(root: Path) -> None:
+        if name == "shop":
+            Harness(version).write_shop(root)
+        else:
+            Harness(version).write(root, name)
+
+    kept = cached(cache() / version / f"store-{name}", fill, f"lock-of-{version}-{name}")
+    return copied(kept, scratch / f"{version}-{name}")
 
 
 def fresh(version: str, number: int, scratch: Path, chance: random.Random) -> Source:
