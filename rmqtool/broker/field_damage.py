@@ -252,7 +252,9 @@ class FieldJudge:
         if before or after:
             return True
         # The only message of its queue: a flipped bit leaves the field one byte away, and the index may know more.
-        return field_name == "sys_flag" or self._is_one_byte_apart(claim, unit.name) or bool(
+        # Of several, none of which is where it belongs, it is the queue that is another one's.
+        is_alone = self._of_queue[unit.name] == 1
+        return field_name == "sys_flag" or (is_alone and self._is_one_byte_apart(claim, unit.name)) or bool(
             hashes and set(hashes) == set(self._hashes_of(frames, ProvenRecord(topic=unit.name.topic)))
         )  # fmt: skip
 

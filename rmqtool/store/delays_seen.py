@@ -78,7 +78,7 @@ def _delay_of(queue: Queue, log: Sequence[MappedFile]) -> int | None:
         newest = units.newest(_SAMPLE)
     for unit in newest:
         record = single_record_at(log, int(unit["physical_offset"]))
-        if record is not None:
+        if record is not None and record.number("queue_id") == queue.queue_id:  # not of a queue in its place
             delays.append(int(unit["tags_code"]) - record.number("store_timestamp"))
     last, counts = delays[-1:], Counter(delays)
     if last and delays[-2:] == 2 * last and _can_be_set(last[0]):

@@ -290,7 +290,7 @@ class UnmatchedUnits:
         self._report_all("consumequeue.pre-blank", {}, files, unit_numbers[blank])
         rest = written & ~blank & (offsets >= self.bounds.start)
         beyond = rest & (offsets >= self.bounds.end)
-        if not self.bounds.live:
+        if beyond.any() and not self.bounds.live:
             self._check_beyond(files, unit_numbers[beyond], offsets[beyond])
         rest &= ~beyond
         for row in np.flatnonzero(rest).tolist():
@@ -353,7 +353,8 @@ class UnmatchedUnits:
         outside = offsets >= bounds.files_end
         self.beyond_files[name] += int(np.count_nonzero(outside))
         replaced_from = bounds.extents.replaced_from(bounds.end, bounds.files_end)
-        self.lost[name] += int(np.count_nonzero((offsets >= replaced_from) & ~outside))
+        if replaced := int(np.count_nonzero((offsets >= replaced_from) & ~outside)):
+            self.lost[name] += replaced  # without an entry that counts nothing
         self._report_all("consumequeue.ahead", {"log_end": self.bounds.end}, files, unit_numbers)
 
     def _check_target(self, files: UnitFiles, unit_number: int, physical_offset: int) -> None:

@@ -240,3 +240,20 @@ def test_an_index_that_proves_nothing_gets_the_keys_that_the_queue_proves(
     _run("repair", store, "--yes")
     assert had
     assert had <= {*keys(store)}
+
+
+@pytest.mark.slow
+def test_queues_that_have_changed_places_are_no_damaged_fields(unpacked: GoldenStore, tmp_path: Path) -> None:
+    """Though one flipped bit leads from one number to the other: all their records say so; they are rebuilt."""
+    store = copied(unpacked("4.9.7-shop"), tmp_path / "store")
+    healthy = {place: offset for place, (offset, _) in served(store, records_of(store)).items()}
+    levels = store / "consumequeue/SCHEDULE_TOPIC_XXXX"
+    (levels / "2").rename(levels / "x")
+    (levels / "16").rename(levels / "2")
+    (levels / "x").rename(levels / "16")
+    for command in ("rebuild-cq", "repair"):
+        planned = _run(command, store, "--dry-run")
+        assert "commitlog.field" not in {each["code"] for each in planned["findings"]}
+        assert planned["result"]["state"] == "planned"
+    assert _run("repair", store, "--yes")["result"]["proof"]["more_lost"] == []
+    assert {place: offset for place, (offset, _) in served(store, records_of(store)).items()} == healthy

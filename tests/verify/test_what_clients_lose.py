@@ -147,3 +147,16 @@ def test_the_last_log_files_are_those_of_before(
     for clients in (result["start"]["clients"], result["plan"]["clients"]):
         assert clients["unreachable"]["messages"] == gone
         assert clients["keys_not_found"] == clients["keys_in_damage"] > 0
+
+
+@pytest.mark.slow
+def test_units_past_a_torn_end_count_no_loss(unpacked: GoldenStore, tmp_path: Path) -> None:
+    """What a kill leaves at the end was never whole: no topic stands among those that have lost messages."""
+    store = copied(unpacked("4.9.7-shop"), tmp_path / "store")
+    last = records_of(store)[-1]
+    with (store / last.path).open("r+b") as log:
+        log.seek(last.fields["message_size"][0])
+        log.write(bytes(last.size))
+    outcome = verify(store)
+    assert "consumequeue.ahead" in codes_of(outcome)
+    assert not outcome.lost
