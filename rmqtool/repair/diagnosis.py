@@ -395,7 +395,7 @@ def _keeps_from_rebuilds(finding: Finding) -> bool:
 
 def _is_refusal(finding: Finding, *, of_any: bool = False) -> bool:
     """Whether it says that a start is refused for a database of config/, which people put back; or for anything."""
-    return finding.code == "start.refuses" and (of_any or finding.details["cause"] == "database")
+    return finding.code == "start.refuses" and (of_any or finding.details.get("cause") == "database")
 
 
 def _is_done_last(finding: Finding) -> bool:
