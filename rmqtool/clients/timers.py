@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from rmqtool.base.errors import UnsupportedError
 from rmqtool.broker.prediction import StartPrediction
 from rmqtool.broker.timer_deliveries import (
     TimerCopies,
@@ -89,7 +90,10 @@ def timers_without_files(snapshot: Snapshot, newest: int) -> Due:
 def _of_rows(snapshot: Snapshot, start: StartPrediction, state: TimerState) -> Due:
     """Timers in RocksDB: of rows before the timeline, and of what the queue was read to, no start delivers any."""
     store, log = snapshot.store, snapshot.log.files
-    rows = timer_rows(store)
+    try:
+        rows = timer_rows(store)
+    except UnsupportedError:
+        return Due()  # without the library there is nothing to count
     if rows is None and not store.conf.is_on("timerRocksDBEnable"):
         return Due()  # the timer is turned off
     rows = rows or TimerRows(np.zeros(0, np.int64), np.zeros(0, np.int64), None, 0)
