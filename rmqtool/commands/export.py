@@ -275,7 +275,8 @@ def export(style: Style, given: ExportChoices) -> Exit:
 
 def _preview(style: Style, path: Path, given: ExportChoices) -> Exit:
     """Show what a run would read, and where it would write; nothing is made."""
-    from rmqtool.export.plan import manifest_there, preview_export
+    from rmqtool.export.output import manifest_there
+    from rmqtool.export.plan import preview_export
     from rmqtool.export.run import check_output
     from rmqtool.show.export import preview_as_json, show_preview
     from rmqtool.store.store import open_stores

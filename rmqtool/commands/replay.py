@@ -15,6 +15,7 @@ from rmqtool.base.numbers import byte_size
 from rmqtool.commands.options import argument, command, flag, option
 from rmqtool.commands.shared_options import OnStore, dry_run_option, filter_options, limit_option, yes_option
 from rmqtool.commands.writing import confirm
+from rmqtool.findings.finding import first_of
 from rmqtool.show.output import Style, note
 
 if TYPE_CHECKING:
@@ -289,8 +290,7 @@ def _found(path: Path) -> str:
 
     if path.is_dir():
         names = [entry.name for entry in list_directory(path)]
-        more = f" and {len(names) - _NAMES_FOUND} more" if len(names) > _NAMES_FOUND else ""
-        return f"a directory with {', '.join(names[:_NAMES_FOUND])}{more}" if names else "an empty directory"
+        return f"a directory with {first_of(names, _NAMES_FOUND)}" if names else "an empty directory"
     if not path.is_file():
         return "neither a file nor a directory"
     kind = detect_kind(path)

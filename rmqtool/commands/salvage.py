@@ -270,7 +270,7 @@ class Making:
     def make(self) -> Salvaged:
         """Write all saved messages in their places, and what belongs to them."""
         from rmqtool.rebuild.apply import loss_of
-        from rmqtool.salvage.conversion import COMMAND
+        from rmqtool.salvage.conversion import SALVAGE
         from rmqtool.salvage.new_store import carried_bytes, carry_over
         from rmqtool.salvage.write_log import write_log
         from rmqtool.show.progress import byte_progress
@@ -286,7 +286,7 @@ class Making:
         problems = carry_over(stores.all, stores.carried, new.directory)
         rebuild, left_out = self._derive(stores.main, self.options)
         problems += left_out
-        self._keep_losses(loss_of(rebuild, COMMAND), rebuild)
+        self._keep_losses(loss_of(rebuild, SALVAGE), rebuild)
         return Salvaged(plan, self._carried(problems), rebuild)
 
     def _make_moved(self) -> Salvaged:

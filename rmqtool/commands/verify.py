@@ -238,7 +238,7 @@ def _show(style: Style, verified: Verified, form: Form, seconds: float) -> int:
 
         write_text(junit_report(outcome, seconds))
     elif form == "sarif":
-        from rmqtool.show.verify_sarif import sarif_report
+        from rmqtool.show.verify import sarif_report
 
         write_text(sarif_report(outcome))
     elif form == "openmetrics":

@@ -28,8 +28,7 @@ from rmqtool.base.filesystems import file_system, patiently
 from rmqtool.base.parallel import keep_arrow_to_one_thread
 from rmqtool.base.remote_path import RemotePath
 from rmqtool.export.options import TEXT_SUFFIXES, ExportOptions, options_of
-from rmqtool.export.output import MANIFEST, read_manifest
-from rmqtool.export.plan import interrupted_manifest
+from rmqtool.export.output import MANIFEST, interrupted_manifest, read_manifest
 from rmqtool.export.results import SUMMED_COLUMNS, QueueSums, Summing, Sums, merge_sums
 from rmqtool.export.sink import TextRows, file_crc32
 from rmqtool.findings.catalogue import finding

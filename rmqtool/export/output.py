@@ -38,7 +38,7 @@ MANIFEST_SCHEMA = "rmqtool.export-manifest/1"
 
 _NEEDED = {"rows", "columns", "source", "files", "damaged", "runs"}  # of a manifest, by those who read it
 TEMPORARY = "_temporary"
-JOURNAL = f"{TEMPORARY}/commit.json"
+JOURNAL, REMOTE_JOURNAL = f"{TEMPORARY}/commit.json", "_commit.json"
 FINISHED = "the interrupted export is finished now: its messages are in the output, and it need not be run again"
 
 
@@ -53,6 +53,22 @@ def read_manifest(output: Path) -> dict[str, Any] | None:
         return None
     except OSError as error:
         raise UnreadableError(f"cannot read the manifest: {error}", file=path) from error
+
+
+def manifest_there(path: Path) -> dict[str, Any] | None:
+    """The manifest that a run would find in an output: of a commit that was interrupted it finishes first, or stored.
+
+    Raises UnreadableError.
+    """
+    return interrupted_manifest(path) or read_manifest(path)
+
+
+def interrupted_manifest(path: Path) -> dict[str, Any] | None:
+    """The manifest of a commit that has begun and not ended; None without one."""
+    with suppress(FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError, UnreadableError):
+        journal = read_remote(path / REMOTE_JOURNAL) if isinstance(path, RemotePath) else (path / JOURNAL).read_bytes()
+        return parse_manifest(json.dumps(json.loads(journal)["manifest"]).encode(), path)
+    return None
 
 
 def follow_table(path: Path, manifest: dict[str, Any]) -> None:
@@ -238,7 +254,6 @@ def _remove_empty(folder: Path, root: Path) -> None:
         folder = folder.parent
 
 
-REMOTE_JOURNAL = "_commit.json"
 OURS = re.compile(r"(.*/)?part-(empty|\d{5}-\d{20}(-tail)?(-\d{5})?)-[0-9a-f]{12}(-[0-9a-f]{8})?\.[a-z0-9.]+", re.ASCII)
 _OTHER = "another run has written to this output meanwhile: nothing of this one is in it"
 
@@ -280,7 +295,7 @@ class RemoteOutput(Closing):
     def close(self) -> None:
         """Remove files of this run that were not committed: those of attempts that failed, or of all."""
         with suppress(OSError, RmqtoolError):  # the next run removes them, too
-            known = _paths(self._known())
+            known = _paths(manifest_there(self.path))
             mark = f"-{self.target.run}"
             self._remove([name for name, _ in files_in(self.path) if mark in name and name not in known])
 
@@ -301,16 +316,6 @@ class RemoteOutput(Closing):
         self._remove(journal["removed"])
         write_remote(self._file(SUCCESS), b"")
         remove_remote(self._file(REMOTE_JOURNAL))
-
-    def _known(self) -> dict[str, Any] | None:
-        """What the manifest, or a commit that has begun, says by now."""
-        journal = self._stored(REMOTE_JOURNAL)
-        if journal is not None:
-            with suppress(ValueError):
-                manifest: dict[str, Any] = json.loads(journal)["manifest"]
-                return manifest
-        data = self._stored(MANIFEST)
-        return None if data is None else parse_manifest(data, self.path / MANIFEST)
 
     def _remove(self, names: list[str]) -> None:
         for name in names:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -12,14 +11,12 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from rmqtool.base.errors import RmqtoolError, UnreadableError, UsageError, notice
+from rmqtool.base.errors import RmqtoolError, UsageError, notice
 from rmqtool.base.remote_path import RemotePath
-from rmqtool.export import output
-from rmqtool.export import output as remote_output
 from rmqtool.export.options import ExportOptions, Mode, Target, null_before_of, watermarks
-from rmqtool.export.output import check_mode, check_table, parse_manifest, read_manifest
+from rmqtool.export.output import OURS, TEMPORARY, check_mode, check_table
 from rmqtool.export.results import ExportTotals
-from rmqtool.export.sink import files_in, read_remote, unwritable
+from rmqtool.export.sink import files_in, unwritable
 from rmqtool.export.write import SplitTask
 from rmqtool.scan.block import Damage
 from rmqtool.scan.frames import RecordRun
@@ -258,25 +255,6 @@ class Preview:
     free: int | None
 
 
-def manifest_there(path: Path) -> dict[str, Any] | None:
-    """The manifest that a run would find in an output: of a commit that was interrupted it finishes first, or stored.
-
-    Raises UnreadableError.
-    """
-    return interrupted_manifest(path) or read_manifest(path)
-
-
-def interrupted_manifest(path: Path) -> dict[str, Any] | None:
-    """The manifest of a commit that has begun and not ended; None without one."""
-    with suppress(FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError, UnreadableError):
-        if isinstance(path, RemotePath):
-            journal = read_remote(path / remote_output.JOURNAL)
-        else:
-            journal = (path / output.JOURNAL).read_bytes()
-        return parse_manifest(json.dumps(json.loads(journal)["manifest"]).encode(), path)
-    return None
-
-
 def preview_export(
     stores: Sequence[NamedStore], path: Path, mode: Mode, options: ExportOptions, manifest: dict[str, Any] | None
 ) -> Preview:
@@ -293,10 +271,10 @@ def preview_export(
 def _is_empty(path: Path) -> bool:
     """Whether nothing is there but what an interrupted run has left."""
     if isinstance(path, RemotePath):
-        return all(remote_output.OURS.fullmatch(name) for name, _ in files_in(path))
+        return all(OURS.fullmatch(name) for name, _ in files_in(path))
     there = _nearest(path)
     names = set(os.listdir(there))  # raises for what is no directory
-    return there != path.absolute() or names <= {output.TEMPORARY}
+    return there != path.absolute() or names <= {TEMPORARY}
 
 
 def _free(path: Path) -> int | None:

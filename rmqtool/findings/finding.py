@@ -128,6 +128,11 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
+def first_of(texts: Sequence[str], most: int) -> str:
+    """The first of some texts, and how many more there are: ``a, b and 3 more``."""
+    return ", ".join(texts[:most]) + (f" and {len(texts) - most} more" if len(texts) > most else "")
+
+
 Says = str | Mapping[str, str]
 """A template, or one for each value of the fact `problem`, "" for all others."""
 
@@ -152,8 +157,7 @@ class _Filler(Formatter):
             return ", ".join(f"{count} {name}" for name, count in value.items()) if isinstance(value, Mapping) else \
                 ", ".join(map(str, value))  # fmt: skip
         if conversion == "n":
-            more = f" and {len(value) - _NAMED} more" if len(value) > _NAMED else ""
-            return f"{', '.join(value[:_NAMED])}{more}"
+            return first_of(value, _NAMED)
         if conversion == "v":
             return "not there" if value is None else repr(visible(value)) if isinstance(value, str) else str(value)
         return super().convert_field(value, conversion)

@@ -17,7 +17,7 @@ from rmqtool.base.errors import UnreadableError, UsageError
 from rmqtool.base.files import list_directory
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.catalogue import finding
-from rmqtool.findings.finding import Finding
+from rmqtool.findings.finding import Finding, first_of
 from rmqtool.formats.rocksdb_rows import config_json_row, config_offset_row, config_version_row
 from rmqtool.rebuild.derive import Derivation
 from rmqtool.rebuild.options import Target
@@ -341,21 +341,16 @@ def _require_possible(source: RebuildSource, found: set[QueueName], left_out: Co
     batch |= source.batch_topics & {name.topic for name in found}
     if batch:
         raise UsageError(
-            f"{_named(sorted(batch))}: topics with batch queues (queue.type=BatchCQ), whose messages no broker finds "
-            "in RocksDB",
+            f"{first_of(sorted(batch), _MAX_NAMES)}: topics with batch queues (queue.type=BatchCQ), whose messages no "
+            "broker finds in RocksDB",
             hint="let their consumers finish, delete the topics, and let retention take their messages first",
         )
     if left_out:
         raise UsageError(
-            f"{_named(sorted(name.topic for name in left_out))}: light queues, which have rows since "
+            f"{first_of(sorted(name.topic for name in left_out), _MAX_NAMES)}: light queues, which have rows since "
             f"{ROCKSDB_LIGHT_QUEUES} only",
             hint="convert for a newer release, with --broker-version",
         )
-
-
-def _named(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
-    return ", ".join(names[:_MAX_NAMES]) + more
 
 
 def _is_light(source: RebuildSource, tables: Sequence[FoundTable]) -> bool:

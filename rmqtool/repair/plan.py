@@ -13,7 +13,7 @@ from rmqtool.base.visible import join, quote
 from rmqtool.broker.start_findings import WHOLE_LOG
 from rmqtool.clients.losses import ClientLosses, in_words
 from rmqtool.findings.catalogue import CATALOGUE
-from rmqtool.findings.finding import Finding, Treatment, counted
+from rmqtool.findings.finding import Finding, Treatment, counted, first_of
 from rmqtool.findings.report import UNREADABLE
 from rmqtool.repair.config_files import unhealed_config
 from rmqtool.repair.diagnosis import (
@@ -103,9 +103,8 @@ def moving_step(notes: Iterable[NotHealed]) -> Iterator[PlanStep]:
     """The step that takes entries out of the way that no repair reaches: it comes first, for a start refuses them."""
     paths = [path for note in notes for path in note.moved]
     if paths:
-        names = ", ".join(quote(str(path)) for path in paths[:_MAX_NAMED])
-        more = f" and {len(paths) - _MAX_NAMED} more" if len(paths) > _MAX_NAMED else ""
-        text = f"Move {names}{more} out of the way, to a directory outside the store, and verify again; no repair "
+        names = first_of([quote(str(path)) for path in paths], _MAX_NAMED)
+        text = f"Move {names} out of the way, to a directory outside the store, and verify again; no repair "
         command = join(["mv", *map(str, paths[:_MAX_MOVED]), "DIRECTORY"])
         yield PlanStep(f"{text}reaches {'it' if len(paths) == 1 else 'them'}:", command)
 

@@ -16,7 +16,7 @@ from rmqtool.broker.trigger import MAX_TIME, local_time
 from rmqtool.clean.forecast import LEVELS, Forecast, Outlook
 from rmqtool.clean.losses import Losses, Undelivered
 from rmqtool.clean.plan import CleanPlan, QueueRows
-from rmqtool.findings.finding import Finding, counted
+from rmqtool.findings.finding import Finding, counted, first_of
 from rmqtool.scan.filters import TopicChoice
 from rmqtool.show.output import Style, note, print_fact, print_labelled, show_finding, show_table, table
 
@@ -469,9 +469,8 @@ def _undelivered_lines(losses: Losses) -> Iterator[str]:
 def _show_topics(console: Console, losses: Losses) -> None:
     emptied = [topic.topic for topic in losses.topics if not topic.messages_left]
     if emptied:
-        shown = ", ".join(emptied[:5]) + (f" and {len(emptied) - 5} more" if len(emptied) > 5 else "")
         console.print()
-        print_fact(console, "left empty", shown)
+        print_fact(console, "left empty", first_of(emptied, 5))
     if losses.messages_deleted and losses.oldest_timestamp is not None:
         print_fact(console, "log begins", moment(losses.oldest_timestamp, losses.plan))
 

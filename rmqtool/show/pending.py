@@ -15,7 +15,7 @@ from rmqtool.base.numbers import Count as Size
 from rmqtool.base.numbers import Long
 from rmqtool.base.times import Moment
 from rmqtool.base.visible import visible
-from rmqtool.findings.finding import counted
+from rmqtool.findings.finding import counted, first_of
 from rmqtool.pending.messages import OWED, Kind, Note
 from rmqtool.pending.work import ByReason, Count, PendingWork, next_steps
 from rmqtool.show.output import (
@@ -222,8 +222,7 @@ def _reason_table(rows: Sequence[Sequence[object]], width: int | None) -> Table:
 
 
 def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more or "-"
+    return first_of(names, _SHOWN) or "-"
 
 
 def _title(work: PendingWork) -> str:

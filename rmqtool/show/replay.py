@@ -11,7 +11,7 @@ from rich.text import Text
 from rmqtool.base.errors import Exit
 from rmqtool.base.numbers import byte_size
 from rmqtool.base.visible import visible
-from rmqtool.findings.finding import counted
+from rmqtool.findings.finding import counted, first_of
 from rmqtool.replay.journal import EXPECTED, MEANINGS
 from rmqtool.replay.planning import Omitted, ReplayPlan
 from rmqtool.replay.sending import Replay, Sent
@@ -127,7 +127,7 @@ def question(plan: ReplayPlan, job: Replay) -> str:
     """What is asked before messages are sent."""
     total = plan.total
     topics = sorted({place.topic for place in plan.places})
-    named = ", ".join(topics[:_TOPICS]) + (f" and {len(topics) - _TOPICS} more" if len(topics) > _TOPICS else "")
+    named = first_of(topics, _TOPICS)
     servers = ", ".join(job.cluster.name_servers)
     return (
         f"Send {counted(total.messages, 'message')} ({byte_size(total.bytes)}) to {named} of the cluster of {servers}?"

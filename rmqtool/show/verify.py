@@ -1,18 +1,21 @@
-"""The outcome of a verification as JSON, JUnit and for people, with the plan."""
+"""The outcome of a verification as JSON, JUnit, SARIF 2.1.0 and for people, with the plan."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from itertools import groupby, islice
 from operator import attrgetter
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
+from urllib.parse import quote as percent_quoted
 from xml.etree import ElementTree
 
 from rich.console import Console
 from rich.text import Text
 
+from rmqtool import __version__
 from rmqtool.base.numbers import byte_size
 from rmqtool.base.visible import quote, visible
 from rmqtool.broker.prediction import StartPrediction
@@ -429,3 +432,59 @@ def show_proof(proof: Proof, root: Path, style: Style) -> None:
         print_labelled(console, Text("not as planned: ", style="bold red"), sentence(str(each)))
     if proof.more_lost:
         console.print(Text(f"  take the repair back: rmqtool undo {quote(str(root))}", style="bold"), soft_wrap=True)
+
+
+_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+_LEVELS = {"error": "error", "warning": "warning", "info": "note"}
+_STORE = "STORE"
+
+
+def sarif_report(outcome: Outcome) -> str:
+    """The report; places are files below the store, and bytes in them (of the log: physical offsets)."""
+    codes = list(dict.fromkeys(finding.code for finding in outcome.findings))
+    notes = [{"level": "note" if gap.is_chosen else "warning", "message": {"text": gap.text}} for gap in outcome.gaps]
+    run: dict[str, Any] = {
+        "tool": {"driver": {"name": "rmqtool", "version": __version__, "semanticVersion": __version__,
+                            "rules": [_rule(code) for code in codes]}},
+        "originalUriBaseIds": {_STORE: {"uri": outcome.root.absolute().as_uri() + "/"}},
+        "invocations": [{"executionSuccessful": outcome.complete, "toolExecutionNotifications": notes}],
+        "properties": {"verdict": outcome.verdict, "messages": outcome.total.totals.messages},
+        "results": [_result(finding, codes.index(finding.code)) for finding in outcome.findings],
+    }  # fmt: skip
+    return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
+
+
+def _rule(code: str) -> dict[str, Any]:
+    entry = CATALOGUE[code]
+    return {
+        "id": code,
+        "shortDescription": {"text": entry.title},
+        "fullDescription": {"text": entry.what},
+        "help": {"text": f"{entry.repair}\nrmqtool explain {code}"},
+        "properties": {"fault": entry.fault},
+    }
+
+
+def _result(finding: Finding, rule: int) -> dict[str, Any]:
+    place = {
+        name: value
+        for name in ("offset", "topic", "queue_id", "queue_offset", "remedy")
+        if (value := getattr(finding, name)) is not None
+    }
+    result: dict[str, Any] = {
+        "ruleId": finding.code,
+        "ruleIndex": rule,
+        "level": _LEVELS[finding.severity],
+        "message": {"text": f"{finding.message}; broker: {finding.effect}"},
+        "occurrenceCount": finding.count,
+        "properties": place,
+    }
+    if finding.file is not None:
+        result["locations"] = [{"physicalLocation": _location(finding.file)}]
+    return result
+
+
+def _location(file: str) -> dict[str, Any]:
+    if PurePosixPath(file).is_absolute():
+        return {"artifactLocation": {"uri": PurePosixPath(file).as_uri()}}
+    return {"artifactLocation": {"uri": percent_quoted(file), "uriBaseId": _STORE}}

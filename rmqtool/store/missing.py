@@ -11,6 +11,7 @@ from typing import Literal
 from rmqtool.base.errors import UnreadableError
 from rmqtool.base.times import rfc3339
 from rmqtool.base.tolerant import skip_unreadable
+from rmqtool.findings.finding import first_of
 from rmqtool.formats.file_name import file_name
 from rmqtool.rules.file_sizes import DEFAULT_LOG_FILE_SIZE, LOG_FILE_SIZE, queue_file_size
 from rmqtool.rules.system_topics import is_system_topic
@@ -172,9 +173,7 @@ def instead_of(name: str, names: Sequence[str]) -> str:
     near = get_close_matches(name, names)
     if near:
         return f" (did you mean {' or '.join(near)}?)"
-    more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
-    first = sorted(names, key=is_system_topic)[:_FEW]  # those of people
-    return f"; there are {', '.join(first)}{more}"
+    return f"; there are {first_of(sorted(names, key=is_system_topic), _FEW)}"  # those of people first
 
 
 def shown_ids(ids: Sequence[int]) -> str:

@@ -21,7 +21,7 @@ from rmqtool.base.files import list_directory, read_all
 from rmqtool.base.paths import has_entry
 from rmqtool.base.times import rfc3339
 from rmqtool.findings.catalogue import finding
-from rmqtool.findings.finding import Finding, counted
+from rmqtool.findings.finding import Finding, counted, first_of
 from rmqtool.transaction.home import LOSS, LOSSES, transactions
 from rmqtool.transaction.paths import HOME
 from rmqtool.transaction.system import SYSTEM, System, remove_tree, reported, sync_path
@@ -87,9 +87,9 @@ class Loss:
             parts.append(
                 f"{counted(units, 'unit')} of {counted(len(self.dropped), 'queue')} led past the end of the log"
             )
-        parts += [f"missing: {_shown(self.files)}"] if self.files else []
+        parts += [f"missing: {first_of(self.files, _MAX_SHOWN)}"] if self.files else []
         topics = [f"{topic} {count}" for topic, count in Counter(self.messages).most_common()]
-        parts += [f"messages by topic, as far as known: {_shown(topics)}"] if topics else []
+        parts += [f"messages by topic, as far as known: {first_of(topics, _MAX_SHOWN)}"] if topics else []
         run = self.command.partition(",")[0]  # a repair may go on in a second transaction
         return f"{run} of {rfc3339(self.time) or self.time}: {'; '.join([*parts, *self.proofs])}"
 
@@ -185,11 +185,6 @@ def _parse(loss: Mapping[str, Any]) -> Loss:
         {str(topic): int(count) for topic, count in loss["messages"].items()},
         tuple(map(str, loss["proofs"])),
     )
-
-
-def _shown(texts: Sequence[str]) -> str:
-    more = len(texts) - _MAX_SHOWN
-    return ", ".join(texts[:_MAX_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 CHOICE_FORMAT = "rmqtool.selection/1"

@@ -21,6 +21,7 @@ from typing import TypeVar
 from rmqtool.base.errors import StoreInUseError, UnwritableError, notice
 from rmqtool.base.paths import DirectoryEntry, entry_path
 from rmqtool.base.signals import deferred_signals
+from rmqtool.findings.finding import first_of
 from rmqtool.store.lock import HELD_HERE, LOCK_FILE, ROCKSDB_LOCK_FILE, Holder, lock_holder
 from rmqtool.store.store import COMMIT_LOG, CONFIG, INDEX, entries_of
 from rmqtool.transaction.home import STAGING, Home, Recovered
@@ -167,10 +168,8 @@ class StoreGuard:
         root = Path(self._paths.root)
         names = [os.path.relpath(path, root) for path in changed(self._seen, traces(root, self._logs))]
         if names:
-            more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
             raise StoreInUseError(
-                f"written to by somebody else since this command began ({', '.join(names[:_SHOWN])}{more}): nothing is "
-                "written",
+                f"written to by somebody else since this command began ({first_of(names, _SHOWN)}): nothing is written",
                 file=root,
                 hint="a broker that is started again and again recovers each time before it finds the store in use: "
                 "stop what starts it (systemctl stop), and run this again",
