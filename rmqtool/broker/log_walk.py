@@ -256,7 +256,7 @@ def suspects_of(frames: RecordRun, dispatcher: Dispatcher, *, check_crc: bool = 
     malformed = dispatcher.dispatch(frames).malformed_rows
     if not check_crc:
         return malformed
-    wrong = wrong_bodies(frames)
+    wrong = wrong_bodies(frames).copy()
     wrong[malformed] = True
     return np.flatnonzero(wrong)
 

@@ -244,6 +244,15 @@ class RecordRun:
         """What the records' last properties hold, ``__CRC32#``."""
         return read_property_crcs(self.block, self.positions + self.message_sizes, self.properties_sizes)
 
+    @cached_property
+    def wrong_bodies(self) -> NDArray[np.bool_]:
+        """Which bodies do not have the stored CRC; the broker does not check that of an empty body."""
+        computed = crcs_of(self.block, self.body_positions, self.body_sizes)
+        wrong: NDArray[np.bool_] = computed != self.headers.field("body_crc").view(np.uint32)
+        wrong &= self.body_sizes != 0
+        wrong.flags.writeable = False
+        return wrong
+
     def __getitem__(self, rows: slice) -> RecordRun:
         names = ("message", "body", "topic", "properties")
         sizes = {name: getattr(self, f"{name}_sizes")[rows] for name in names}
@@ -329,11 +338,8 @@ class WrongCrc(NamedTuple):
 
 
 def wrong_bodies(frames: RecordRun) -> NDArray[np.bool_]:
-    """Which bodies do not have the stored CRC; the broker does not check that of an empty body."""
-    computed = crcs_of(frames.block, frames.body_positions, frames.body_sizes)
-    wrong: NDArray[np.bool_] = computed != frames.headers.field("body_crc").view(np.uint32)
-    wrong &= frames.body_sizes != 0
-    return wrong
+    """Which bodies do not have the stored CRC, computed once for all that look at a run; not to be changed."""
+    return frames.wrong_bodies
 
 
 def wrong_property_crcs(frames: RecordRun) -> Iterator[tuple[int, WrongCrc]]:
