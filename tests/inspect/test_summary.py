@@ -64,10 +64,10 @@ def test_retries_and_dead_letters_stand_under_their_group(store: Path) -> None:
 def test_what_waits(store: Path) -> None:
     """Delayed messages from the offset on that the file tells; an offset beyond the end leaves none."""
     found = waiting(look_at(store))
-    assert found.delayed == (DelayLevel(3, 1), DelayLevel(5, 0))
+    assert list(found.delayed) == [DelayLevel(3, 1), DelayLevel(5, 0)]
     assert (found.timer_messages, found.half_messages, found.op_messages) == (8, 3, 2)
     (store / "config" / "delayOffset.json").unlink()
-    assert waiting(look_at(store)).delayed == (DelayLevel(3, 5), DelayLevel(5, 6))
+    assert list(waiting(look_at(store)).delayed) == [DelayLevel(3, 5), DelayLevel(5, 6)]
 
 
 def test_offsets_out_of_range(store: Path) -> None:

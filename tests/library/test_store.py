@@ -225,11 +225,11 @@ def test_commands_open_stores_with_it() -> None:
 
 
 def test_commands_verify_with_it() -> None:
-    """Verify itself, which is interrupted and goes on, has a request of its own; salvage asks for doubtful records."""
+    """Those with a request of their own: verify, which goes on after a stop, repair and salvage, with all examples."""
     commands = (ROOT / "rmqtool" / "commands").glob("*.py")
     pattern = re.compile(r"\b(?:VerifyRequest|Verification)\(")
     found = sorted(path.stem for path in commands if pattern.search(path.read_text(encoding="utf-8")))
-    assert found == ["salvage", "verify"]
+    assert found == ["repair", "salvage", "verify"]
 
 
 def test_the_next_commands_open_the_store_so(damaged: Path, tmp_path: Path) -> None:
@@ -338,6 +338,7 @@ PUBLIC = {
         "clean_plan",
         "snapshot",
         "verification",
+        "verified",
     },
     Queue: {"topic", "queue_id", "range", "units"},
     Messages: {"first", "count", "batches", "to_arrow", "to_pandas"},
