@@ -9,7 +9,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.base.errors import UnsupportedError
 from rmqtool.broker.prediction import StartPrediction
 from rmqtool.broker.timer_deliveries import (
     TimerCopies,
@@ -34,6 +33,7 @@ from rmqtool.broker.timer_start import (
 from rmqtool.clients.losses import Due
 from rmqtool.rules.system_topics import TIMER_TOPIC
 from rmqtool.rules.versions import TIMER_WHEEL, parse_version
+from rmqtool.store.rocksdb import is_readable
 from rmqtool.store.side_rows import TimerRows, timer_rows
 from rmqtool.store.single_messages import SingleMessages, find_copy
 from rmqtool.store.snapshot import Snapshot
@@ -90,10 +90,9 @@ def timers_without_files(snapshot: Snapshot, newest: int) -> Due:
 def _of_rows(snapshot: Snapshot, start: StartPrediction, state: TimerState) -> Due:
     """Timers in RocksDB: of rows before the timeline, and of what the queue was read to, no start delivers any."""
     store, log = snapshot.store, snapshot.log.files
-    try:
-        rows = timer_rows(store)
-    except UnsupportedError:
-        return Due()  # without the library there is nothing to count
+    if not is_readable():
+        return Due()
+    rows = timer_rows(store)
     if rows is None and not store.conf.is_on("timerRocksDBEnable"):
         return Due()  # the timer is turned off
     rows = rows or TimerRows(np.zeros(0, np.int64), np.zeros(0, np.int64), None, 0)

@@ -211,7 +211,7 @@ def test_a_plan_comes_last(store: Path) -> None:
     )
     assert last[1] == "What to do  start no broker before step 1 is done"
     assert last[3].strip() == f"rmqtool repair {store} --broker-version 5.3.3"
-    assert last[-2:] == ["  2. Start the broker.", AFTER]
+    assert last[-2:] == ["  3. Start the broker.", AFTER]
     assert found.err == ""
 
 
@@ -264,7 +264,7 @@ def test_text_fits_a_terminal(store: Path) -> None:
     assert picture
     assert result.out.startswith("verdict  corrupt - see the findings; started now, a broker leaves ")
     assert max(map(len, picture)) <= WIDTH
-    assert "  2. Start the broker.\n" in result.out
+    assert "  3. Start the broker.\n" in result.out
     assert "error: commitlog.body-crc (F16)" in result.out
 
 
