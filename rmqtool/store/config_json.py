@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 from weakref import WeakValueDictionary
 
-from rmqtool.base.errors import EndingError, RmqtoolError, UnreadableError, WrongKindError
+from rmqtool.base.errors import EndingError, RmqtoolError, UnreadableError, WrongKindError, note_failure
 from rmqtool.base.files import InputFile
 from rmqtool.base.paths import is_remote
 from rmqtool.formats import fastjson
@@ -159,8 +159,9 @@ def _key_of(path: Path) -> tuple[Any, ...] | None:
     """What a large file is known by while nobody writes it; None for a small one, which is decoded each time."""
     try:
         status = os.stat(path) if not is_remote(path) else None
-    except OSError:
-        return None  # which is reported when it is opened
+    except OSError as error:
+        note_failure(path, error)
+        return None
     if status is None or status.st_size < _LARGE:
         return None
     return str(path), status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
