@@ -103,7 +103,7 @@ def _members(style: Style, facts: StoreReport, given: BundleOptions, left: list[
     from rmqtool.report.support_files import LeftOut, Member, config_files, damaged_bytes, file_list
     from rmqtool.show.overview_json import overview_json
     from rmqtool.show.report_page import ReportRedaction, report_page
-    from rmqtool.show.verify import outcome_json
+    from rmqtool.show.verify_reports import outcome_json
 
     hidden, outcome, overview = ReportRedaction(given.redaction), facts.outcome, facts.overview
     root = str(outcome.root)

@@ -229,16 +229,16 @@ def _show(style: Style, verified: Verified, form: Form, seconds: float) -> int:
     """Write the outcome; the exit status. What another form needs is not loaded: it would take longer than a check."""
     outcome = verified.outcome
     if style.json:
-        from rmqtool.show.verify import outcome_json
+        from rmqtool.show.verify_reports import outcome_json
 
         result = {**outcome_json(outcome), "plan": verified.plan.as_json()}
         write_document(style, "verify", str(outcome.root), result, findings=outcome.findings, status=outcome.status)
     elif form == "junit":
-        from rmqtool.show.verify import junit_report
+        from rmqtool.show.verify_reports import junit_report
 
         write_text(junit_report(outcome, seconds))
     elif form == "sarif":
-        from rmqtool.show.verify import sarif_report
+        from rmqtool.show.verify_reports import sarif_report
 
         write_text(sarif_report(outcome))
     elif form == "openmetrics":

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
 from rmqtool.base.numbers import byte_size
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.scan.block import REASON_MEANINGS
 from rmqtool.show.output import Style, note, print_fact, show_finding
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from rmqtool.export.options import ExportOptions
     from rmqtool.export.plan import Preview
     from rmqtool.export.run import Exported

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
-
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqtool.base.errors import Exit
 from rmqtool.base.numbers import Count as Size
@@ -30,6 +26,10 @@ from rmqtool.show.tables import is_unfolded
 from rmqtool.show.times import sentence, time_text
 from rmqtool.show.wrapping import with_its_indent
 from rmqtool.store.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
 
 
 def write_pending(snapshot: Snapshot, work: PendingWork, style: Style) -> None:
@@ -176,6 +176,8 @@ def show_pending(snapshot: Snapshot, work: PendingWork, style: Style) -> None:
 
 
 def _show_lines(console: Console, lines: Iterable[str]) -> None:
+    from rich.text import Text
+
     for line in lines:
         console.print(Text(with_its_indent(visible(line), terminal_width())), soft_wrap=True)
 

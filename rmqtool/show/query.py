@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from string import ascii_lowercase
-from typing import Any
-
-from rich.console import Console
-from rich.text import Text
+from typing import TYPE_CHECKING, Any
 
 from rmqtool.show.output import print_fact, show_table, table, terminal_width
 from rmqtool.show.times import time_text
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
 
 _STATUS_MEANINGS = {
     "FOUND": "messages are sent",
@@ -88,6 +89,8 @@ def show_consumers(console: Console, lines: Sequence[dict[str, Any]]) -> None:
 
 
 def _state_cell(line: dict[str, Any]) -> Text:
+    from rich.text import Text
+
     derived = line["after_next_start"]
     after = f", {derived} of the lag after the next start" if derived else ""
     return Text(line["state"] + after, style="" if line["state"] == "ok" else "yellow")

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, Literal, NamedTuple
-
-from rich.console import Console
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from rmqtool.base.numbers import Count, Long, byte_size
 from rmqtool.base.visible import visible
@@ -18,6 +16,9 @@ from rmqtool.rebuild.plan import RebuildPlan
 from rmqtool.rebuild.queue_placement import MAX_EXTENTS
 from rmqtool.show.output import Style, show_finding, show_table, table
 from rmqtool.show.shapes import Recovered, Shape, at, by
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 PlanState = Literal["planned", "nothing", "done"]
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
-
-from rich.console import Console
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from rmqtool.base.errors import Exit
 from rmqtool.base.numbers import Count, Long, byte_size
@@ -24,6 +22,9 @@ from rmqtool.salvage.selection import Chosen, SelectedLog, Selection, needed_byt
 from rmqtool.show.output import Style, show_finding, show_table, table
 from rmqtool.show.shapes import Error, FiltersGiven, Shape, at, by
 from rmqtool.transaction.losses import OFFSET_MAP
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 SalvageState = Literal["planned", "done", "nothing"]
 

@@ -55,6 +55,12 @@ def test_a_small_verification_loads_no_documentation(store: Path) -> None:
     assert DOCUMENTING not in found
 
 
+@pytest.mark.parametrize("command", ["verify", "rebuild-cq --dry-run"])
+def test_json_loads_nothing_that_draws(store: Path, command: str) -> None:
+    name, *options = command.split()
+    assert "rich" not in loaded(name, str(store), *options, "--json")
+
+
 def test_a_verification_makes_no_array_of_python_objects() -> None:
     """Arrow loads another library with the first of them; masked arrays come with NumPy's search for distinct values.
 

@@ -9,7 +9,7 @@ import pytest
 
 from rmqtool.base.errors import Exit
 from rmqtool.base.parallel import WorkerPool
-from rmqtool.show.verify import outcome_json
+from rmqtool.show.verify_reports import outcome_json
 from rmqtool.store.store import open_store
 from rmqtool.verify.outcome import outcome_of
 from rmqtool.verify.task import VerifyRequest

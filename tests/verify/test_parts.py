@@ -14,7 +14,7 @@ from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.parallel import WorkerPool
 from rmqtool.findings.report import Report
 from rmqtool.formats.message import MAGIC_CODE_V1
-from rmqtool.show.verify import outcome_json
+from rmqtool.show.verify_reports import outcome_json
 from rmqtool.store.splits import log_parts
 from rmqtool.store.store import open_store
 from rmqtool.verify.log_pass import WORTH, workers_for

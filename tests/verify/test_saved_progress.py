@@ -17,7 +17,7 @@ import pytest
 
 from rmqtool.base.errors import Exit, UsageError
 from rmqtool.formats.file_name import file_name
-from rmqtool.show.verify import outcome_json
+from rmqtool.show.verify_reports import outcome_json
 from rmqtool.store.store import open_store
 from rmqtool.verify import log_pass
 from rmqtool.verify.log_pass import PartCheck

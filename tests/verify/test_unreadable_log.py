@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.base.errors import Exit
-from rmqtool.show.verify import outcome_json
+from rmqtool.show.verify_reports import outcome_json
 from rmqtool.store.store import open_store
 from rmqtool.verify import read_errors
 from rmqtool.verify.outcome import Outcome, outcome_of

@@ -11,7 +11,7 @@ import pytest
 from rmqtool.clients.groups import filters_lost
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import NEWEST
-from rmqtool.show.verify import outcome_json
+from rmqtool.show.verify_reports import outcome_json
 from rmqtool.store.store import open_store
 from tests.golden import stores
 from tests.verify.small_store import small_store

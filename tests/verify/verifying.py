@@ -9,7 +9,7 @@ from typing import Any
 from rmqtool.findings.report import Selection
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import parse_version
-from rmqtool.show.verify import outcome_json
+from rmqtool.show.verify_reports import outcome_json
 from rmqtool.store.store import open_store
 from rmqtool.verify.outcome import Outcome, outcome_of
 from rmqtool.verify.task import VerifyRequest
