@@ -30,6 +30,7 @@ from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 
 _PIECE_SIZE = 1 << 20  # of a body whose CRC is computed, bytes
+WRONG_BODY = "a record with a body CRC mismatch"
 _AFTER_MAGIC = struct_of(PREFIX_DTYPE, "body_crc", "physical_offset", "sys_flag")
 _HEADER_ENDS = {bits: struct_of(header, "store_timestamp", "body_size") for bits, header in HEADER_DTYPES.items()}
 NOTHING_WRITTEN = "nothing is written after the last record"
@@ -144,7 +145,7 @@ def _parse_record(cursor: _Cursor, rules: RecoveryRules, size: int, magic_code: 
     if not check_crc:
         cursor.position += body_size
     elif body_size and cursor.crc_of(body_size) != body_crc:
-        return Parsed(-1, False, "a record with a body CRC mismatch")
+        return Parsed(-1, False, WRONG_BODY)
     width = topic_size_width(magic_code)
     topic_size = cursor.integer(width)
     if topic_size > size:

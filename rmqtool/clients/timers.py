@@ -33,7 +33,7 @@ from rmqtool.broker.timer_start import (
 from rmqtool.clients.losses import Due
 from rmqtool.rules.system_topics import TIMER_TOPIC
 from rmqtool.rules.versions import TIMER_WHEEL, parse_version
-from rmqtool.store.rocksdb import is_readable
+from rmqtool.store.rocksdb import DamagedDatabaseError, is_readable
 from rmqtool.store.side_rows import TimerRows, timer_rows
 from rmqtool.store.single_messages import SingleMessages, find_copy
 from rmqtool.store.snapshot import Snapshot
@@ -92,7 +92,10 @@ def _of_rows(snapshot: Snapshot, start: StartPrediction, state: TimerState) -> D
     store, log = snapshot.store, snapshot.log.files
     if not is_readable():
         return Due()
-    rows = timer_rows(store)
+    try:
+        rows = timer_rows(store)
+    except DamagedDatabaseError:
+        return Due()  # which has a finding of its own
     if rows is None and not store.conf.is_on("timerRocksDBEnable"):
         return Due()  # the timer is turned off
     rows = rows or TimerRows(np.zeros(0, np.int64), np.zeros(0, np.int64), None, 0)
