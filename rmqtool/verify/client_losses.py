@@ -54,14 +54,16 @@ class ClientView:
         """What clients had and do not get after a predicted start; of a start that fails, as the files stand."""
         is_up = not start.refuses and not start.hangs
         index, keys, in_damage = self.index_after(start if is_up else None), self.total.keys, self._in_damage()
+        found = index.found_in_damage(keys) if index else 0
         losses = ClientLosses(
             unreachable=Unreachable(sorted(self._unreachable(start if is_up else None), key=_worst_first)),
             keys_not_found=index.keys_not_found(keys, self._count_keys) if index else 0,
-            keys_in_damage=keys.not_whole if index else 0,
+            keys_in_damage=keys.not_whole - found if index else 0,
+            keys_found_in_damage=found,
             refuses=start.refuses,
             had=Had(
                 {each.name: each.had + in_damage.get(each.name, 0) for each in self._queues},
-                sum(keys.counts) + keys.in_damage if index else 0,
+                sum(keys.counts) + keys.in_damage + len(keys.oversized) if index else 0,
             ),
         )
         self._add_groups(losses, start, is_up=is_up)
