@@ -90,7 +90,8 @@ class ClientLosses:
 
     `keys_not_found` counts pairs of a key and a message, `keys_in_damage` those of them whose messages are not whole,
     and `keys_found_in_damage` others of such messages, which queries find until the index is made again.
-    `pop_lost` messages in flight that are never delivered again, `filters_lost` filters of groups that it forgets.
+    `pop_lost` messages in flight that are never delivered again, `pops_in_timer` those of them that the timer would
+    have brought back, `filters_lost` filters of groups that it forgets.
     `by_offsets` computes what is lost even where the queues are whole, `timers_without_files` is what is where the
     timer's files are taken out. `refuses` is why no broker serves anything.
     """
@@ -103,6 +104,7 @@ class ClientLosses:
     timers: Due = field(default_factory=Due)
     half_messages_unchecked: int = 0
     pop_lost: int = 0
+    pops_in_timer: int = 0
     groups: list[MovedGroup] = field(default_factory=list)
     by_offsets: ByOffsets | None = field(default=None, compare=False, repr=False)
     timers_without_files: Due = field(default_factory=Due)
@@ -154,6 +156,8 @@ class ClientLosses:
             groups=self.by_offsets.groups() if queues and self.by_offsets else self.groups,
             delayed=self.by_offsets.delayed() if queues and self.by_offsets else self.delayed,
             timers=replace(self.timers, never=0) if queues else self.timers,
+            pop_lost=self.pop_lost - self.pops_in_timer if queues else self.pop_lost,
+            pops_in_timer=0 if queues else self.pops_in_timer,
         )
 
     def with_whole(

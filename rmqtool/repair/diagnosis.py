@@ -281,7 +281,8 @@ def _changed(clients: ClientLosses, change: Change, store: Store) -> ClientLosse
             return replace(clients, delayed=by_offsets.delayed(offsets_by_level(_json_of(change))))
     if any(_is_of_timer(name) for name in names):
         reads_again = isinstance(change, TakenOut) and change.lost
-        return replace(clients, timers=clients.timers_without_files if reads_again else Due())
+        timers = clients.timers_without_files if reads_again else Due()
+        return replace(clients, timers=timers, pop_lost=clients.pop_lost - clients.pops_in_timer, pops_in_timer=0)
     return clients
 
 

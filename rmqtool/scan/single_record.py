@@ -258,6 +258,20 @@ def _read(probe: Probe) -> SingleRecord:
     return SingleRecord(header, rest[: probe.topic_size], rest[probe.topic_size + PROPERTIES_SIZE_WIDTH :])
 
 
+def message_at(files: Sequence[MappedFile], physical_offset: int) -> tuple[dict[str, str], bytes] | None:
+    """Properties and body of the sound record at `physical_offset`; None without one, or where it cannot be read."""
+    try:
+        record = record_at(files, physical_offset)
+    except RmqtoolError:
+        return None  # which the scan reports
+    if record is None:
+        return None
+    at, size = int(record.properties_positions[0]), int(record.properties_sizes[0])
+    body, body_size = int(record.body_positions[0]), int(record.body_sizes[0])
+    view = record.block.view
+    return decode_properties(bytes(view[at : at + size])), bytes(view[body : body + body_size])
+
+
 def record_at(files: Sequence[MappedFile], physical_offset: int) -> RecordRun | None:
     """The sound record that begins at `physical_offset`, as a run of one; None when none does."""
     return read_message(files, physical_offset, _record)

@@ -16,7 +16,7 @@ from rmqtool.clients.delays import DelayRequest, LogEvidence, delayed_due
 from rmqtool.clients.groups import Ranges, filters_lost, moved_groups, ranges_after_start
 from rmqtool.clients.keys import IndexAfter
 from rmqtool.clients.losses import ClientLosses, Due, Had, MovedGroup, Unreachable, UnreachableQueue
-from rmqtool.clients.never_delivered import half_messages_unchecked, pop_lost
+from rmqtool.clients.never_delivered import half_messages_unchecked, pop_lost, pops_in_timer
 from rmqtool.clients.queues import QueueEvidence, ServedQueue, served_queues, unreachable_batches, unreachable_queues
 from rmqtool.clients.timers import timers_due, timers_without_files
 from rmqtool.findings.report import Report
@@ -88,8 +88,10 @@ class ClientView:
         )
         if losses.timers:
             losses.timers_without_files = timers_without_files(self.snapshot, totals.latest)
+        if losses.timers.never:
+            losses.pops_in_timer = pops_in_timer(self.snapshot, start, totals.latest)
         losses.half_messages_unchecked = half_messages_unchecked(self.snapshot)
-        losses.pop_lost = pop_lost(self.snapshot)
+        losses.pop_lost = pop_lost(self.snapshot) + losses.pops_in_timer
 
     def in_log(self) -> LogEvidence:
         """The queues of which the log has messages."""
