@@ -395,3 +395,12 @@ def test_what_is_left_after_a_repair() -> None:
     assert losses.healed(queues=True, index=True).keys_not_found == 2
     assert losses.healed(queues=True, index=False).keys_not_found == 7
     assert not ClientLosses()
+
+
+@pytest.mark.parametrize(("bit", "found"), [(3, "a message that says a larger size"), (5, "where no record begins")])
+def test_a_query_says_what_a_broker_would_give(bit: int, found: str, tmp_path: Path) -> None:
+    """As verify counts it: a key of a message with a size that is too large is found."""
+    store = stores.unpack("4.9.7-clean", tmp_path)
+    size_flipped(bit)(store)
+    done = run("query", store, "--key", "early-6-0")
+    assert f"an index unit leads to 4350, {found}" in done.out + done.err
