@@ -57,6 +57,7 @@ HEADER_DTYPES = {
 """The fields before the body, by the two host bits of the sys flag."""
 
 MAX_HEADER_SIZE = HEADER_DTYPES[HOST_BITS].itemsize
+MESSAGE_SIZE_WIDTH = PREFIX_DTYPE["message_size"].itemsize
 BODY_SIZE_WIDTH = HEADER_DTYPES[0]["body_size"].itemsize
 PROPERTIES_SIZE_WIDTH = size_of(MessageUnit.properties_size)
 MAGIC_POSITION = position_of(PREFIX_DTYPE, "magic_code")

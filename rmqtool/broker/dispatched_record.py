@@ -13,7 +13,7 @@ from rmqtool.broker.dispatcher import TAGS, Dispatched, Dispatcher, IndexKeys
 from rmqtool.formats.host import format_host
 from rmqtool.rules.versions import VALUES_MAY_HOLD_SEPARATOR, release_before
 from rmqtool.scan.frames import RecordRun
-from rmqtool.scan.single_record import record_at, single_record_at
+from rmqtool.scan.single_record import oversized_record_at, record_at, single_record_at
 
 _OLDER = release_before(VALUES_MAY_HOLD_SEPARATOR)
 
@@ -87,13 +87,21 @@ class Lookups:
         return None if derived is None else set(derived.keys.key_hashes.tolist())
 
     def is_key(self, physical_offset: int, key_hash: int) -> bool:
-        """Whether a hash is that of a key, other than its tags, of a record at an offset."""
+        """Whether a hash is that of a key, other than its tags, with which queries find a record at an offset."""
         with suppress(UnreadableError):
             derived = self._derived(self._dispatcher, physical_offset)
-            if derived is not None:
-                keys = derived.keys
-                return key_hash in keys.key_hashes[keys.kinds != TAGS].tolist()
+            keys = self.keys_of_oversized(physical_offset) if derived is None else _without_tags(derived.keys)
+            return key_hash in keys
         return False
+
+    def keys_of_oversized(self, physical_offset: int) -> set[int]:
+        """The hashes of the keys, without tags, with which queries find a record whose size is too large.
+
+        A query reads as many bytes as the record says, and clients decode it from its first byte on. Raises
+        UnreadableError.
+        """
+        record = oversized_record_at(self._files, physical_offset)
+        return set() if record is None else _without_tags(self._dispatcher.dispatch(record).keys)
 
     def begins_at(self, physical_offset: int) -> bool | None:
         """Whether a record begins at an offset; None where the file cannot be read."""
@@ -114,3 +122,7 @@ class Lookups:
         """When the record at an offset was stored, epoch ms, and by which host; None when none begins there."""
         record = single_record_at(self._files, physical_offset)
         return None if record is None else (record.number("store_timestamp"), format_host(record.store_host))
+
+
+def _without_tags(keys: IndexKeys) -> set[int]:
+    return {*keys.key_hashes[keys.kinds != TAGS].tolist()}

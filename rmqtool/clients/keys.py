@@ -36,6 +36,7 @@ class KeyTally:
     `unreached` are keys that have a unit in an index file to which no chain leads, `in_damage` counts keys of messages
     of which only damage is left, and `damaged` are the physical offsets of messages that are among those of the runs
     and not whole, once for each key; of messages with damaged keys these are `fields`, physical offset and hash.
+    `oversized` are the same of messages that queries find all the same, for only their size is wrong.
     """
 
     starts: array[int] = field(default_factory=lambda: array("q"))
@@ -48,6 +49,7 @@ class KeyTally:
     in_damage: int = 0
     damaged: array[int] = field(default_factory=lambda: array("q"))
     fields: list[tuple[int, int]] = field(default_factory=list)
+    oversized: array[int] = field(default_factory=lambda: array("q"))
 
     def add(self, start: int, count: int) -> None:
         """Add a run of records."""
@@ -82,11 +84,12 @@ class KeyTally:
         self.in_damage += later.in_damage
         self.damaged.extend(later.damaged)
         self.fields.extend(later.fields)
+        self.oversized.extend(later.oversized)
 
     @property
     def not_whole(self) -> int:
         """How many keys are those of messages that are not whole."""
-        return self.in_damage + len(self.damaged) + len(self.fields)
+        return self.in_damage + len(self.damaged) + len(self.fields) + len(self.oversized)
 
     def missing_before(self, stop: int, count: CountKeys) -> int:
         """How many keys of messages before physical offset `stop` have no unit; of a run none between two has one."""
@@ -149,4 +152,10 @@ class IndexAfter:
             found.each * sum(key[0] < held and key[0] not in whole and key not in fields for key in found.keys)
             for found in (keys.unreached[file.path] for file in self.kept if file.path in keys.unreached)
         )
-        return keys.missing_before(held, count) + keys.in_damage + not_whole + unreached + never_put + cut
+        lost = keys.in_damage + len(keys.oversized) - self.found_in_damage(keys) + not_whole
+        return keys.missing_before(held, count) + lost + unreached + never_put + cut
+
+    def found_in_damage(self, keys: KeyTally) -> int:
+        """The keys of messages in damage that have units in files that are left; no start puts them again."""
+        held = MAX_OFFSET if self.held_end is None else self.held_end
+        return sum(offset < self.log_end and offset <= held for offset in keys.oversized)

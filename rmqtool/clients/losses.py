@@ -88,8 +88,10 @@ class ByOffsets(Protocol):
 class ClientLosses:
     """What clients lose between two states of a store, of which they `had` more; all zero where they get the same.
 
-    `keys_not_found` counts pairs of a key and a message, `keys_in_damage` those of them whose messages are not whole;
-    `pop_lost` messages in flight that are never delivered again, `filters_lost` filters of groups that it forgets.
+    `keys_not_found` counts pairs of a key and a message, `keys_in_damage` those of them whose messages are not whole,
+    and `keys_found_in_damage` others of such messages, which queries find until the index is made again.
+    `pop_lost` messages in flight that are never delivered again, `pops_in_timer` those of them that the timer would
+    have brought back, `filters_lost` filters of groups that it forgets.
     `by_offsets` computes what is lost even where the queues are whole, `timers_without_files` is what is where the
     timer's files are taken out. `refuses` is why no broker serves anything.
     """
@@ -97,10 +99,12 @@ class ClientLosses:
     unreachable: Unreachable = field(default_factory=Unreachable)
     keys_not_found: int = 0
     keys_in_damage: int = 0
+    keys_found_in_damage: int = 0
     delayed: Due = field(default_factory=Due)
     timers: Due = field(default_factory=Due)
     half_messages_unchecked: int = 0
     pop_lost: int = 0
+    pops_in_timer: int = 0
     groups: list[MovedGroup] = field(default_factory=list)
     by_offsets: ByOffsets | None = field(default=None, compare=False, repr=False)
     timers_without_files: Due = field(default_factory=Due)
@@ -141,21 +145,32 @@ class ClientLosses:
 
         Raises RmqtoolError.
         """
+        in_damage = self.keys_in_damage + (self.keys_found_in_damage if index else 0)
         left = [replace(each, messages=each.in_damage) for each in self.unreachable.queues if each.in_damage]
         return replace(
             self,
             unreachable=Unreachable(left) if queues else self.unreachable,
-            keys_not_found=self.keys_in_damage if index else self.keys_not_found,
+            keys_not_found=in_damage if index else self.keys_not_found,
+            keys_in_damage=in_damage,
+            keys_found_in_damage=0 if index else self.keys_found_in_damage,
             groups=self.by_offsets.groups() if queues and self.by_offsets else self.groups,
             delayed=self.by_offsets.delayed() if queues and self.by_offsets else self.delayed,
             timers=replace(self.timers, never=0) if queues else self.timers,
+            pop_lost=self.pop_lost - self.pops_in_timer if queues else self.pop_lost,
+            pops_in_timer=0 if queues else self.pops_in_timer,
         )
 
-    def with_whole(self, names: Sequence[tuple[str, int]], keys: int, *, was_damage: bool) -> ClientLosses:
+    def with_whole(
+        self, names: Sequence[tuple[str, int]], keys: int, *, was_damage: bool, is_oversized: bool = False
+    ) -> ClientLosses:
         """What is left where a message of some queues that was not whole is so again, with so many keys.
 
-        Where it `was_damage` of the log its keys were not found, also where no queue lacked the message.
+        Where it `was_damage` of the log its keys were not found, also where no queue lacked the message; those of one
+        that `is_oversized` may be.
         """
+        if is_oversized and self.keys_found_in_damage >= keys:
+            found = replace(self, keys_found_in_damage=self.keys_found_in_damage - keys)
+            return found.with_whole(names, 0, was_damage=was_damage)
         lost = {(each.topic, each.queue_id): each for each in self.unreachable.queues}
         is_counted = was_damage
         for name in names:

@@ -61,13 +61,30 @@ def timers_due(snapshot: Snapshot, start: StartPrediction, newest: int, now: int
     next_read = next_timer_read(state, queue)
     again = delivered_after(state, queue, next_read, SingleMessages(snapshot))
     due = _of_other_slots(snapshot, next_read)
-    due.never = gone + _never(snapshot, start, state, queue, next_read, now)
+    due.never = gone + len(_never(snapshot, start, state, queue, next_read, now))
     due.again += len(again) + _read_again(snapshot, state, queue, next_read)
     if state.ran_until is None:  # nothing says what was delivered: the wheel is read from the beginning
         slots = next_read.slots
         was_due = next_read.logged & (slots >= max(state.read_until, state.first_slot(now))) & (slots < newest)
         due.again += int(np.count_nonzero(was_due))
     return due
+
+
+def timers_never(
+    snapshot: Snapshot, start: StartPrediction, newest: int, now: int
+) -> tuple[NDArray[np.int64], TimerQueue] | None:
+    """The physical offsets of the messages in the timer's queue that a start never delivers, and that queue.
+
+    None without one, and where the wheel is not in use; arguments as those of `timers_due`. Raises RmqtoolError.
+    """
+    if parse_version(start.version) < TIMER_WHEEL or is_timer_elsewhere(snapshot.store):
+        return None
+    end = start.max_offset_after if start.max_offset_after is not None else snapshot.log_range.max_offset
+    state = timer_state(snapshot.store, snapshot.reading, newest, end, snapshot.database)
+    queue = read_timer_queue(state, snapshot.log.files)
+    if queue is None:
+        return None
+    return _never(snapshot, start, state, queue, next_timer_read(state, queue), now), queue
 
 
 def timers_without_files(snapshot: Snapshot, newest: int) -> Due:
@@ -139,8 +156,8 @@ def _with_copies(snapshot: Snapshot, queue: TimerQueue, rows: NDArray[np.bool_],
 
 def _never(
     snapshot: Snapshot, start: StartPrediction, state: TimerState, queue: TimerQueue, next_read: NextRead, now: int
-) -> int:
-    """Messages that wait, and that the start neither reaches in the wheel nor reads from the queue."""
+) -> NDArray[np.int64]:
+    """Messages that wait, by their physical offsets: the start neither reaches them in the wheel nor reads them."""
     version, conf = parse_version(start.version), snapshot.store.conf
     before = queue.queue_offsets < next_read.begin
     never = (next_read.unreached | next_read.skipped) & before
@@ -152,7 +169,8 @@ def _never(
     unlogged = before & ~next_read.logged & ~never
     too_large = passed_over(queue, next_read, conf, version)
     rows = unlogged & ~too_large | too_large & ~never
-    return int(np.count_nonzero(never)) + len(unlogged_waiting(state, queue, rows, snapshot.log.files))
+    waiting = [each.queue_offset for each in unlogged_waiting(state, queue, rows, snapshot.log.files)]
+    return queue.physical_offsets[never | np.isin(queue.queue_offsets, waiting)]
 
 
 def _read_again(snapshot: Snapshot, state: TimerState, queue: TimerQueue, next_read: NextRead) -> int:

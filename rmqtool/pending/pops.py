@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,95 +15,24 @@ import pyarrow.compute as pc
 
 from rmqtool.base.errors import RmqtoolError, UnreadableError, UnsupportedError
 from rmqtool.base.files import list_directory
+from rmqtool.broker.check_points import Pop, Taken, in_flight
 from rmqtool.clients.never_delivered import lacks_pop_store
 from rmqtool.findings.finding import counted
-from rmqtool.formats.java import decode_text
 from rmqtool.formats.properties import REAL_TOPIC, TAGS
 from rmqtool.pending.messages import RETRY_TOPIC, Part, View, messages_at, messages_of, part_from, receivers, waiting
 from rmqtool.pending.timers import Timers
 from rmqtool.rules.system_topics import REVIVE_GROUP, REVIVE_PREFIX
-from rmqtool.store.config_json import parse_fastjson
 from rmqtool.store.rocksdb import holds_rows
 from rmqtool.store.side_rows import POP_STORE, HeldMessage, held_messages
 from rmqtool.store.store import is_rocksdb_directory
 
-_CHECK_POINT = "ck"
-_ACKNOWLEDGEMENTS = ("ack", "bAck")  # PopAckConstants
-_NUMBERS = ("q", "so", "pt", "it", "bm", "n", "ao")  # PopCheckPoint, AckMsg
-_LISTS = ("d", "aol")
-_MAX_NUMBER = 1 << 62
-_MAX_MESSAGES = 1 << 8  # of one POP: PopCheckPoint#num is a byte, its bits an int
-
-
-class _Pop(NamedTuple):
-    """What a check point and its acknowledgements have in common."""
-
-    topic: str
-    queue_id: int
-    group: str
-    start_offset: int
-    time: int  # epoch ms
-
-
-@dataclass
-class _Taken:
-    """The queue offsets of one POP, and when those that are left can be seen again, epoch ms."""
-
-    due: int
-    offsets: set[int]
-
 
 def popped(view: View, timers: Timers) -> Iterator[pa.RecordBatch]:
     """The messages of all check points that are not acknowledged, queue by queue."""
-    taken: dict[_Pop, _Taken] = {}
-    acknowledged: list[tuple[_Pop, set[int]]] = []
-    odd = 0
-    for tag, body in _bookkeeping(view, timers):
-        fields = _decoded(body)
-        if fields is None:
-            odd += 1
-        elif tag == _CHECK_POINT:
-            pop = _pop_of(fields)
-            taken[pop] = _Taken(pop.time + fields["it"], _offsets_of(fields))
-        elif tag in _ACKNOWLEDGEMENTS:
-            acknowledged.append((_pop_of(fields), ({*fields["aol"]} if "aol" in fields else {fields.get("ao", -1)})))
+    taken, odd = in_flight(_bookkeeping(view, timers))
     if odd:
         view.notes.add_unread(f"{counted(odd, 'check point')} of POP consumers", "their JSON cannot be read")
-    for pop, offsets in acknowledged:
-        if pop in taken:
-            taken[pop].offsets -= offsets
     yield from _rows(view, taken, _held(view))
-
-
-def _decoded(body: bytes) -> dict[str, Any] | None:
-    """The fields of a check point or an acknowledgement, None for what is neither."""
-    try:
-        fields = parse_fastjson(decode_text(body))
-    except ValueError:
-        return None
-    if not isinstance(fields, dict) or not all(isinstance(fields.get(name), str) for name in ("t", "c")):
-        return None
-    fields = {name: value for name, value in fields.items() if value is not None}
-    is_list = all(isinstance(fields.get(name, []), list) for name in _LISTS)
-    numbers = [fields.get(name, 0) for name in _NUMBERS]
-    numbers += [number for name in _LISTS for number in fields.get(name, [])] if is_list else []
-    fits = is_list and all(type(number) is int and abs(number) < _MAX_NUMBER for number in numbers)
-    return {**dict.fromkeys(_NUMBERS[:5], 0), **fields} if fits else None
-
-
-def _pop_of(fields: dict[str, Any]) -> _Pop:
-    return _Pop(fields["t"], fields["q"], fields["c"], fields["so"], fields["pt"])
-
-
-def _offsets_of(fields: dict[str, Any]) -> set[int]:
-    """The queue offsets of a check point without those that its own bits acknowledge (`PopCheckPoint`)."""
-    start, bits = fields["so"], fields.get("bm", 0)
-    differences = fields.get("d") or range(fields.get("n", 0))
-    return {
-        start + difference
-        for number, difference in zip(range(_MAX_MESSAGES), differences, strict=False)
-        if not bits >> number & 1
-    }
 
 
 def _bookkeeping(view: View, timers: Timers) -> Iterator[tuple[str, bytes]]:
@@ -122,7 +49,7 @@ def _tagged(messages: pa.Table) -> Iterable[tuple[str, bytes]]:
     return zip(messages.column(TAGS).to_pylist(), messages.column("stored_body").to_pylist(), strict=True)
 
 
-def _rows(view: View, taken: dict[_Pop, _Taken], held: Iterable[HeldMessage]) -> Iterator[pa.RecordBatch]:
+def _rows(view: View, taken: dict[Pop, Taken], held: Iterable[HeldMessage]) -> Iterator[pa.RecordBatch]:
     """The messages that are left of check points, and those of RocksDB, by queue and group."""
     by_queue: dict[tuple[str, int, str], dict[int, int]] = {}
     for pop, rest in taken.items():

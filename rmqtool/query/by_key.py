@@ -19,6 +19,7 @@ from rmqtool.scan.filters import TopicChoice
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.message_rows import BodyChoice
 from rmqtool.scan.reader import scan_files
+from rmqtool.scan.single_record import oversized_record_at
 from rmqtool.store.index_files import FOREVER, MAX_MATCHES
 from rmqtool.store.missing import unknown_topic
 from rmqtool.store.side_rows import KeyType, RocksDbIndex
@@ -65,7 +66,7 @@ def by_key(snapshot: Snapshot, query: KeyQuery, body: BodyChoice, notes: Notes) 
         if message is None:
             deleted += offset < snapshot.log_min_offset
             if offset >= snapshot.log_min_offset:
-                notes.add(f"an index unit leads to {offset}, where no record begins", lossy=True)
+                notes.add(f"an index unit leads to {offset}, {_what_is_at(snapshot, offset)}", lossy=True)
             continue
         matches = query.matches(message)
         unfit += not matches
@@ -78,6 +79,13 @@ def by_key(snapshot: Snapshot, query: KeyQuery, body: BodyChoice, notes: Notes) 
     if unfit and not query.hash_matches:
         notes.add(f"{unfit} messages have another key of the same hash: left out; --hash-matches shows them")
     add_index_notes(snapshot, notes)
+
+
+def _what_is_at(snapshot: Snapshot, physical_offset: int) -> str:
+    """Why no message is shown that begins there."""
+    if oversized_record_at(snapshot.log.files, physical_offset) is None:
+        return "where no record begins"
+    return "a message that says a larger size than it has: a broker gives it to clients, which decode it"
 
 
 def by_any_id(snapshot: Snapshot, text: str, body: BodyChoice, notes: Notes) -> Iterator[Message]:

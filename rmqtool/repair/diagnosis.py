@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.visible import join
@@ -215,7 +215,8 @@ def clients_after(diagnosis: Diagnosis, repairs: Repairs) -> ClientLosses | None
         keeps_never = any(each.code == "config.delay-level" for each in diagnosis.findings)
         if repairs.renames:
             clients = _with_renamed(clients, keeps_never=keeps_never)
-        whole = [(each.queues, each.keys, each.damaged_bytes > 0) for each in repairs.right_fields]
+        fields = repairs.right_fields
+        whole = [_Whole(each.queues, each.keys, each.damaged_bytes > 0, each.is_oversized) for each in fields]
         clients = _with_whole(clients, whole)
         timers = [each for each in diagnosis.findings if repairs.goes_on and each.code.startswith("timer.")]
         for change in (*repairs.changes, *(timer_changes(diagnosis.snapshot, timers) if timers else ())):
@@ -244,19 +245,26 @@ def _with_renamed(clients: ClientLosses, *, keeps_never: bool) -> ClientLosses:
     """What clients lose once all damage of the log was that of files with wrong names, and these are right."""
     queues = [(each.topic, each.queue_id) for each in clients.unreachable.queues for _ in range(each.in_damage)]
     never = clients.delayed.never if keeps_never else 0
-    return replace(_with_whole(clients, [(queues, clients.keys_in_damage, True)]), delayed=Due(never=never))
+    whole = [_Whole(queues, clients.keys_in_damage)]
+    return replace(_with_whole(clients, whole), delayed=Due(never=never), keys_found_in_damage=0)
 
 
-def _with_whole(clients: ClientLosses, whole: Sequence[tuple[Sequence[tuple[str, int]], int, bool]]) -> ClientLosses:
-    """What clients lose once messages are whole again: their queues and keys, and whether they were damage of the log.
+class _Whole(NamedTuple):
+    """Messages that are whole again: their queues and keys, and how they were damaged."""
 
-    All at once, for groups and delays are computed again.
-    """
-    for queues, keys, was_damage in whole:
-        clients = clients.with_whole(queues, keys, was_damage=was_damage)
+    queues: Sequence[tuple[str, int]]
+    keys: int
+    was_damage: bool = True
+    is_oversized: bool = False
+
+
+def _with_whole(clients: ClientLosses, whole: Sequence[_Whole]) -> ClientLosses:
+    """What clients lose once messages are whole again: all at once, for groups and delays are computed again."""
+    for each in whole:
+        clients = clients.with_whole(each.queues, each.keys, was_damage=each.was_damage, is_oversized=each.is_oversized)
     if not whole or clients.by_offsets is None:
         return clients
-    by_offsets = clients.by_offsets.with_whole([name for queues, _, _ in whole for name in queues])
+    by_offsets = clients.by_offsets.with_whole([name for each in whole for name in each.queues])
     return replace(clients, by_offsets=by_offsets, groups=by_offsets.groups(), delayed=by_offsets.delayed())
 
 
@@ -273,7 +281,8 @@ def _changed(clients: ClientLosses, change: Change, store: Store) -> ClientLosse
             return replace(clients, delayed=by_offsets.delayed(offsets_by_level(_json_of(change))))
     if any(_is_of_timer(name) for name in names):
         reads_again = isinstance(change, TakenOut) and change.lost
-        return replace(clients, timers=clients.timers_without_files if reads_again else Due())
+        timers = clients.timers_without_files if reads_again else Due()
+        return replace(clients, timers=timers, pop_lost=clients.pop_lost - clients.pops_in_timer, pops_in_timer=0)
     return clients
 
 

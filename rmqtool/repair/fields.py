@@ -64,6 +64,11 @@ class RightField:
     damaged_bytes: int = 0
 
     @property
+    def is_oversized(self) -> bool:
+        """Whether its record says a larger size than it has, so that queries may find its message all the same."""
+        return self.name == "message_size" and self.found > self.right
+
+    @property
     def data(self) -> bytes:
         """The bytes of the right value."""
         return (self.right & ((1 << 8 * self.width) - 1)).to_bytes(self.width, "big")

@@ -25,6 +25,8 @@ from rmqtool.formats.message import (
     MAGIC_CODE_V1,
     MAGIC_CODE_V2,
     MAGIC_POSITION,
+    MESSAGE_SIZE_WIDTH,
+    MIN_MESSAGE_SIZE,
     PREFIX_DTYPE,
     PROPERTIES_SIZE_WIDTH,
     SIZE_AND_MAGIC,
@@ -118,6 +120,14 @@ class Probe:
         self.topic_position, self.topic_size = topic_at + width, topic_size
         properties_size = _signed(self.file.read(topic_at + width + topic_size, PROPERTIES_SIZE_WIDTH))
         return "message" if properties_size == rest - topic_size else "lengths"
+
+    def size_by_lengths(self) -> int:
+        """The size of a record with a sound head by the lengths in it, whatever size it says."""
+        _, magic_code, _, sys_flag = HEAD.unpack(self.file.read(self.record_position, HEAD.size))
+        end = self.record_position + HEADER_DTYPES[sys_flag & HOST_BITS].itemsize - BODY_SIZE_WIDTH
+        for width in (BODY_SIZE_WIDTH, topic_size_width(magic_code), PROPERTIES_SIZE_WIDTH):
+            end += width + max(0, _signed(self.file.read(end, width)))
+        return end - self.record_position
 
 
 def read_message(files: Sequence[MappedFile], physical_offset: int, read: Callable[[Probe], T]) -> T | None:
@@ -248,13 +258,53 @@ def _read(probe: Probe) -> SingleRecord:
     return SingleRecord(header, rest[: probe.topic_size], rest[probe.topic_size + PROPERTIES_SIZE_WIDTH :])
 
 
+def message_at(files: Sequence[MappedFile], physical_offset: int) -> tuple[dict[str, str], bytes] | None:
+    """Properties and body of the sound record at `physical_offset`; None without one, or where it cannot be read."""
+    try:
+        record = record_at(files, physical_offset)
+    except RmqtoolError:
+        return None  # which the scan reports
+    if record is None:
+        return None
+    at, size = int(record.properties_positions[0]), int(record.properties_sizes[0])
+    body, body_size = int(record.body_positions[0]), int(record.body_sizes[0])
+    view = record.block.view
+    return decode_properties(bytes(view[at : at + size])), bytes(view[body : body + body_size])
+
+
 def record_at(files: Sequence[MappedFile], physical_offset: int) -> RecordRun | None:
     """The sound record that begins at `physical_offset`, as a run of one; None when none does."""
     return read_message(files, physical_offset, _record)
 
 
 def _record(probe: Probe) -> RecordRun | None:
-    size = probe.position + probe.size - probe.record_position
+    return sound_prefix(_block(probe, probe.position + probe.size - probe.record_position), _FIRST) or None
+
+
+_FIRST = np.zeros(1, dtype=np.intp)
+_MAX_ANSWER = 16 << 20  # bytes: no client takes a larger one (com.rocketmq.remoting.frameMaxLength)
+
+
+def _block(probe: Probe, size: int) -> Block:
     block = Block(size)
     block.fill(probe.file, probe.record_position, size, probe.start_offset + probe.record_position)
-    return sound_prefix(block, np.zeros(1, dtype=np.intp)) or None
+    return block
+
+
+def oversized_record_at(files: Sequence[MappedFile], physical_offset: int) -> RecordRun | None:
+    """The record at an offset that is whole but for its size, which is too large; with its right size. None: no such.
+
+    Clients decode it all the same, where they are given as many bytes as the record says (`CommitLog#getData`).
+    """
+    mapped = file_at(files, physical_offset)
+    if mapped is None or mapped.header_size:  # what begins an entry of DLedger says its size, too
+        return None
+    with InputFile(mapped.path) as file:
+        probe = Probe(file, mapped.start_offset, physical_offset - mapped.start_offset)
+        size = probe.size_by_lengths() if probe.kind == "lengths" else 0
+        if not MIN_MESSAGE_SIZE <= size < probe.size <= min(_MAX_ANSWER, file.size - probe.position):
+            return None
+        block = _block(probe, size)
+    block.view[:MESSAGE_SIZE_WIDTH] = size.to_bytes(MESSAGE_SIZE_WIDTH, "big")
+    record = sound_prefix(block, _FIRST)
+    return record if len(record) and not record.wrong_bodies.any() else None

@@ -72,6 +72,11 @@ class Extents:
         inside = index >= 0 and offset < self.starts[index] + self.sizes[index]
         return self.reasons[index] if inside else None
 
+    def reason_of(self, start: int) -> str | None:
+        """The reason of the extent that begins at a physical offset; None where none does."""
+        index = bisect_right(self.starts, start) - 1
+        return self.reasons[index] if index >= 0 and self.starts[index] == start else None
+
     def end_unread(self, end: int) -> bool:
         """Whether the bytes right before `end` could not be read."""
         return bool(self.reasons) and self.reasons[-1] == UNREAD and self.starts[-1] + self.sizes[-1] == end

@@ -16,7 +16,7 @@ from rmqtool.clients.delays import DelayRequest, LogEvidence, delayed_due
 from rmqtool.clients.groups import Ranges, filters_lost, moved_groups, ranges_after_start
 from rmqtool.clients.keys import IndexAfter
 from rmqtool.clients.losses import ClientLosses, Due, Had, MovedGroup, Unreachable, UnreachableQueue
-from rmqtool.clients.never_delivered import half_messages_unchecked, pop_lost
+from rmqtool.clients.never_delivered import half_messages_unchecked, pop_lost, pops_in_timer
 from rmqtool.clients.queues import QueueEvidence, ServedQueue, served_queues, unreachable_batches, unreachable_queues
 from rmqtool.clients.timers import timers_due, timers_without_files
 from rmqtool.findings.report import Report
@@ -54,14 +54,16 @@ class ClientView:
         """What clients had and do not get after a predicted start; of a start that fails, as the files stand."""
         is_up = not start.refuses and not start.hangs
         index, keys, in_damage = self.index_after(start if is_up else None), self.total.keys, self._in_damage()
+        found = index.found_in_damage(keys) if index else 0
         losses = ClientLosses(
             unreachable=Unreachable(sorted(self._unreachable(start if is_up else None), key=_worst_first)),
             keys_not_found=index.keys_not_found(keys, self._count_keys) if index else 0,
-            keys_in_damage=keys.not_whole if index else 0,
+            keys_in_damage=keys.not_whole - found if index else 0,
+            keys_found_in_damage=found,
             refuses=start.refuses,
             had=Had(
                 {each.name: each.had + in_damage.get(each.name, 0) for each in self._queues},
-                sum(keys.counts) + keys.in_damage if index else 0,
+                sum(keys.counts) + keys.in_damage + len(keys.oversized) if index else 0,
             ),
         )
         self._add_groups(losses, start, is_up=is_up)
@@ -86,8 +88,10 @@ class ClientView:
         )
         if losses.timers:
             losses.timers_without_files = timers_without_files(self.snapshot, totals.latest)
+        if losses.timers.never:
+            losses.pops_in_timer = pops_in_timer(self.snapshot, start, totals.latest)
         losses.half_messages_unchecked = half_messages_unchecked(self.snapshot)
-        losses.pop_lost = pop_lost(self.snapshot)
+        losses.pop_lost = pop_lost(self.snapshot) + losses.pops_in_timer
 
     def in_log(self) -> LogEvidence:
         """The queues of which the log has messages."""

@@ -7,6 +7,7 @@ sets.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ _FEW = 256  # missing keys of one run that are held to what an older release put
 _MAX_SECONDS = (1 << 31) - 1
 _HASH_BITS = 31
 _NO_DAMAGE = (None, "torn", UNREAD, *UNSOUND_FIELDS)  # a torn record was never whole on disk
+_LENGTHS = "lengths"  # of a record that says another size than it has
 _PUT_AGAIN = "the next start puts these keys into the index"
 _TAGS_NOT_FOUND = "queries by tag, which brokers answer since 5.4.0, do not find these messages"
 
@@ -199,7 +201,9 @@ class IndexCheck:
     def _explain(self, unit_numbers: NDArray[np.intp], units: NDArray[np.void], around: NDArray[np.void]) -> None:
         """Report units that match no expected key; `around` are all units of their messages."""
         reasons = [self._extents.reason_at(offset) for offset in units["physical_offset"].tolist()]
-        self._count_in_damage(units[[reason not in _NO_DAMAGE for reason in reasons]])
+        in_damage = units[[reason not in _NO_DAMAGE for reason in reasons]]
+        if len(in_damage):
+            self._count_in_damage(in_damage)
         for unit_number, unit, reason in zip(unit_numbers.tolist(), units, reasons, strict=True):
             offset = int(unit["physical_offset"])
             if 0 <= offset < self._log_start or reason not in (None, *UNSOUND_FIELDS):
@@ -224,8 +228,20 @@ class IndexCheck:
 
     def _count_in_damage(self, units: NDArray[np.void]) -> None:
         """Count units of messages that are damaged; where the index holds tags, one of each message is of its tags."""
-        tags = _tags_among(units) if self._tags_expected else 0
-        self._tally.in_damage += len(units) - tags
+        is_left = np.ones(len(units), dtype=np.bool_)
+        for offset in np.unique(units["physical_offset"]).tolist():
+            if self._extents.reason_of(offset) == _LENGTHS and (keys := self._keys_of_oversized(offset)):
+                of_message = units["physical_offset"] == offset
+                is_left &= ~of_message
+                found = int(np.isin(units["key_hash"][of_message], list(keys)).sum())
+                self._tally.oversized.extend([offset] * found)
+        tags = _tags_among(units[is_left]) if self._tags_expected else 0
+        self._tally.in_damage += int(is_left.sum()) - tags
+
+    def _keys_of_oversized(self, offset: int) -> set[int]:
+        with suppress(UnreadableError):
+            return self._lookups.keys_of_oversized(offset)
+        return set()
 
     def _are_damaged(self, keys: IndexKeys) -> NDArray[np.bool_]:
         """Which keys are those of records that are not whole."""

@@ -34,6 +34,7 @@ from rmqtool.store.config_tables import (
     CommittedOffset,
     Topic,
     Topics,
+    entries_in,
     load_delay_offsets,
     main_table,
     offsets_by_level,
@@ -382,11 +383,17 @@ def _check_delays(witnesses: Witnesses, report: Report) -> None:
 
 
 def delays_known_until(witnesses: Witnesses) -> int:
-    """Up to when the offsets of delay levels know what was delivered, epoch ms: a killed broker wrote them earlier."""
+    """Up to when the offsets of delay levels know what was delivered, epoch ms: a killed broker wrote them earlier.
+
+    Since 5.0.0 the file itself says when an offset last changed, some time before it was written.
+    """
     file, newest = witnesses.file(DELAYS), witnesses.totals.latest
     table = main_table(DELAYS, file.content)
-    written = modified_ms(file.path) if file.path and table else newest + 1 + _CLOCK_MS
+    modified = written = modified_ms(file.path) if file.path and table else newest + 1 + _CLOCK_MS
     is_copied = written is None or (witnesses.is_unclean and (not table or written > newest + _FLUSH_MS))
     if written is None or is_copied:  # the time of a copy, not of a write
         written = newest - _FLUSH_MS
+    changed = entries_in(file.content, "dataVersion").get("timestamp")
+    if table and type(changed) is int and changed <= (time.time() * 1000 if modified is None else modified):
+        written = max(written, changed)
     return written - _CLOCK_MS

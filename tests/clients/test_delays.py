@@ -181,6 +181,34 @@ def test_nothing_is_lost_of_what_is_whole(name: str, golden_store: GoldenStore) 
     assert not delays_after_start(golden_store(name), name.removeprefix("more/")[:5])
 
 
+@pytest.mark.parametrize(
+    ("name", "offsets", "changed", "again"),
+    [
+        ("5.5.0-shop", -10, 0, 10),
+        ("5.5.0-shop", 0, 0, 10),
+        ("5.5.0-shop", 1, 0, 6),
+        ("5.5.0-shop", 0, -600_000, 0),
+        ("5.5.0-shop", 0, 1 << 40, 0),  # no file is written before its content
+        ("4.9.7-shop", 0, 0, 0),  # which does not say it
+    ],
+)
+def test_what_a_killed_broker_had_noted(
+    name: str, offsets: int, changed: int, again: int, tmp_path: Path, unpacked: GoldenStore
+) -> None:
+    """A file that is younger than the log, as a copy is, knows of deliveries before the last change that it names."""
+    store = copied(unpacked(name), tmp_path / "store")
+    set_offsets(**{f"l{level}": offsets for level in range(1, 5)})(store)
+    for path in (store / "config").glob("delayOffset.json*"):
+        content = json.loads(path.read_text())
+        if "dataVersion" in content:
+            content["dataVersion"]["timestamp"] += changed
+        path.write_text(json.dumps(content))
+    (store / "abort").touch()
+    outcome = verify(store, version=name[:5])
+    assert outcome.clients is not None
+    assert outcome.clients.delayed == Due(again=again)
+
+
 @pytest.mark.slow
 def test_a_repair_keeps_levels_whose_delivered_copy_is_damaged(tmp_path: Path, unpacked: GoldenStore) -> None:
     """That the log has the copy no more does not show that it was never delivered."""

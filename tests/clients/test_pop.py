@@ -1,9 +1,11 @@
-"""Messages that POP consumers hold, in RocksDB."""
+"""Messages that POP consumers hold, in RocksDB and in the timer."""
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +14,9 @@ from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.building import START_TIME
-from tests.pending.waiting_store import WaitingStore, work_of
+from tests.commands.running import rmqtool as run
+from tests.pending.waiting_store import REVIVE, WaitingStore, rows_of, work_of
+from tests.verify.timer_store import write_check
 
 pytest.importorskip("rocksdict")
 from tests.changed_rocksdb import number, write_rows
@@ -40,3 +44,31 @@ def test_rows_and_their_loss(tmp_path: Path) -> None:
     assert (pop_lost(without), lacks_pop_store(without)) == (0, True)
     assert not lacks_pop_store(Snapshot(open_store(store)))
     assert not work_of(store).notes.unread
+
+
+def with_check_points(root: Path) -> Path:
+    """Two POPs in the timer, of three tasks and of two that are there; two of the first were acknowledged."""
+    builder = WaitingStore()
+    for _ in range(5):
+        builder.message("tasks")
+    due = START_TIME + 60_000
+    fields: dict[str, Any] = {"t": "tasks", "q": 0, "c": "workers", "pt": START_TIME}
+    for first in (0, 3):
+        body = json.dumps({**fields, "so": first, "n": 3, "bm": 0, "it": 60_000}).encode()
+        builder.timer(due, REVIVE, body, TAGS="ck")
+    for tag, acknowledged in (("ack", {"ao": 0}), ("bAck", {"aol": [2]})):
+        builder.timer(due, REVIVE, json.dumps({**fields, "so": 0, **acknowledged}).encode(), TAGS=tag)
+    builder.timer(due)
+    return builder.build(root)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("read", "timers", "pops"), [(0, 0, 0), (1, 1, 1), (2, 2, 3), (4, 4, 3), (5, 5, 3)])
+def test_check_points_that_the_timer_has_read_and_lost(tmp_path: Path, read: int, timers: int, pops: int) -> None:
+    """Without a timer log a start delivers none that `timercheck` counts as read: what they name never comes again."""
+    store = with_check_points(tmp_path)
+    write_check(store, queue_offset=read, read_until=START_TIME)
+    result = run("--json", "verify", store, "--broker-version", "5.3.3").document["result"]
+    for clients, lost in ((result["start"]["clients"], (timers, pops)), (result["plan"]["clients"], (0, 0))):
+        assert (clients["timers"]["never"], clients["pop_lost"]) == lost
+    assert len(rows_of(work_of(store), "pop")) == 3 - pops

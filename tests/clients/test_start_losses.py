@@ -147,6 +147,21 @@ def key_flipped(store: Path) -> None:
     write(file, file.read_bytes().index(b"KEYS\x01LATE-0") + 5, b"M")
 
 
+def size_flipped(bit: int) -> Callable[[Path], None]:
+    """The size of a record of 292 bytes with 13 keys, in a log file that no start looks at: one bit."""
+
+    def apply(store: Path) -> None:
+        write(min((store / "commitlog").iterdir()), 4350, struct.pack(">I", 292 ^ 1 << bit))
+
+    return apply
+
+
+def other_key_flipped(store: Path) -> None:
+    """A key of another record, which the index still leads to."""
+    file = min((store / "commitlog").iterdir())
+    write(file, file.read_bytes().index(b"KEYS\x01remind-0") + 5, b"R")
+
+
 def index_entries_flipped(store: Path) -> None:
     """The hash of one unit, which is that of another key of its message then, and the offset of one."""
     first, second, *_ = sorted((store / "index").iterdir())
@@ -201,6 +216,11 @@ def last_file_twice(store: Path) -> None:
         ("5.3.3-clean", [newer_than_checkpoint(0)], 2036, 0),
         ("5.3.3-clean", [newer_than_checkpoint(1)], 1037, 0),  # a message has its last key in the second file
         ("5.3.3-clean", [newer_than_checkpoint(2)], 38, 0),
+        ("4.9.7-clean", [size_flipped(3)], 0, 0),  # a query reads more than the message, which a client decodes
+        ("4.9.7-clean", [size_flipped(14)], 0, 0),
+        ("4.9.7-clean", [size_flipped(5)], 13, 13),  # less than the message
+        ("4.9.7-clean", [size_flipped(17)], 13, 13),  # more than the file has
+        ("4.9.7-clean", [size_flipped(31)], 13, 13),
     ],
 )
 def test_keys_that_a_broker_does_not_find(
@@ -214,6 +234,29 @@ def test_keys_that_a_broker_does_not_find(
     assert lost(outcome).get("keys_not_found", 0) == keys
     assert outcome.clients is not None
     assert outcome.clients.keys_in_damage == keys_after_plan
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("damages", "after_start", "after_plan"),
+    [
+        ([size_flipped(3)], 0, 0),
+        ([size_flipped(3), other_key_flipped], 1, 1),
+        ([size_flipped(5), other_key_flipped], 14, 1),
+        ([size_flipped(3), slots_zeroed], 999, 0),
+    ],
+)
+def test_a_size_put_right_brings_no_key_back_that_queries_find(
+    damages: list[Callable[[Path], None]], after_start: int, after_plan: int, tmp_path: Path
+) -> None:
+    """Only where the index is made again, which has keys of whole messages only, would it lack them."""
+    store, conf = stores.unpack("4.9.7-clean", tmp_path), tmp_path / "broker.conf"
+    conf.write_text("maxHashSlotNum=50\nmaxIndexNum=1000\n")
+    for damage in damages:
+        damage(store)
+    result = run("--json", "verify", store, "--broker-version", "4.9.7", "--broker-conf", conf).document["result"]
+    assert result["start"]["clients"]["keys_not_found"] == after_start
+    assert result["plan"]["clients"]["keys_not_found"] == after_plan
 
 
 @pytest.mark.slow
@@ -352,3 +395,12 @@ def test_what_is_left_after_a_repair() -> None:
     assert losses.healed(queues=True, index=True).keys_not_found == 2
     assert losses.healed(queues=True, index=False).keys_not_found == 7
     assert not ClientLosses()
+
+
+@pytest.mark.parametrize(("bit", "found"), [(3, "a message that says a larger size"), (5, "where no record begins")])
+def test_a_query_says_what_a_broker_would_give(bit: int, found: str, tmp_path: Path) -> None:
+    """As verify counts it: a key of a message with a size that is too large is found."""
+    store = stores.unpack("4.9.7-clean", tmp_path)
+    size_flipped(bit)(store)
+    done = run("query", store, "--key", "early-6-0")
+    assert f"an index unit leads to 4350, {found}" in done.out + done.err

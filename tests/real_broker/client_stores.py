@@ -28,6 +28,8 @@ _LOG_FILE = 65536  # bytes
 _UNITS = {"s": 1000, "m": 60_000, "h": 3_600_000}
 _RATE = 200  # messages per second of a live store
 _LONGEST_S = 2.5
+_NOTED_MS = 61_000  # a broker writes delayOffset.json every 10 s; as long as `verify` allows slow machines
+_CLOCK_MS = 1000
 
 
 @dataclass
@@ -137,6 +139,8 @@ class Traces:
     """Where the log begins, or one that is gone began: what units and keys lead to before it may have expired."""
     indexed: bytes
     committed: str
+    unproven: frozenset[int]
+    """Delayed messages of which nothing shows that the broker had noted their delivery before it was killed."""
 
     @classmethod
     def of(cls, source: Source, damaged: Path) -> Traces:
@@ -159,7 +163,8 @@ class Traces:
         never_flushed = frozenset(offset for offset in tail if offset > last)
         units = frozenset(_units(damaged))
         began_by = min(log) if log else _began_by(damaged)
-        return cls(frozenset(standing), never_flushed, units, began_by, indexed, committed)
+        unproven = frozenset(_unproven(source.records, standing, damaged))
+        return cls(frozenset(standing), never_flushed, units, began_by, indexed, committed, unproven)
 
     def count(self, difference: Difference, had: View) -> dict[str, int]:
         """How many of what is gone left a trace, where that can be seen."""
@@ -169,12 +174,14 @@ class Traces:
         gone = {offset for topic, _, offset in difference.unreachable if topic == HALF_TOPIC}
         levels = {(queue + 1, had.entries[topic, queue, offset][0]) for topic, queue, offset in
                   {*difference.unreachable} - {*entries} if topic == SCHEDULE_TOPIC}  # fmt: skip
+        unproven = {offset for _, offset in had.passed} & self.unproven
         passed = [offset for offset in difference.half_messages_unchecked if offset not in gone]
         return {
             "unreachable": len(entries),
             "keys_not_found": len(pairs),
             "filters_lost": 0,
             "groups": len(groups),
+            "delayed.again": max(0, difference.delayed["again"] - len(unproven)),
             "delayed.never": difference.delayed["never"] - len(levels & had.delayed.keys()),
             "half_messages_unchecked": len(passed),  # others are among those out of reach
         }
@@ -195,6 +202,20 @@ class Traces:
             return False
         is_shown = pair[1] >= self.began_by and pair[1].to_bytes(8, "big") in self.indexed
         return pair[1] in self.standing or is_shown
+
+
+def _unproven(records: list[LogRecord], standing: set[int], damaged: Path) -> Iterator[int]:
+    """Those without a copy that stands in the log, or with one that a killed broker may not have noted."""
+    newest = max((each.store_timestamp for each in records if each.physical_offset in standing), default=0)
+    noted_until = newest - _NOTED_MS if (damaged / "abort").exists() else newest + 1
+    for file in sorted(damaged.glob("config/delayOffset.json*"))[:1]:  # since 5.0.0 it says when it last changed
+        changed = re.search(r'"timestamp":(\d+)', file.read_text(encoding="utf-8", errors="replace"))
+        noted_until = max(noted_until, int(changed[1]) - _CLOCK_MS if changed else 0)
+    noted = {each.properties.get("UNIQ_KEY"): each.physical_offset for each in records if each.topic != SCHEDULE_TOPIC
+             and each.physical_offset in standing and each.store_timestamp < noted_until}  # fmt: skip
+    for each in records:
+        if each.topic == SCHEDULE_TOPIC and noted.get(each.properties.get("UNIQ_KEY"), -1) < each.physical_offset:
+            yield each.physical_offset
 
 
 def _began_by(store: Path) -> int:

@@ -260,7 +260,12 @@ def killed(store: Path) -> None:
     """Killed before the last deliveries were written down: the broker makes them again, as it always may."""
     path = store / "config" / "delayOffset.json"
     time = 1_795_200_000
-    edited("delayOffset.json", levels(l1=1, l3=1))(store)
+
+    def edit(content: dict[str, Any]) -> None:
+        levels(l1=1, l3=1)(content)
+        content.get("dataVersion", {})["timestamp"] = time * 1000
+
+    edited("delayOffset.json", edit)(store)
     os.utime(path, (time, time))
     (store / "abort").touch()
 
