@@ -171,7 +171,16 @@ def _first_refusal(snapshot: Snapshot, rules: RecoveryRules, of_log: StartRefusa
     if refuses := bloom_refusal(store.conf):
         return StartRefusal("setting", f"broker.conf: {refuses}", setting="expectConsumerNumUseFilter")
     refusal = _config_refusal(store, rules) or _database_refusal(snapshot, rules)
-    return refusal or (of_log and of_log.of_setting(unread_size(store.conf, LOG_FILE_SIZE)))
+    return refusal or (of_log and of_log.of_setting(unread_size(store.conf, LOG_FILE_SIZE) or _wrong_size(snapshot)))
+
+
+def _wrong_size(snapshot: Snapshot) -> str | None:
+    """The size of log files in broker.conf when the files of the log show another one; None when they do not."""
+    conf, right = snapshot.store.conf, snapshot.right_log_file_size
+    configured = conf.size(*LOG_FILE_SIZE)
+    if not right or configured in (None, right):
+        return None
+    return next((name for name in LOG_FILE_SIZE if name in conf.settings), LOG_FILE_SIZE[0])
 
 
 def _loaded_kinds(snapshot: Snapshot, rules: RecoveryRules) -> tuple[Kind, ...]:

@@ -20,6 +20,7 @@ LOG_FILES = (
             "entries": "{size} bytes where the others have {expected}; broker.conf has mappedFileSizeCommitLog for "
             "them, too",
             "configured": "{size} bytes, and broker.conf says mappedFileSizeCommitLog={expected}",
+            "cut": "{size} bytes, where a record is cut, and broker.conf says mappedFileSizeCommitLog={expected}",
         },
         effect="most versions refuse to start; 4.4.0 and 4.9.2 ignore this file and all later ones",
         versions=(

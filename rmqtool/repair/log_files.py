@@ -422,9 +422,10 @@ def log_file_changes(snapshot: Snapshot, findings: Sequence[Finding]) -> list[Ch
 def expected_size(snapshot: Snapshot) -> int | None:
     """The size that every commit log file should have, bytes; None where files and broker.conf contradict each other.
 
-    A size that most files share is right, and a broker.conf that says another one is wrong.
+    A size that most files share is right, and a broker.conf that says another one is wrong. A single file that was cut
+    shows no size.
     """
-    usual = snapshot.log.file_size
+    usual = snapshot.right_log_file_size
     configured = snapshot.store.conf.size(*LOG_FILE_SIZE)
     return usual if usual and configured in (None, usual) else None
 

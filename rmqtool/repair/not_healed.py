@@ -82,7 +82,7 @@ def _end(snapshot: Snapshot, codes: frozenset[str]) -> Iterator[NotHealed]:
 
 
 def _wrong_conf(snapshot: Snapshot, codes: frozenset[str]) -> Iterator[NotHealed]:
-    usual, configured = snapshot.log.file_size, snapshot.store.conf.size(*LOG_FILE_SIZE)
+    usual, configured = snapshot.right_log_file_size, snapshot.store.conf.size(*LOG_FILE_SIZE)
     if usual and configured and usual != configured:
         why = f"the log files have {usual} bytes, and broker.conf says {LOG_FILE_SIZE[0]}={configured}: put {usual} "
         why += "there; the files stay as they are"

@@ -17,6 +17,7 @@ from rmqtool.rules.file_sizes import DEFAULT_LOG_FILE_SIZE
 from rmqtool.scan.block import Blank
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import LONGEST_BLANK, scan_files
+from rmqtool.scan.single_record import Probe
 
 _FIRST_PAGE = 4096
 _WRITING_S = 0.05  # longer than a broker needs to write one record, even where it waits for a page of the file
@@ -66,6 +67,18 @@ def log_range(files: Sequence[MappedFile], hint: int | None = None, reading: Rea
     last = next(filter(None, earlier), None)
     timestamp_and_offset = (last.store_timestamp, last.offset) if last else (None, None)
     return LogRange(min_offset, files[file_number].start_offset, first_timestamp, *timestamp_and_offset)
+
+
+def ends_in_a_record(file: MappedFile, end: int, reading: ReadPolicy = UNLIMITED) -> bool:
+    """Whether a file whose last sound record ends at the physical offset `end` was cut, for no broker leaves it so.
+
+    A file that is full ends with a blank of its own, any other with zeros.
+    """
+    if file.header_size or end == file.end_offset:
+        return not file.header_size
+    with InputFile(file.path, reading) as opened:
+        rest = Probe(opened, file.start_offset, end - file.start_offset)
+        return rest.kind == "truncated" or (rest.kind == "blank" and rest.position + rest.size > file.size)
 
 
 def written_end(files: Sequence[MappedFile], hint: int | None = None, reading: ReadPolicy = UNLIMITED) -> int:

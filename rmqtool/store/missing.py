@@ -67,7 +67,7 @@ def missing_files(snapshot: Snapshot, start: int, end: int) -> tuple[str, ...]:
     A file may be there though what it should hold is not: what it does hold may be all that is left of something else.
     """
     log = snapshot.log
-    size = log.file_size or snapshot.store.conf.size(*LOG_FILE_SIZE) or DEFAULT_LOG_FILE_SIZE
+    size = snapshot.right_log_file_size or snapshot.store.conf.size(*LOG_FILE_SIZE) or DEFAULT_LOG_FILE_SIZE
     first = log.files[0].start_offset if log.files else 0
     starts = range(start - (start - first) % size, end, size)
     present = {file.start_offset for file in log.files if file.size}

@@ -13,11 +13,11 @@ from rmqtool.base.mapped_files import MappedFiles
 from rmqtool.base.paths import is_remote
 from rmqtool.base.tolerant import ReadScope, skip_unreadable
 from rmqtool.rules.broker_conf import DelayLevels
-from rmqtool.rules.file_sizes import DEFAULT_LOG_FILE_SIZE, log_file_size
+from rmqtool.rules.file_sizes import DEFAULT_LOG_FILE_SIZE, LOG_FILE_SIZE, log_file_size
 from rmqtool.rules.system_topics import LMQ_PREFIX
 from rmqtool.rules.versions import Releases, Version, release_of
 from rmqtool.store.checkpoint import read_checkpoint
-from rmqtool.store.commit_log import LogBytes, LogRange, log_range
+from rmqtool.store.commit_log import LogBytes, LogRange, ends_in_a_record, log_range
 from rmqtool.store.config_json import ConfigFile
 from rmqtool.store.config_tables import GROUPS, CommittedOffsets, Topics, load_offsets, load_table, load_topics
 from rmqtool.store.consume_queues import Queue, QueueTable, has_light_queues, list_queues, list_rocksdb_queues, queue_in
@@ -155,6 +155,19 @@ class Snapshot:
     def log_range(self) -> LogRange:
         """The log's range."""
         return log_range(self.log.files, reading=self.reading)
+
+    @cached_property
+    def right_log_file_size(self) -> int:
+        """The size that files of the log should have, bytes: that of most, or as configured where the only one is cut.
+
+        0 without a file.
+        """
+        usual, configured = self.log.file_size, self.store.conf.size(*LOG_FILE_SIZE) or 0
+        if len(self.log.files) != 1 or not 0 < usual < configured:
+            return usual
+        file = self.log.files[0]
+        is_cut = file.start_offset % configured == 0 and ends_in_a_record(file, self.log_range.max_offset, self.reading)
+        return configured if is_cut else usual
 
     @cached_property
     def log_bytes(self) -> LogBytes:

@@ -185,6 +185,7 @@ def check_store_files(snapshot: Snapshot, report: Report) -> None:
             report.add_finding(interrupted)
     for each in (*layout_findings(store), *log_findings(store, log, releases, live=holder is not None)):
         report.add_finding(each)
+    _check_only_file(snapshot, report)
     for code in ("commitlog.stray", "commitlog.file-size", "commitlog.gap", "commitlog.overlap"):
         report.check(code, len(log.files))
     if log.files and log.files[0].start_offset:
@@ -200,6 +201,14 @@ def check_store_files(snapshot: Snapshot, report: Report) -> None:
     check_wheel_size(store, report)
     check_entry_index(snapshot, report)
     check_node_checkpoint(snapshot, report)
+
+
+def _check_only_file(snapshot: Snapshot, report: Report) -> None:
+    """Report the only file of the log where it was cut: no other file shows its size then."""
+    log, right = snapshot.log, snapshot.right_log_file_size
+    if right != log.file_size:
+        details = {"problem": "cut", "size": log.file_size, "expected": right}
+        report.add("commitlog.file-size", file=snapshot.store.relative(log.files[0].path), details=details)
 
 
 def check_recorded_losses(store: Store, report: Report) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool.findings.catalogue import CATALOGUE
 from rmqtool.formats.file_name import file_name
 from rmqtool.formats.message import MAGIC_CODE_BLANK
 from rmqtool.repair.log_files import BEFORE_REBUILDS, log_file_changes
@@ -21,7 +22,7 @@ from tests.commands.running import rmqtool
 from tests.repair.healing import findings_of, heal, left, plan
 from tests.transaction.small import tree
 from tests.verify.damages import OFFSETS, QUEUE, blank_offset, log_file, patch_log
-from tests.verify.small_store import FILE_SIZE, small_store
+from tests.verify.small_store import FILE_SIZE, StoreBuilder, small_log, small_store
 from tests.verify.verifying import codes_of, verify
 
 
@@ -238,6 +239,53 @@ def test_a_wrong_broker_conf_changes_no_file(store: Path) -> None:
     assert f"put {FILE_SIZE}" in one.why
     os.truncate(log_file(store, -1), 1000)
     assert not [change for change in plan(store, conf) if "commitlog.file-size" in change.codes]
+
+
+_ONE_FILE = 1 << 13
+_ONE = BrokerConf({"mappedFileSizeCommitLog": str(_ONE_FILE)})
+
+
+def one_file(store: Path, *, full: bool) -> StoreBuilder:
+    """Write a store with a log of one file, which its blank ends or zeros."""
+    builder = small_log(15, _ONE_FILE)
+    small_store(store, builder)
+    if full:
+        builder.roll()
+        log_file(store, 0).write_bytes(builder.files[0])
+    return builder
+
+
+@pytest.mark.parametrize("cut", ["in a record", "after a record", "in the size of a record", "in the blank"])
+def test_the_only_file_is_filled_up_where_it_was_cut(tmp_path: Path, cut: str) -> None:
+    """Its own size shows nothing then, and no broker leaves a file that ends so: broker.conf is right."""
+    store = tmp_path / "one"
+    builder = one_file(store, full=cut == "in the blank")
+    at = {"in a record": 50, "after a record": 0, "in the size of a record": 4}
+    size = builder.offsets[10] + at[cut] if cut in at else _ONE_FILE - 8
+    path = log_file(store, 0)
+    data = path.read_bytes()
+    os.truncate(path, size)
+    assert {"commitlog.file-size", "start.refuses"} <= codes_of(verify(store, conf=_ONE))
+    needed = {name for each in left(store, _ONE) for name in each.needed}
+    assert needed <= {f"commitlog/{path.name} ({_ONE_FILE} bytes; keep the present one as well)"}
+    [change] = [each for each in heal(store, _ONE) if "commitlog.file-size" in each.codes]
+    assert change.lost == f"what commitlog/{path.name} held after its first {size} bytes, unless it is restored first"
+    assert path.read_bytes() == data[:size].ljust(_ONE_FILE, b"\0")
+    assert not codes_of(verify(store, conf=_ONE)) & {"commitlog.file-size", "start.refuses"}
+
+
+@pytest.mark.parametrize("full", [True, False], ids=["full", "with zeros"])
+def test_the_only_file_that_is_whole_is_left(tmp_path: Path, full: bool) -> None:
+    """It ends as a broker ends it: then broker.conf is wrong, and a step of the plan says so."""
+    store = tmp_path / "one"
+    one_file(store, full=full)
+    conf = BrokerConf({"mappedFileSizeCommitLog": str(2 * _ONE_FILE)})
+    assert plan(store, conf) == []
+    [one] = left(store, conf)
+    assert f"put {_ONE_FILE}" in one.why
+    [finding] = findings_of(store, conf)
+    assert finding.details["setting"] == "mappedFileSizeCommitLog"
+    assert CATALOGUE["start.refuses"].treatment_of(finding) == "settings"
 
 
 # What has to come from elsewhere
