@@ -417,6 +417,11 @@ class Dispatched:
         refused: Positions = rows[np.array(kept, dtype=np.bool_)]
         return refused
 
+    def has_proven_unit(self, row: int) -> bool:
+        """Whether the queue entry of a record with damaged fields proves what they were."""
+        proven = self.proven_rows.get(row)
+        return proven is not None and proven.tags_code is not None
+
     def _key_hashes(self, found: KeyTexts) -> NDArray[np.int32]:
         prefixes = self._dispatcher.key_prefixes(self._topics.take(found.rows), of_tags=False)
         return key_hashes(prefixes, hash_texts(found.texts))

@@ -66,9 +66,10 @@ class RepairOptions(OnStore):
     plan: Path | None = plan_option()
     keep_offsets: bool = flag("Leave committed offsets as they are, even impossible ones.")
     lose: tuple[str, ...] = option(
-        "Also take from clients what the plan says with this option: messages with a damaged body, which they get "
-        "until then, give way to dummy records. Nothing that clients get is taken away without it.",
-        type=click.Choice(["commitlog.body-crc"]), multiple=True,
+        "Also take from clients what the plan says with this option: messages with a damaged body, or damaged "
+        "properties, which they get until then, give way to dummy records. Nothing that clients get is taken away "
+        "without it.",
+        type=click.Choice(["commitlog.body-crc", "commitlog.properties"]), multiple=True,
     )  # fmt: skip
     acknowledge: bool = flag("Repair nothing: remove the records of losses, which verify reports until then.")
     jobs: int = jobs_option()
@@ -308,7 +309,8 @@ def _rebuild_plan(
     parts = frozenset(part for part, is_wanted in wanted.items() if is_wanted)
     if not parts:
         return None
-    options = replace(source.options(parts), neutralise=repairs.neutralise, served_until=repairs.served_until)
+    options = replace(source.options(parts), neutralise=repairs.neutralise, served_until=repairs.served_until,
+                      readable_until=repairs.readable_until)  # fmt: skip
     with byte_progress("comparing with the commit log", source.given.store.commit_log().size, style=style) as bar:
         return make_plan(source.opened(options, damages), bar.update)
 

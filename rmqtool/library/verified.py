@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from functools import cached_property
 
 from rmqtool.findings.finding import Finding
 from rmqtool.findings.report import Verdict
 from rmqtool.formats.file_name import MAX_OFFSET
-from rmqtool.repair.diagnosis import DamagedBodies, Diagnosis, repairs_of, to_be_treated
+from rmqtool.repair.diagnosis import DamagedMessages, Diagnosis, repairs_of, to_be_treated
 from rmqtool.repair.plan import Plan, plan_of
-from rmqtool.verify.bad_extents import GAP, TORN, UNREAD, WRONG_BODY
+from rmqtool.verify.bad_extents import GAP, TORN, UNREAD, WRONG_BODY, WRONG_PROPERTIES
 from rmqtool.verify.outcome import Outcome
 
 
@@ -41,28 +41,52 @@ class Verified:
             mended=outcome.verdict == "dirty",
             sound=outcome.verdict == "clean",
             options=self.options,
-            damaged_bytes=sum(size for _, size, reason in outcome.total.extents if reason not in (UNREAD, WRONG_BODY)),
+            damaged_bytes=sum(
+                size
+                for start, size, reason in outcome.total.extents
+                if reason not in (UNREAD, WRONG_BODY) and start not in self._proven
+            ),
             lost_is_minimum=outcome.lost_is_minimum,
             queues_in_log=outcome.queues_in_log,
             clients=outcome.clients,
             cuts_log=bool(outcome.start and outcome.start.messages_lost),
             keys_missing=any(each.code == "index.missing" for each in outcome.findings),
             bodies=self._bodies,
+            properties=self._properties,
             damage=[
                 (start, start + size) for start, size, reason in outcome.total.extents if reason not in (GAP, TORN)
             ],
         )
 
     @property
-    def _bodies(self) -> DamagedBodies:
+    def _bodies(self) -> DamagedMessages:
         """Those that no start of a fitting release reads, or takes for the end of the log, are served after it, too."""
-        outcome = self.outcome
-        scans = [each.start.scan_from.physical_offset for each in outcome.starts if each.start.scan_from]
-        checks = outcome.snapshot.store.conf.is_on("checkCRCOnRecover", default=True)
-        until = min(scans, default=MAX_OFFSET) if checks else MAX_OFFSET
-        offsets = [start for start, _, reason in outcome.total.extents if reason == WRONG_BODY]
+        checks = self.outcome.snapshot.store.conf.is_on("checkCRCOnRecover", default=True)
+        until = self._scanned_from if checks else MAX_OFFSET
+        offsets = [start for start, _, reason in self.outcome.total.extents if reason == WRONG_BODY]
         served = sum(start < until for start in offsets)
-        return DamagedBodies(until, served, len(offsets) - served)
+        return DamagedMessages(until, served, len(offsets) - served)
+
+    @property
+    def _properties(self) -> DamagedMessages:
+        """Those to which a queue entry leads, and that no start reads, are served after it, too."""
+        until, proven = self._scanned_from, self._proven
+        offsets = {start for start, _, reason in self.outcome.total.extents if reason == WRONG_PROPERTIES}
+        served = sum(start < until for start in offsets & proven)
+        return DamagedMessages(until, served, len(offsets & proven) - served, offsets - proven)
+
+    @property
+    def _scanned_from(self) -> int:
+        """The physical offset before which no start of a fitting release reads the log."""
+        scans = [each.start.scan_from.physical_offset for each in self.outcome.starts if each.start.scan_from]
+        return min(scans, default=MAX_OFFSET)
+
+    @cached_property
+    def _proven(self) -> Set[int]:
+        """The physical offsets of records whose properties cannot be read, and that their queue entries prove."""
+        total = self.outcome.total
+        entries = {each.physical_offset for each in total.damages if each.proven.tags_code is not None}
+        return entries & {start for start, _, reason in total.extents if reason == WRONG_PROPERTIES}
 
     @property
     def verdict(self) -> Verdict:

@@ -51,6 +51,7 @@ class RunTask:
     reading: ReadPolicy = UNLIMITED
     checks_bodies: bool = True
     drops_bodies_from: int | None = None  # wrong ones from there on, since they are about to be neutralised
+    drops_refused_from: int = 0  # then, of records that a broker refuses and a queue entry proves
     drops_later: bool = False  # whether that is not known yet
     batch_topics: frozenset[str] = frozenset()
     learns_batch_topics: bool = False
@@ -102,20 +103,31 @@ class RunResult:
     lost: list[Extent]
     dropping: Dropping | None = None  # the same without some records, where that may be asked for
 
-    def dropping_from(self, physical_offset: int | None) -> RunResult:
-        """The result where wrong bodies are dropped from an offset on; None: nowhere."""
-        return self if physical_offset is None or self.dropping is None else self.dropping.result(physical_offset)
+    def dropped_by(self, task: RunTask) -> RunResult:
+        """The result without the records that a task drops."""
+        if task.drops_bodies_from is None or self.dropping is None:
+            return self
+        return self.dropping.result(task.drops_bodies_from, task.drops_refused_from)
 
 
 class Dropping(NamedTuple):
-    """Results without the records that a broker refuses, and without `wrong` bodies as well, which are at offsets."""
+    """Results without the records that a broker refuses, and without `wrong` bodies as well, which are at offsets.
+
+    `proven` are offsets of those refused ones that a queue entry proves.
+    """
 
     wrong: list[int]
+    proven: list[int]
     without_refused: RunResult
     without_all: RunResult
 
-    def result(self, physical_offset: int) -> RunResult:
-        """The result where those from an offset on are dropped. Raises PartsDoNotMeetError where it is in between."""
+    def result(self, physical_offset: int, refused_from: int) -> RunResult:
+        """The result where those from an offset on are dropped. Raises PartsDoNotMeetError where it is in between.
+
+        Or where a refused one before `refused_from` is to stay.
+        """
+        if any(offset < refused_from for offset in self.proven):
+            raise PartsDoNotMeetError
         if all(offset < physical_offset for offset in self.wrong):
             return self.without_refused
         if all(offset >= physical_offset for offset in self.wrong):
@@ -183,7 +195,9 @@ class RunReader:
             return result
         without_refused = self._result_of(event, dispatched, wrong, MAX_OFFSET)
         without_all = self._result_of(event, dispatched, wrong, 0)
-        return replace(result, dropping=Dropping(result.wrong_bodies, without_refused, without_all))
+        proven = [row for row in dispatched.refused_rows.tolist() if dispatched.has_proven_unit(row)]
+        at = event.physical_offsets[proven].tolist()
+        return replace(result, dropping=Dropping(result.wrong_bodies, at, without_refused, without_all))
 
     def _result_of(
         self, frames: RecordRun, dispatched: Dispatched, wrong: NDArray[np.bool_], drops_from: int | None
@@ -193,7 +207,7 @@ class RunReader:
         if drops_from is not None:
             dropped = wrong & (frames.physical_offsets >= drops_from)
             wrong = wrong & ~dropped
-            dropped[dispatched.refused_rows] = True
+            dropped[self._refused(frames, dispatched)] = True
             dropped = dropped if dropped.any() else None
         task = self._task
         units = dispatched.units if task.queues else None
@@ -220,6 +234,14 @@ class RunReader:
             batch_topics=self._batch_topics(frames) if task.queues and task.learns_batch_topics else frozenset(),
             lost=list(_lost(frames, dispatched, dropped)),
         )
+
+    def _refused(self, frames: RecordRun, dispatched: Dispatched) -> list[int]:
+        """The rows that a broker refuses, but for those that stay since a queue entry leads clients to them."""
+        stay_until = self._task.drops_refused_from
+        return [
+            row for row in dispatched.refused_rows.tolist()
+            if int(frames.physical_offsets[row]) >= stay_until or not dispatched.has_proven_unit(row)
+        ]  # fmt: skip
 
     def _of_batch_topics(self, units: QueueUnits) -> NDArray[np.bool_] | None:
         """The rows of units that go to batch queues; None without any."""
@@ -261,9 +283,11 @@ def _lost(frames: RecordRun, dispatched: Dispatched, dropped: NDArray[np.bool_] 
     rows = dict.fromkeys(inert_rows(frames), NEUTRALISED)
     if dropped is not None:
         rows.update(dict.fromkeys(np.flatnonzero(dropped).tolist(), _WRONG_BODY))
-    refused = dispatched.refused_rows.tolist()
-    if dropped is None:  # what is proven keeps its unit, unless the record is replaced
-        refused = [row for row in refused if row not in dispatched.proven_rows]
+    # What is proven keeps its unit, unless the record is replaced.
+    refused = [
+        row for row in dispatched.refused_rows.tolist()
+        if row not in dispatched.proven_rows or (dropped is not None and dropped[row])
+    ]  # fmt: skip
     rows.update(dict.fromkeys(refused, _REFUSED))
     timestamps: NDArray[Any] = frames.headers.field("store_timestamp") if rows else np.empty(0)
     for row in sorted(rows):
@@ -461,7 +485,7 @@ class Recording:
         for name in ("queues", "index", "checks_bodies"):  # what is recorded beyond what is wanted does no harm
             wanted = replace(wanted, **{name: getattr(wanted, name) or getattr(mine, name)})
         if mine.drops_later:
-            wanted = replace(wanted, drops_later=True, drops_bodies_from=None)
+            wanted = replace(wanted, drops_later=True, drops_bodies_from=None, drops_refused_from=0)
         return wanted == mine
 
     def results(self, task: RunTask) -> Iterator[tuple[int, int, Derived]]:
@@ -470,8 +494,7 @@ class Recording:
             for place in self._places[part]:
                 os.lseek(self._descriptor, place, os.SEEK_SET)
                 items, queues = receive(self._descriptor)
-                drops_from = task.drops_bodies_from
-                chosen = [item.dropping_from(drops_from) if isinstance(item, RunResult) else item for item in items]
+                chosen = [item.dropped_by(task) if isinstance(item, RunResult) else item for item in items]
                 yield part, part, (chosen, queues)
 
 

@@ -79,7 +79,8 @@ Target = Literal["files", "rocksdb"]
 class RebuildOptions:
     """Parts and queues to rebuild, the release whose rules count, the order of units, and whether to neutralise.
 
-    Messages with a damaged body are left alone before the physical offset `served_until`, where no start reads them.
+    Messages with a damaged body are left alone before the physical offset `served_until`, where no start reads them;
+    before `readable_until` those whose properties a broker cannot read, and that a queue entry proves.
     `left_out` messages were left out of the log on purpose: so many units more may be missing in a queue. Of queues
     without a message in the log those of `untouched` stay, with their last file only where messages were left out.
     Where queues are made `anew`, nothing of those that are there stays. `moved_from` is the log to which the units that
@@ -94,6 +95,7 @@ class RebuildOptions:
     neutralise: bool = False
     jobs: int = 1  # processes that read the log
     served_until: int = 0
+    readable_until: int = 0
     left_out: int = 0
     anew: bool = False
     untouched: QueueSelection = field(default_factory=QueueSelection)

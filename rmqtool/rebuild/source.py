@@ -377,6 +377,7 @@ def run_task(source: RebuildSource) -> RunTask:
         order=options.order,
         reading=source.snapshot.reading,
         drops_bodies_from=options.served_until if options.neutralise else None,
+        drops_refused_from=options.readable_until if options.neutralise else 0,
         batch_topics=frozenset(source.batch_topics),
         learns_batch_topics=source.learns_batch_topics,
         anew=options.anew,

@@ -63,21 +63,28 @@ _WITHOUT_MEMORY = ("salvage",)  # commands without the option
 _OF_BROKER = ("--broker-conf", "--broker-version")
 NEWER_RECORDS = "commitlog.magic-code-v2"
 BODY_CRC = "commitlog.body-crc"
+PROPERTIES = "commitlog.properties"
 _AFTER_A_CRASH = "start.other-mode-data-loss"
 _CUTS_QUEUES = ("commitlog.last-file-missing", "commitlog.end-missing")
 _OF_QUEUES = ("config.offset-out-of-range", "config.wrong-offset", "config.delay-offset")
 
 
 @dataclass(frozen=True)
-class DamagedBodies:
-    """Messages with a damaged body: so many of them clients get even after the next start, `others` end its scan.
+class DamagedMessages:
+    """Messages with some damage: so many of them clients get even after the next start, `others` end its scan.
 
-    The `served` ones are those before the physical offset `until`.
+    The `served` ones are those before the physical offset `until`, but for those at `unproven` ones, to which no queue
+    entry leads.
     """
 
     until: int = 0
     served: int = 0
     others: int = 0
+    unproven: Set[int] = frozenset()
+
+    def serves(self, physical_offset: int) -> bool:
+        """Whether clients get the message at an offset."""
+        return physical_offset < self.until and physical_offset not in self.unproven
 
 
 @dataclass(frozen=True)
@@ -90,7 +97,8 @@ class Diagnosis:
     `queues_in_log` are those of which the log holds messages, None where not all of it could be read; `keys_missing`
     says that the index lacks keys, also where the next start would put them. `clients` is what clients lose by the next
     start, None where that is not known; `cuts_log` says that it ends the log before readable messages; `damage`
-    is where it begins and ends in the log. What clients get of damaged `bodies` is taken away for codes in `lose` only.
+    is where it begins and ends in the log. What clients get of damaged `bodies` and `properties` is taken
+    away for codes in `lose` only.
     """
 
     snapshot: Snapshot
@@ -105,14 +113,19 @@ class Diagnosis:
     cuts_log: bool = False
     sound: bool = False
     keys_missing: bool = False
-    bodies: DamagedBodies = DamagedBodies()
+    bodies: DamagedMessages = DamagedMessages()
+    properties: DamagedMessages = DamagedMessages()
     damage: Sequence[tuple[int, int]] = ()
     lose: Set[str] = frozenset()
 
     @property
-    def served_until(self) -> int:
-        """The physical offset before which damaged bodies are left to the clients, which get them."""
-        return 0 if BODY_CRC in self.lose else self.bodies.until
+    def losable(self) -> Mapping[str, DamagedMessages]:
+        """The damaged messages of which clients get some, by code; each code is one that a repair may be asked for."""
+        return {BODY_CRC: self.bodies, PROPERTIES: self.properties}
+
+    def served_until(self, code: str) -> int:
+        """The physical offset before which messages with some damage are left to the clients, which get them."""
+        return 0 if code in self.lose else self.losable[code].until
 
     @property
     def by_treatment(self) -> dict[Treatment, list[Finding]]:
@@ -127,14 +140,21 @@ class Diagnosis:
             kept, rebuilt = split_kept(found.pop("queues", []), self.queues_in_log)
             found |= {"queues": rebuilt} if rebuilt else {}
             found |= {"kept": kept} if kept else {}
-        return self._without_served(found) if self.served_until and self.bodies.served else found
+        is_served = any(self.served_until(code) and each.served for code, each in self.losable.items())
+        return self._without_served(found) if is_served else found
+
+    def _is_served(self, finding: Finding) -> bool:
+        """Whether it is about a message that clients get, and that nobody has asked to take away."""
+        damaged = None if finding.code in self.lose else self.losable.get(finding.code)
+        return damaged is not None and damaged.serves(finding.offset or 0)
 
     def _without_served(self, found: dict[Treatment, list[Finding]]) -> dict[Treatment, list[Finding]]:
-        """The same, without what would take away messages with a damaged body that clients get."""
+        """The same, without what would take away damaged messages that clients get."""
         damage = found.pop("neutralise", [])
-        served = [each for each in damage if each.code == BODY_CRC and (each.offset or 0) < self.served_until]
+        served = [each for each in damage if self._is_served(each)]
         others = [each for each in damage if each not in served]
-        if all(each.code == _AFTER_A_CRASH for each in others) and not self.bodies.others:
+        is_rest = any(each.others or each.unproven for each in self.losable.values())
+        if all(each.code == _AFTER_A_CRASH for each in others) and not is_rest:
             served, others = damage, []
         found |= {"lose": served} if served else {}
         return found | ({"neutralise": others} if others else {})
@@ -165,7 +185,7 @@ class Repairs:
     """What one repair does: changes of its own, and whether queues and index are rebuilt and damage neutralised.
 
     With `goes_on` more is known to be wrong, which is judged again after it. Before the physical offset `served_until`
-    messages with a damaged body are left alone.
+    messages with a damaged body are left alone, and before `readable_until` those with damaged properties.
     """
 
     changes: tuple[Change, ...] = ()
@@ -174,6 +194,7 @@ class Repairs:
     neutralise: bool = False
     goes_on: bool = False
     served_until: int = 0
+    readable_until: int = 0
 
     @property
     def is_of_log(self) -> bool:
@@ -346,8 +367,9 @@ def repairs_of(diagnosis: Diagnosis, *, keep_offsets: bool = False, is_rebuilt: 
         return Repairs(tuple(config), goes_on=True)  # topics.json says which queues are batch queues
     is_later = queues and any(each.code in _CUTS_QUEUES or _is_held_against_queues(each) for each in findings)
     if queues or index:  # which also write the checkpoint
-        goes_on, until = bool(files) or is_later, diagnosis.served_until
-        return Repairs(tuple(config), queues, index, is_damaged, goes_on=goes_on, served_until=until)
+        until, readable = map(diagnosis.served_until, (BODY_CRC, PROPERTIES))
+        return Repairs(tuple(config), queues, index, is_damaged, goes_on=bool(files) or is_later,
+                       served_until=until, readable_until=readable)  # fmt: skip
     return Repairs((*files, *config))
 
 

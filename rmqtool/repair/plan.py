@@ -253,7 +253,7 @@ def _steps_of(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool) -> 
     elif "interrupted" in found:
         steps.append(ending)
     last = None if diagnosis.sound else len(steps) or None
-    steps += _losing_step(diagnosis, found, repairs)
+    steps += _losing_steps(diagnosis, found, repairs)
     steps += _steps_after(diagnosis, found, repairs, notes)
     return Plan(tuple(steps), last, tuple(_remaining(diagnosis, found, repairs, notes)))
 
@@ -369,19 +369,22 @@ def asked_for(lose: Iterable[str]) -> list[str]:
     return [word for code in sorted(lose) for word in ("--lose", code)]
 
 
-def _losing_step(
+def _losing_steps(
     diagnosis: Diagnosis, found: Mapping[Treatment, Sequence[Finding]], repairs: Repairs
 ) -> Iterator[PlanStep]:
-    """The step that takes away what clients get, which is done only when it is asked for by name."""
-    until = diagnosis.served_until
+    """The steps that take away what clients get, each of which is done only when it is asked for by name."""
+    until = diagnosis.served_until(BODY_CRC)
     right = sum(each.name == "body_crc" and each.physical_offset < until for each in repairs.right_fields)
-    count = diagnosis.bodies.served - right if "lose" in found else 0
-    if count > 0 and not out_of_reach(diagnosis.snapshot.store, "neutralise"):
+    codes = {each.code for each in found.get("lose", ())} & diagnosis.losable.keys()
+    for code in () if out_of_reach(diagnosis.snapshot.store, "neutralise") else sorted(codes):
+        count = diagnosis.losable[code].served - (right if code == BODY_CRC else 0)
+        if count <= 0:
+            continue
         why = why_conf(diagnosis, Repairs(queues=True, index=True))
         text = "If clients can do without the damaged messages that they get, put dummy records in their place, where "
         text = f"{text}a start after a crash may end the log{f', {why}' if why else ''} (rmqtool undo takes it back):"
-        command = diagnosis.command("repair", *asked_for([BODY_CRC]), *(CONF if why else ()))
-        yield PlanStep(text, command, ("put dummy records in place of damaged messages",), (_damaged_bodies(count),))
+        command = diagnosis.command("repair", *asked_for([code]), *(CONF if why else ()))
+        yield PlanStep(text, command, ("put dummy records in place of damaged messages",), (_damaged(code, count),))
 
 
 def _changes(diagnosis: Diagnosis, repairs: Repairs) -> tuple[list[str], list[str]]:
@@ -391,9 +394,10 @@ def _changes(diagnosis: Diagnosis, repairs: Repairs) -> tuple[list[str], list[st
     lost = [change.lost for change in repairs.changes if change.lost]
     if repairs.neutralise:
         changes.append(f"put dummy records in place of damage in the log ({_codes(found['neutralise'])})")
-        bodies = diagnosis.bodies
-        lost += [_damaged_bodies(bodies.served)] if bodies.served and not diagnosis.served_until else []
-        lost += [_damaged_bodies(bodies.others, "at which a start ends the log")] if bodies.others else []
+        for code, damaged in diagnosis.losable.items():
+            is_taken = damaged.served and not diagnosis.served_until(code)
+            lost += [_damaged(code, damaged.served)] if is_taken else []
+            lost += [_damaged(code, damaged.others, "at which a start ends the log")] if damaged.others else []
     if repairs.queues:
         changes.append(f"rebuild the consume queues{_of(found.get('queues', ()))}")
         lost += lost_by_rebuilt_queue(diagnosis.snapshot, found.get("queues", ()))
@@ -419,8 +423,8 @@ def _in_damage(diagnosis: Diagnosis, repairs: Repairs) -> Iterator[str]:
         yield f"{damage}, which nothing counts{more}" if more else f"{damage}; no queue leads to a message there"
 
 
-def _damaged_bodies(count: int, what: str = "which consumers get until then") -> str:
-    return f"{counted(count, 'message')} with a damaged body, {what}"
+def _damaged(code: str, count: int, what: str = "which consumers get until then") -> str:
+    return f"{counted(count, 'message')} with {'a damaged body' if code == BODY_CRC else 'damaged properties'}, {what}"
 
 
 def _is_log_unmended(note: NotHealed) -> bool:

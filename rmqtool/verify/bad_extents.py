@@ -9,7 +9,10 @@ from dataclasses import dataclass, field
 from heapq import merge
 from typing import Literal
 
-UNSOUND_FIELDS = ("property-crc", "properties")
+WRONG_PROPERTIES = "properties"
+"""The reason of records whose properties a broker cannot read."""
+
+UNSOUND_FIELDS = ("property-crc", WRONG_PROPERTIES)
 """Reasons of records that are whole, but for a field."""
 
 WRONG_BODY = "body-crc"

@@ -161,11 +161,14 @@ def test_what_is_recorded_is_what_is_read(unpacked: GoldenStore, tmp_path: Path,
 
 def test_a_run_of_which_some_bodies_are_dropped_is_read_again() -> None:
     nothing = RunResult(0, 0, 0, 0, None, None, False, None, None, [], frozenset(), [])
-    dropping = Dropping([100, 200], replace(nothing, size=1), replace(nothing, size=2))
-    run = replace(nothing, dropping=dropping)
-    assert [run.dropping_from(offset).size for offset in (None, 100, 201)] == [0, 2, 1]
-    with pytest.raises(PartsDoNotMeetError):
-        run.dropping_from(150)
+    dropping = Dropping([100, 200], [300], replace(nothing, size=1), replace(nothing, size=2))
+    run, task = replace(nothing, dropping=dropping), RunTask((), DispatchRules())
+    tasks = [replace(task, drops_bodies_from=offset) for offset in (None, 100, 201)]
+    assert [run.dropped_by(each).size for each in tasks] == [0, 2, 1]
+    assert run.dropped_by(replace(tasks[1], drops_refused_from=300)).size == 2
+    for between in (replace(task, drops_bodies_from=150), replace(tasks[1], drops_refused_from=301)):
+        with pytest.raises(PartsDoNotMeetError):
+            run.dropped_by(between)
 
 
 def units_in(items: Sequence[Item]) -> list[tuple[int, bytes]]:

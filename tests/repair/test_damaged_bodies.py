@@ -1,9 +1,10 @@
-"""Messages with a damaged body: clients get them, until a repair is asked by name to take them away."""
+"""Messages with a damaged body or properties: clients get them, until a repair is asked by name to take them away."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,11 @@ import pytest
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.copies import copied
-from tests.repair.damaged_fields import Record, records_of
+from tests.repair.damaged_fields import Record, flip, records_of, served
 
 FIRST, LAST = 3, -8
 """A record before the part of the log that a start after a clean stop reads, and one in it."""
 LOSE = ("--lose", "commitlog.body-crc")
-Damaged = tuple[Path, list[Record]]
 
 
 def damage_bodies(root: Path, *numbers: int) -> list[Record]:
@@ -29,6 +29,31 @@ def damage_bodies(root: Path, *numbers: int) -> list[Record]:
             file.seek(-1, 1)
             file.write(bytes([byte ^ 1]))
     return records
+
+
+def damage_properties(root: Path, *numbers: int) -> list[Record]:
+    """Make the level of delayed messages no number; records are counted from the first or last delayed message on."""
+    delayed = [record for record in records_of(root) if record.topic == "SCHEDULE_TOPIC_XXXX"]
+    records = [delayed[number // 8 if number < 0 else number - FIRST] for number in numbers]
+    for record in records:
+        flip(root, record, "DELAY", 0x40)
+    return records
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of damage that leaves a message to its clients."""
+
+    code: str
+    damage: Callable[..., list[Record]]
+    words: str
+
+
+KINDS = (
+    Kind("commitlog.body-crc", damage_bodies, "a damaged body"),
+    Kind("commitlog.properties", damage_properties, "damaged properties"),
+)
+of_each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.code)
 
 
 @pytest.fixture
@@ -47,24 +72,28 @@ def follow(command: str) -> None:
     assert rmqtool(*shlex.split(command)[1:], "--yes").status in (0, 1)
 
 
-def test_a_repair_leaves_what_clients_get_until_it_is_named(store: Path) -> None:
+@of_each_kind
+def test_a_repair_leaves_what_clients_get_until_it_is_named(store: Path, kind: Kind) -> None:
     """Only where a start ends the log, and clients get nothing, a dummy record comes without being asked for."""
-    first, last = damage_bodies(store, FIRST, LAST)
-    before = bytes_of(store, first), bytes_of(store, last)
+    first, last = kind.damage(store, FIRST, LAST)
+    before, entries = (bytes_of(store, first), bytes_of(store, last)), served(store, [first])
     planned = rmqtool("verify", str(store), "--json").document["result"]["plan"]
-    repair, losing, _ = planned["steps"]
-    assert planned["start_after"] == 1
-    assert losing["lost"] == ["1 message with a damaged body, which consumers get until then"]
+    repair, losing = [step for step in planned["steps"] if step["changes"]]
+    assert planned["start_after"] == planned["steps"].index(repair) + 1
+    assert losing["lost"] == [f"1 message with {kind.words}, which consumers get until then"]
+    assert f"1 message with {kind.words}, at which a start ends the log" in repair["lost"]
+    assert shlex.split(losing["command"])[-2:] == ["--lose", kind.code]
     follow(repair["command"])
     assert bytes_of(store, first) == before[0]
     assert bytes_of(store, last) != before[1]
+    assert served(store, [first]) == entries
     again = rmqtool("repair", str(store), "--json", "--dry-run").document["result"]
     assert (again["state"], again["plan"]["start_after"]) == ("nothing", None)
     assert again["plan"]["steps"][0]["command"] == losing["command"]
     assert rmqtool("repair", str(store), "--yes").err == "nothing to repair but what is asked for by name (--lose)\n"
     follow(losing["command"])
     assert bytes_of(store, first) != before[0]
-    assert "commitlog.body-crc" not in {each["code"] for each in verified(store)}
+    assert kind.code not in {each["code"] for each in verified(store)}
 
 
 def verified(store: Path) -> list[dict[str, object]]:

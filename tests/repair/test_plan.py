@@ -12,7 +12,7 @@ import pytest
 from rmqtool.broker.prediction import StartRefusal
 from rmqtool.findings.catalogue import CATALOGUE
 from rmqtool.findings.finding import Finding
-from rmqtool.repair.diagnosis import DamagedBodies, Diagnosis, repairs_of, to_be_treated
+from rmqtool.repair.diagnosis import DamagedMessages, Diagnosis, repairs_of, to_be_treated
 from rmqtool.repair.plan import Plan, plan_of
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
@@ -120,7 +120,7 @@ def test_a_recorded_loss_is_shown_beside_what_a_start_mends(store: Path) -> None
 def test_damaged_bodies_that_are_served_are_a_step_of_their_own(store: Path) -> None:
     """Consumers get them until dummy records stand in their place; one that ends a start's scan is lost by it."""
     findings = [made("commitlog.body-crc", store=store, offset=at) for at in (100, 200, 9000)]
-    of = replace(diagnosis(store, *findings), bodies=DamagedBodies(until=1000, served=2, others=1))
+    of = replace(diagnosis(store, *findings), bodies=DamagedMessages(until=1000, served=2, others=1))
     repair, losing, _ = plan_of(of, repairs_of(of)).steps
     assert "1 message with a damaged body, at which a start ends the log" in repair.lost
     assert losing.lost == ("2 messages with a damaged body, which consumers get until then",)
