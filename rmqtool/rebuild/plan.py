@@ -8,6 +8,8 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+import numpy as np
+
 from rmqtool.base.errors import UnreadableError, UsageError
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.dispatcher import Dispatcher
@@ -28,9 +30,9 @@ from rmqtool.rebuild.index_builder import IndexComparison
 from rmqtool.rebuild.neutralise import Patch, patched_bytes, patches_of
 from rmqtool.rebuild.options import Progress, QueueSelection, RebuildOptions, no_progress
 from rmqtool.rebuild.queue_diff import Comparison, QueueDifference, QueueKind, RowComparison, undecided_of
-from rmqtool.rebuild.queue_placement import BatchQueues, LostExtents, SimpleQueues
+from rmqtool.rebuild.queue_placement import NEUTRALISED, BatchQueues, LostExtents, SimpleQueues
 from rmqtool.rebuild.source import RebuildSource, assumed_findings, derive, run_task, source_of
-from rmqtool.rules.system_topics import SCHEDULE_TOPIC
+from rmqtool.rules.system_topics import DEAD_LETTER_PREFIX, SCHEDULE_TOPIC, is_filled_by_brokers
 from rmqtool.rules.versions import ROCKSDB_LIGHT_QUEUES, VALUES_MAY_HOLD_SEPARATOR
 from rmqtool.store.config_tables import CommittedOffset
 from rmqtool.store.consume_queues import Kind, Queue
@@ -267,7 +269,7 @@ class RebuildPlan:
     @property
     def without_messages(self) -> list[QueuePlan]:
         """The queues that stay as they are, since the log holds no message of them."""
-        return [queue for queue in self.queues if not queue.has_messages]
+        return [queue for queue in self.queues if not queue.has_messages and not queue.difference.remove]
 
     def require_release(self) -> None:
         """Raise UsageError where the result depends on a release, or on delays, that no option names."""
@@ -322,14 +324,19 @@ def _compared(source: RebuildSource, progress: Progress) -> RebuildPlan:
 
 def plan_of(source: RebuildSource, derivation: Derivation, comparisons: Comparisons) -> RebuildPlan:
     """The plan from a finished pass and its comparisons."""
-    queues = list(_queue_plans(source, derivation, comparisons))
+    patches = patches_of(derivation.lost, source.snapshot.log.files) if source.options.neutralise else []
+    dummies = _dummies(derivation.lost, patches) if source.options.neutralise and not comparisons.rows else []
+    met = {*derivation.queues}
+    queues = [
+        queue if queue.name in met else _emptied(source, queue, dummies)
+        for queue in _queue_plans(source, derivation, comparisons)
+    ]
     require_all(source, derivation)
     found = {queue.name for queue in queues if queue.has_messages}
     conversion = conversion_of(source, found, comparisons.left_out)
     queues = sorted(_with_carried(queues, conversion), key=lambda queue: (queue.name, queue.kind))
     has_log = derivation.last_physical_offset >= 0
     index = list(_index_plans(comparisons.index, derivation.index.names if derivation.index else [], has_log=has_log))
-    patches = patches_of(derivation.lost, source.snapshot.log.files) if source.options.neutralise else []
     undecided = undecided_of(
         source.releases,
         derivation,
@@ -447,6 +454,58 @@ def _untouched(source: RebuildSource, existing: Queue | None, name: QueueName) -
     lacks_messages = (now.last_physical_offset or 0) >= max(source.snapshot.log_min_offset, 1)
     return QueuePlan(name, existing.kind, "keep", now.min_offset, now.max_offset, has_messages=False,
                      lacks_log_messages=lacks_messages)  # fmt: skip
+
+
+def _dummies(lost: LostExtents, patches: Iterable[Patch]) -> list[tuple[int, int]]:
+    """Where dummy records stand in the log, or are about to: where each begins, and where it ends."""
+    known = [(each.physical_offset, each.size) for each in lost.extents if each.reason == NEUTRALISED]
+    known += [(each.physical_offset, each.size) for each in patches if each.is_possible]
+    return [(start, start + size) for start, size in sorted(known)]
+
+
+def _emptied(source: RebuildSource, queue: QueuePlan, dummies: Sequence[tuple[int, int]]) -> QueuePlan:
+    """The plan of a queue, without its files where all of its units lead to dummy records, which consumers would get.
+
+    It begins again at 0, so it stays where somebody goes on at an offset of it.
+    """
+    name, units = queue.name, source.existing["simple"].queues.get(queue.name)
+    if (
+        queue.has_messages
+        or queue.kind != "simple"
+        or units is None
+        or not dummies
+        or not _may_begin_again(source, name)
+    ):
+        return queue
+    count = 0
+    for file in units.files:
+        stored = units.units_in(file, 0, units.room_of(file))
+        offsets = stored["physical_offset"][units.is_written(stored)]
+        at = np.searchsorted([start for start, _ in dummies], offsets, side="right") - 1
+        if (at < 0).any() or (offsets >= np.array([end for _, end in dummies])[at]).any():
+            return queue
+        count += len(offsets)
+    starts = frozenset(file.start_offset for file in units.files)
+    return (
+        replace(
+            queue,
+            action="replace",
+            min_offset=0,
+            max_offset=0,
+            difference=QueueDifference(dropped=count, remove=starts),
+            lacks_log_messages=False,
+        )
+        if count
+        else queue
+    )
+
+
+def _may_begin_again(source: RebuildSource, name: QueueName) -> bool:
+    """Whether nothing in the store goes on at an offset of a queue: no group, nor a broker itself."""
+    committed = source.snapshot.committed
+    is_own = is_filled_by_brokers(name.topic) and not name.topic.startswith(DEAD_LETTER_PREFIX)
+    groups = (each for each in committed.offsets if (each.topic, each.queue_id) == name)
+    return committed.file.problem is None and not is_own and not any(each.offset for each in groups)
 
 
 def _index_plans(comparison: IndexComparison | None, names: Sequence[str], *, has_log: bool) -> Iterator[IndexFilePlan]:

@@ -13,6 +13,7 @@ from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.copies import copied
 from tests.repair.damaged_fields import Record, flip, records_of, served
+from tests.transaction.small import tree
 
 FIRST, LAST = 3, -8
 """A record before the part of the log that a start after a clean stop reads, and one in it."""
@@ -142,3 +143,31 @@ def test_a_saved_plan_keeps_what_was_asked_for(store: Path, tmp_path: Path) -> N
     follow(said.partition("next: ")[2])
     assert bytes_of(store, first) != before
     assert rmqtool("repair", str(store), "--plan", plan, *LOSE, "--yes").status == 2
+
+
+DEAD_LETTERS = "%DLQ%billing"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("committed", "left"), [(None, 0), (0, 0), (3, 3)])
+def test_a_queue_of_nothing_but_damage_goes_unless_a_group_goes_on_in_it(
+    golden_store: GoldenStore, tmp_path: Path, committed: int | None, left: int
+) -> None:
+    """Its entries would lead consumers to dummy records; a group that has read them would skip new messages."""
+    store = copied(golden_store("5.3.3-shop"), tmp_path / "store")
+    for record in records_of(store):
+        if record.topic == DEAD_LETTERS:
+            with (store / record.path).open("r+b") as file:
+                file.seek(record.fields["message_size"][0])
+                file.write(b"\xaa" * record.size)
+    offsets = store / "config/lmqConsumerOffset.json"
+    if committed is not None:
+        entry = f'"offsetTable":{{"{DEAD_LETTERS}@readers":{{0:{committed}}},'
+        offsets.write_text(offsets.read_text().replace('"offsetTable":{', entry))
+    before = tree(store)
+    follow(f"rmqtool repair {store}")
+    assert sum(each["code"] == "consumequeue.wrong-record" for each in verified(store)) == left
+    verdict = rmqtool("verify", str(store), "--json").document["result"]["verdict"]
+    assert verdict == ("corrupt" if left else "clean")
+    assert rmqtool("undo", str(store), "--yes").status == 0
+    assert tree(store) == before
