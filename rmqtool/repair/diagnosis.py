@@ -20,7 +20,7 @@ from rmqtool.formats.timer_wheel import is_wheel_name
 from rmqtool.repair.change import Change, FileChange, TakenOut, name_in_store
 from rmqtool.repair.config_files import config_changes, unhealed_config
 from rmqtool.repair.fields import RightField, RightFields
-from rmqtool.repair.log_files import BEFORE_REBUILDS, NewCheckpoint, Renamed, log_file_changes
+from rmqtool.repair.log_files import BEFORE_REBUILDS, FILE_SIZE, NewCheckpoint, Renamed, log_file_changes
 from rmqtool.repair.not_healed import (
     NotHealed,
     ends_behind_log,
@@ -65,7 +65,7 @@ NEWER_RECORDS = "commitlog.magic-code-v2"
 BODY_CRC = "commitlog.body-crc"
 PROPERTIES = "commitlog.properties"
 _AFTER_A_CRASH = "start.other-mode-data-loss"
-_CUTS_QUEUES = ("commitlog.last-file-missing", "commitlog.end-missing")
+_CUTS_QUEUES = frozenset({"commitlog.last-file-missing", "commitlog.end-missing"})
 _OF_QUEUES = ("config.offset-out-of-range", "config.wrong-offset", "config.delay-offset")
 
 
@@ -257,6 +257,9 @@ def _shows_only_later(diagnosis: Diagnosis, repairs: Repairs) -> bool:
         return True  # a broker starts with another broker.conf
     if any(map(_is_refusal, diagnosis.findings)):
         return True  # the same, with another database
+    is_resized = any(FILE_SIZE in change.codes for change in repairs.changes)
+    if is_resized and any(each.code in _CUTS_QUEUES for each in diagnosis.findings):
+        return True  # where the log ends is known once a file that was cut is filled up
     back = [pair for each in repairs.changes if isinstance(each, Renamed) for pair in each.brings_back]
     is_back = back and all(any(at <= start and end <= stop for at, stop in back) for start, end in diagnosis.damage)
     return repairs.renames and not is_back  # more is damaged

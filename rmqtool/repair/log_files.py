@@ -18,7 +18,7 @@ from rmqtool.base.mapped_files import MappedFile, MappedFiles, file_at
 from rmqtool.base.times import file_time, rfc3339
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.findings.report import UNREADABLE
-from rmqtool.formats.checkpoint import FILE_SIZE
+from rmqtool.formats.checkpoint import FILE_SIZE as CHECKPOINT_SIZE
 from rmqtool.formats.file_name import file_name
 from rmqtool.formats.message import BLANK_SIZE, HEAD, build_blank
 from rmqtool.repair.change import KEPT, Change, TakenOut, codes_of, name_in_store, names_in_store, zero_from
@@ -252,7 +252,7 @@ class NewCheckpoint:
     codes: frozenset[str]
     proof: str | None = None  # of newer messages than the log holds, which goes with it
     what: str = f"{CHECKPOINT} is written with the times of the log's last record"
-    size: int = FILE_SIZE
+    size: int = CHECKPOINT_SIZE
 
     @property
     def lost(self) -> str | None:
@@ -344,11 +344,11 @@ def _sane(snapshot: Snapshot, before: Mapping[str, int]) -> dict[str, int]:
 
 _LOG_STRAYS = frozenset({"commitlog.stray", "commitlog.stray-directory"})
 _QUEUE_STRAY, _WRONG_KIND = "consumequeue.stray", "store.wrong-kind"
-_EMPTY, _SIZE = "commitlog.empty-file", "commitlog.file-size"
+_EMPTY, FILE_SIZE = "commitlog.empty-file", "commitlog.file-size"
 
 BEFORE_REBUILDS = frozenset(
     {
-        *(*_LOG_STRAYS, _QUEUE_STRAY, _WRONG_KIND, _EMPTY, _SIZE),
+        *(*_LOG_STRAYS, _QUEUE_STRAY, _WRONG_KIND, _EMPTY, FILE_SIZE),
         *("commitlog.blank", "commitlog.physical-offset", "commitlog.misaligned-file", "commitlog.overlap"),
         "commitlog.duplicate-file",
         *FIELD_CODES,
@@ -368,7 +368,7 @@ class Resized:
     path: Path
     old_size: int
     size: int
-    codes: frozenset[str] = frozenset({_SIZE})
+    codes: frozenset[str] = frozenset({FILE_SIZE})
     unit_size: int = 1
 
     @property
@@ -411,7 +411,7 @@ def log_file_changes(snapshot: Snapshot, findings: Sequence[Finding]) -> list[Ch
     empty = [*_empty_files(snapshot)] if _EMPTY in codes else []
     if codes & UNREADABLE:
         return [*strays, *empty]
-    resized = [*_resized(snapshot)] if _SIZE in codes else []
+    resized = [*_resized(snapshot)] if FILE_SIZE in codes else []
     names_of_resized = {change.name for change in resized}
     blanks = (each for each in blank_changes(snapshot, findings) if each.name not in names_of_resized)  # judged again
     sizes = [*empty, *resized, *blanks]

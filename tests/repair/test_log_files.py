@@ -19,6 +19,8 @@ from rmqtool.store.store import open_store
 from rmqtool.transaction import recorded_losses
 from rmqtool.verify.read_errors import UnreadFiles
 from tests.commands.running import rmqtool
+from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.repair.healing import findings_of, heal, left, plan
 from tests.transaction.small import tree
 from tests.verify.damages import OFFSETS, QUEUE, blank_offset, log_file, patch_log
@@ -272,6 +274,25 @@ def test_the_only_file_is_filled_up_where_it_was_cut(tmp_path: Path, cut: str) -
     assert change.lost == f"what commitlog/{path.name} held after its first {size} bytes, unless it is restored first"
     assert path.read_bytes() == data[:size].ljust(_ONE_FILE, b"\0")
     assert not codes_of(verify(store, conf=_ONE)) & {"commitlog.file-size", "start.refuses"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["4.7.1-shop", "4.9.7-shop", "5.1.4-shop"])
+def test_a_broker_starts_after_the_only_file_was_filled_up(
+    golden_store: GoldenStore, tmp_path: Path, name: str
+) -> None:
+    """What clients lose by it is known once it is: where the log ends shows only then."""
+    store, conf = copied(golden_store(name), tmp_path / "store"), tmp_path / "broker.conf"
+    conf.write_text("mappedFileSizeCommitLog=65536\nmapedFileSizeCommitLog=65536\n")
+    options = ("--broker-conf", str(conf), "--broker-version", name.partition("-")[0], "--json")
+    os.truncate(log_file(store, 0), 32768)
+    found = rmqtool("verify", str(store), *options).document["result"]
+    assert found["start"]["refuses"] is not None
+    assert found["plan"]["clients"] is None
+    assert sum(bool(step["changes"]) for step in found["plan"]["steps"]) == 1
+    repaired = rmqtool("repair", str(store), "--yes", "--allow-older-release", *options).document["result"]
+    assert repaired["proof"]["clients"]["refuses"] is None
+    assert rmqtool("verify", str(store), *options).document["result"]["start"]["refuses"] is None
 
 
 @pytest.mark.parametrize("full", [True, False], ids=["full", "with zeros"])
