@@ -13,7 +13,6 @@ import pytest
 
 from rmqtool.broker.dispatched_record import Lookups
 from rmqtool.broker.dispatched_units import QueueName
-from rmqtool.commands.query import one_queue
 from rmqtool.formats.batch_consume_queue import UNIT_DTYPE
 from rmqtool.formats.consume_queue import build_unit
 from rmqtool.formats.file_name import file_name
@@ -26,7 +25,7 @@ from rmqtool.rebuild.source import open_source
 from rmqtool.rules.broker_conf import DEFAULT_LEVELS, parse_broker_conf
 from rmqtool.store.store import open_store
 from rmqtool.transaction import Transaction
-from rmqtool.verify import queue_leftovers
+from rmqtool.verify import queue_check, queue_leftovers
 from tests.building import START_TIME, message
 from tests.verify.damages import overwrite
 from tests.verify.small_store import (
@@ -336,7 +335,7 @@ def test_a_queue_of_another_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         return {}
 
     monkeypatch.setattr(Lookups, "queues_of", look)
-    for module in (one_queue, queue_leftovers):
+    for module in (queue_check, queue_leftovers):
         monkeypatch.setattr(module, "MAX_LOOKUPS", 3)
     write_queue(store, "orders", [build_unit(offset + 1, 200, 0) for offset in builder.offsets])
     outcome = verify(store, selection=only("consumequeue"))
