@@ -13,7 +13,12 @@ from rmqtool.broker.dispatcher import TAGS, Dispatched, Dispatcher, IndexKeys
 from rmqtool.formats.host import format_host
 from rmqtool.rules.versions import VALUES_MAY_HOLD_SEPARATOR, release_before
 from rmqtool.scan.frames import RecordRun
-from rmqtool.scan.single_record import oversized_record_at, record_at, single_record_at
+from rmqtool.scan.single_record import (
+    oversized_record_at,
+    record_at,
+    record_with_wrong_magic_code,
+    single_record_at,
+)
 
 _OLDER = release_before(VALUES_MAY_HOLD_SEPARATOR)
 
@@ -29,6 +34,7 @@ class Lookups:
         if dispatcher.rules.may_be_older and not dispatcher.rules.drops_values_with_separator:
             self._older = Dispatcher(replace(dispatcher.rules, version=_OLDER), dispatcher.batch_topics)
         self._last: dict[int, tuple[int, Dispatched | None]] = {}  # by dispatcher: units of a message follow each other
+        self._last_wrong: tuple[int, Dispatched | None] = (-1, None)
 
     def queues_of(self, physical_offset: int) -> dict[QueueName, int] | None:
         """The queues of the record at an offset, its own first, and its queue offset in each; empty without a record.
@@ -49,6 +55,10 @@ class Lookups:
             for units in derived
             for queue, offset in zip(units.queues.tolist(), units.queue_offsets.tolist(), strict=True)
         }
+
+    def queue(self, number: int) -> QueueName:
+        """The queue of a number in what was dispatched."""
+        return self._dispatcher.queues[number]
 
     def has_older_tags_code(self, physical_offset: int, tags_code: int) -> bool:
         """Whether an older release may have derived a tags code from the record at an offset."""
@@ -85,6 +95,15 @@ class Lookups:
         """The hashes of the keys of the record at an offset; None when none begins there."""
         derived = self._derived(self._dispatcher, physical_offset)
         return None if derived is None else set(derived.keys.key_hashes.tolist())
+
+    def with_wrong_magic_code(self, physical_offset: int) -> Dispatched | None:
+        """What the record at an offset gives that is whole but for its magic code; None where none is."""
+        if self._last_wrong[0] != physical_offset:
+            found = None
+            with suppress(UnreadableError):
+                found = record_with_wrong_magic_code(self._files, physical_offset)
+            self._last_wrong = physical_offset, None if found is None else self._dispatcher.dispatch(found)
+        return self._last_wrong[1]
 
     def is_key(self, physical_offset: int, key_hash: int) -> bool:
         """Whether a hash is that of a key, other than its tags, with which queries find a record at an offset."""

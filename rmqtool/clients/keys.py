@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,6 +38,7 @@ class KeyTally:
     of which only damage is left, and `damaged` are the physical offsets of messages that are among those of the runs
     and not whole, once for each key; of messages with damaged keys these are `fields`, physical offset and hash.
     `oversized` are the same of messages that queries find all the same, for only their size is wrong.
+    Of those `in_damage`, messages with `wrong_magic` codes are whole but for these: physical offsets, for each key.
     """
 
     starts: array[int] = field(default_factory=lambda: array("q"))
@@ -47,6 +49,7 @@ class KeyTally:
     at_lasts: array[int] = field(default_factory=lambda: array("q"))
     unreached: dict[Path, Unreached] = field(default_factory=dict)
     in_damage: int = 0
+    wrong_magic: array[int] = field(default_factory=lambda: array("q"))
     damaged: array[int] = field(default_factory=lambda: array("q"))
     fields: list[tuple[int, int]] = field(default_factory=list)
     oversized: array[int] = field(default_factory=lambda: array("q"))
@@ -82,6 +85,7 @@ class KeyTally:
         self.at_lasts.extend(later.at_lasts)
         self.unreached |= later.unreached
         self.in_damage += later.in_damage
+        self.wrong_magic.extend(later.wrong_magic)
         self.damaged.extend(later.damaged)
         self.fields.extend(later.fields)
         self.oversized.extend(later.oversized)
@@ -121,7 +125,8 @@ class IndexAfter:
 
     Keys of messages from `put_from` on are put again, up to the end of the log, `log_end`; all are physical offsets.
     Where files were deleted, those that are kept have the keys of messages up to `held_end`; else it is None. Of the
-    first message after it they have `held_of_next` keys.
+    first message after it they have `held_of_next` keys. With `takes_any_magic` queries give messages whose magic code
+    is wrong.
     """
 
     kept: tuple[IndexFile, ...]
@@ -129,11 +134,22 @@ class IndexAfter:
     log_end: int
     held_end: int | None = None
     held_of_next: int = 0
+    takes_any_magic: bool = False
 
     @property
     def _puts_from(self) -> int:
         """The first message whose keys are put: none before the last one of the last file, whose keys are put twice."""
         return max(self.put_from, self.kept[-1].end_physical_offset if self.kept else -1)
+
+    @property
+    def _put_from(self) -> int:
+        """The same, at most the end of the log."""
+        return min(self._puts_from, self.log_end)
+
+    @property
+    def _held(self) -> int:
+        """Of messages before this physical offset the keys are in the files that are kept."""
+        return self._put_from if self.held_end is None else min(self.held_end + 1, self._put_from)
 
     def puts_again(self, physical_offset: int) -> bool:
         """Whether the start puts the keys of a message into the index."""
@@ -141,8 +157,7 @@ class IndexAfter:
 
     def keys_not_found(self, keys: KeyTally, count: CountKeys) -> int:
         """The keys of whole messages in the log, which ended at any offset, that queries do not find."""
-        put_from = min(self._puts_from, self.log_end)
-        held = put_from if self.held_end is None else min(self.held_end + 1, put_from)
+        put_from, held = self._put_from, self._held
         never_put = max(0, keys.between(held, put_from, count) - self.held_of_next)
         cut = keys.between(self.log_end, MAX_OFFSET, count)
         damaged = [*keys.damaged, *(offset for offset, _ in keys.fields)]
@@ -153,9 +168,14 @@ class IndexAfter:
             for found in (keys.unreached[file.path] for file in self.kept if file.path in keys.unreached)
         )
         lost = keys.in_damage + len(keys.oversized) - self.found_in_damage(keys) + not_whole
+        lost -= self.found_with_wrong_magic(keys).total()
         return keys.missing_before(held, count) + lost + unreached + never_put + cut
 
     def found_in_damage(self, keys: KeyTally) -> int:
         """The keys of messages in damage that have units in files that are left; no start puts them again."""
         held = MAX_OFFSET if self.held_end is None else self.held_end
         return sum(offset < self.log_end and offset <= held for offset in keys.oversized)
+
+    def found_with_wrong_magic(self, keys: KeyTally) -> Counter[int]:
+        """The keys that queries find though the magic code of their messages is wrong: how many, by physical offset."""
+        return Counter(offset for offset in keys.wrong_magic if self.takes_any_magic and offset < self._held)

@@ -71,6 +71,14 @@ class Had:
     keys: int = 0
 
 
+@dataclass(frozen=True)
+class ServedDamage:
+    """What clients get of a damaged message: by which entries (topic, queue id, queue offset), and by so many keys."""
+
+    entries: tuple[tuple[str, int, int], ...]
+    keys: int
+
+
 class ByOffsets(Protocol):
     """What is lost by offsets that a store would have, where all its queues are whole; None: by those that it has."""
 
@@ -93,7 +101,8 @@ class ClientLosses:
     `pop_lost` messages in flight that are never delivered again, `pops_in_timer` those of them that the timer would
     have brought back, `filters_lost` filters of groups that it forgets.
     `by_offsets` computes what is lost even where the queues are whole, `timers_without_files` is what is where the
-    timer's files are taken out. `refuses` is why no broker serves anything.
+    timer's files are taken out. `served_damage`, by physical offset, is what they get of messages that are not
+    whole, until queues and index are made again. `refuses` is why no broker serves anything.
     """
 
     unreachable: Unreachable = field(default_factory=Unreachable)
@@ -111,6 +120,7 @@ class ClientLosses:
     filters_lost: int = 0
     refuses: str | None = None
     had: Had = field(default_factory=Had)
+    served_damage: Mapping[int, ServedDamage] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         """Whether anything is lost."""
@@ -146,10 +156,13 @@ class ClientLosses:
         Raises RmqtoolError.
         """
         in_damage = self.keys_in_damage + (self.keys_found_in_damage if index else 0)
-        left = [replace(each, messages=each.in_damage) for each in self.unreachable.queues if each.in_damage]
         return replace(
             self,
-            unreachable=Unreachable(left) if queues else self.unreachable,
+            unreachable=self._in_damage() if queues else self.unreachable,
+            served_damage={
+                offset: ServedDamage(() if queues else each.entries, 0 if index else each.keys)
+                for offset, each in self.served_damage.items()
+            },
             keys_not_found=in_damage if index else self.keys_not_found,
             keys_in_damage=in_damage,
             keys_found_in_damage=0 if index else self.keys_found_in_damage,
@@ -159,6 +172,28 @@ class ClientLosses:
             pop_lost=self.pop_lost - self.pops_in_timer if queues else self.pop_lost,
             pops_in_timer=0 if queues else self.pops_in_timer,
         )
+
+    def _in_damage(self) -> Unreachable:
+        """What queues do not lead to that are made again."""
+        left = {(each.topic, each.queue_id): replace(each, messages=each.in_damage)
+                for each in self.unreachable.queues if each.in_damage}  # fmt: skip
+        for topic, queue_id, offset in (entry for each in self.served_damage.values() for entry in each.entries):
+            known = left.get((topic, queue_id), UnreachableQueue(topic, queue_id, offset, 0))
+            left[topic, queue_id] = replace(
+                known,
+                first_queue_offset=min(known.first_queue_offset, offset),
+                messages=known.messages + 1,
+                in_damage=known.in_damage + 1,
+            )
+        return Unreachable([*left.values()])
+
+    def not_served(
+        self, physical_offset: int, names: Iterable[tuple[str, int]], keys: int
+    ) -> tuple[list[tuple[str, int]], int]:
+        """The queues and keys of a damaged message by which clients do not get it."""
+        served = self.served_damage.get(physical_offset, ServedDamage((), 0))
+        led = {entry[:2] for entry in served.entries}
+        return [name for name in names if tuple(name) not in led], max(0, keys - served.keys)
 
     def with_whole(
         self, names: Sequence[tuple[str, int]], keys: int, *, was_damage: bool, is_oversized: bool = False

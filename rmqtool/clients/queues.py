@@ -77,6 +77,11 @@ class ServedQueue:
         """Up to which queue offset the units may lead to the messages of their offsets, but for revived ones."""
         return self.derived_end - self.misplaced
 
+    def keeps(self, queue_offset: int) -> bool:
+        """Whether a unit that was there stands at a queue offset."""
+        is_derived = self.derived_end - self.derived <= queue_offset < self.derived_end
+        return self.min_offset <= queue_offset < self.max_offset and not is_derived
+
     def served(self, queue: QueueEvidence, *, in_batches: bool) -> int:
         """How many messages of the queue consumers get."""
         if in_batches:  # whose units are not numbered by queue offset, and whose minimum the next cleaning corrects

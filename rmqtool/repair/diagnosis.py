@@ -236,8 +236,14 @@ def clients_after(diagnosis: Diagnosis, repairs: Repairs) -> ClientLosses | None
         keeps_never = any(each.code == "config.delay-level" for each in diagnosis.findings)
         if repairs.renames:
             clients = _with_renamed(clients, keeps_never=keeps_never)
-        fields = repairs.right_fields
-        whole = [_Whole(each.queues, each.keys, each.damaged_bytes > 0, each.is_oversized) for each in fields]
+        whole = [
+            _Whole(
+                *clients.not_served(each.physical_offset, each.queues, each.keys),
+                each.damaged_bytes > 0,
+                each.is_oversized,
+            )
+            for each in repairs.right_fields
+        ]
         clients = _with_whole(clients, whole)
         timers = [each for each in diagnosis.findings if repairs.goes_on and each.code.startswith("timer.")]
         for change in (*repairs.changes, *(timer_changes(diagnosis.snapshot, timers) if timers else ())):

@@ -65,6 +65,7 @@ BATCH_QUEUES = Version(5, 0, 0)  # BatchConsumeQueue
 MESSAGE_TYPES = Version(5, 0, 0)  # TopicAttributes#TOPIC_MESSAGE_TYPE_ATTRIBUTE
 CHECKPOINT_HAS_LOGICS_OFFSET = Version(5, 5, 0)  # StoreCheckpoint#getLogicsPhysicalOffset
 MAGIC_CODE_V2_SINCE = Version(5, 1, 0)  # MessageVersion
+MAGIC_CODE_DECODED = Version(5, 1, 0)  # MessageDecoder#decode: before, pulls and queries gave records with any
 INDEX_OF_TAGS = Version(5, 4, 0)  # IndexService#buildIndex
 MULTI_DISPATCH_SPARES_DEAD_LETTERS = Version(5, 5, 0)
 DISK_RATIO_AS_DF = Version(4, 9, 2)  # UtilAll#getDiskPartitionSpaceUsedPercent: whole percent, what root keeps counted

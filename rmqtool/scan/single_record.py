@@ -34,7 +34,7 @@ from rmqtool.formats.message import (
 )
 from rmqtool.formats.properties import decode_properties
 from rmqtool.scan.block import BLOCK_SIZE, MAX_MESSAGE_SIZE, Block
-from rmqtool.scan.frames import RecordRun, sound_prefix
+from rmqtool.scan.frames import RecordRun, sound_prefix, wrong_bodies
 
 T = TypeVar("T")
 Kind = Literal["message", "blank", "zeroed", "magic-code", "physical-offset", "lengths", "truncated"]
@@ -308,3 +308,24 @@ def oversized_record_at(files: Sequence[MappedFile], physical_offset: int) -> Re
     block.view[:MESSAGE_SIZE_WIDTH] = size.to_bytes(MESSAGE_SIZE_WIDTH, "big")
     record = sound_prefix(block, _FIRST)
     return record if len(record) and not record.wrong_bodies.any() else None
+
+
+def record_with_wrong_magic_code(files: Sequence[MappedFile], physical_offset: int) -> RecordRun | None:
+    """The record at `physical_offset` that is whole but for its magic code, as a run of one; None when none is.
+
+    It is the one that decoders get that pass over the magic code: of the first format.
+    """
+    mapped = file_at(files, physical_offset)
+    if mapped is None:
+        return None
+    with InputFile(mapped.path) as file:
+        position = physical_offset - mapped.start_offset
+        head = file.read(position, SIZE_AND_MAGIC.size)
+        size, magic_code = SIZE_AND_MAGIC.unpack(head) if len(head) == SIZE_AND_MAGIC.size else (0, 0)
+        if magic_code == MAGIC_CODE_V1 or not MIN_MESSAGE_SIZE <= size <= min(MAX_MESSAGE_SIZE, file.size - position):
+            return None
+        block = Block(size)
+        block.fill(file, position, size, physical_offset)
+    block.view[: SIZE_AND_MAGIC.size] = SIZE_AND_MAGIC.pack(size, MAGIC_CODE_V1)
+    record = sound_prefix(block, np.zeros(1, dtype=np.intp))
+    return record if record and int(record.message_sizes[0]) == size and not wrong_bodies(record).any() else None

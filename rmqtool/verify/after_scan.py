@@ -206,8 +206,10 @@ class AfterScan:
             follows.starts = Predictor(snapshot, total.walks, total.states, recovered).predict()
             if visit:
                 witnesses, beyond = visit.unmatched.witnesses, visit.unmatched.beyond_files
-                follows.view = ClientView(snapshot, total, visit.ranges, witnesses, beyond, self._task.index)
-                follows.clients = follows.view.losses(follows.starts[0].start)
+                start, wrong_magic = follows.starts[0].start, visit.unmatched.wrong_magic
+                view = ClientView(snapshot, total, visit.ranges, witnesses, beyond, self._task.index, wrong_magic)
+                follows.view = view.of_start(start)
+                follows.clients = follows.view.losses(start)
         except EndingError:
             raise
         except RmqtoolError as error:

@@ -18,6 +18,9 @@ UNSOUND_FIELDS = ("property-crc", WRONG_PROPERTIES)
 WRONG_BODY = "body-crc"
 """The reason of records that are whole, but for their body."""
 
+WRONG_MAGIC = ("magic-code", "lengths")
+"""Reasons of records that may be whole but for their magic code, by which the width of a length is known."""
+
 TORN = "torn"
 """The reason of the end of a log that a kill has left."""
 

@@ -15,7 +15,7 @@ from rmqtool.broker.prediction import QueueChange, StartPrediction
 from rmqtool.clients.delays import DelayRequest, LogEvidence, delayed_due
 from rmqtool.clients.groups import Ranges, filters_lost, moved_groups, ranges_after_start
 from rmqtool.clients.keys import IndexAfter
-from rmqtool.clients.losses import ClientLosses, Due, Had, MovedGroup, Unreachable, UnreachableQueue
+from rmqtool.clients.losses import ClientLosses, Due, Had, MovedGroup, ServedDamage, Unreachable, UnreachableQueue
 from rmqtool.clients.never_delivered import half_messages_unchecked, pop_lost, pops_in_timer
 from rmqtool.clients.queues import QueueEvidence, ServedQueue, served_queues, unreachable_batches, unreachable_queues
 from rmqtool.clients.timers import timers_due, timers_without_files
@@ -23,7 +23,7 @@ from rmqtool.findings.report import Report
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.rules.broker_conf import index_switched_off
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
-from rmqtool.rules.versions import parse_version
+from rmqtool.rules.versions import MAGIC_CODE_DECODED, parse_version
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
 from rmqtool.store.config_tables import CommittedOffset, is_deleted, offsets_of_start
@@ -40,7 +40,8 @@ class ClientView:
     """What the pass over log, queues and index found out about what clients get.
 
     `ranges` are the queues as a broker reports them, `led_to` counts units that lead into damage of the log, `beyond`
-    those of them that lead past its last file; `has_index` says that the index was read.
+    those of them that lead past its last file; `has_index` says that the index was read. `wrong_magic` are units, by
+    number with their physical offsets, that lead to records that are whole but for their magic code.
     """
 
     snapshot: Snapshot
@@ -49,6 +50,23 @@ class ClientView:
     led_to: Mapping[QueueName, int]
     beyond: Mapping[QueueName, int]
     has_index: bool
+    wrong_magic: Mapping[QueueName, Mapping[int, int]] = field(default_factory=dict)
+
+    def of_start(self, start: StartPrediction) -> ClientView:
+        """The same for a predicted start: before 5.1 what has a wrong magic code is read, where its unit is kept."""
+        if not self.wrong_magic or parse_version(start.version) >= MAGIC_CODE_DECODED:
+            return replace(self, wrong_magic={})
+        is_up = not start.refuses and not start.hangs
+        served = served_queues(self.ranges, start if is_up else None, twice=self.snapshot.has_queues_twice)
+        states, led_to, read = dict(self.total.states), Counter(self.led_to), dict[QueueName, Mapping[int, int]]()
+        for name, units in self.wrong_magic.items():
+            now = served.get(name)
+            kept = {number: at for number, at in units.items() if now and now.keeps(number)}
+            if kept:
+                states[name] = states.get(name, QueueProgress(name)).with_whole(sorted(kept))
+                led_to[name] -= len(kept)
+                read[name] = kept
+        return replace(self, total=replace(self.total, states=states), led_to=+led_to, wrong_magic=read)
 
     def losses(self, start: StartPrediction) -> ClientLosses:
         """What clients had and do not get after a predicted start; of a start that fails, as the files stand."""
@@ -60,6 +78,7 @@ class ClientView:
             keys_not_found=index.keys_not_found(keys, self._count_keys) if index else 0,
             keys_in_damage=keys.not_whole - found if index else 0,
             keys_found_in_damage=found,
+            served_damage=self._served_damage(index),
             refuses=start.refuses,
             had=Had(
                 {each.name: each.had + in_damage.get(each.name, 0) for each in self._queues},
@@ -170,7 +189,17 @@ class ClientView:
         files = self.snapshot.index_files
         kept = tuple(file for file in files if relative(file.path) not in deleted)
         first_deleted = next((file for file in files if file.keys and relative(file.path) in deleted), None)
-        return IndexAfter(kept, put_from, log_end, *(self._held(kept, first_deleted) if first_deleted else ()))
+        version = parse_version(start.version) if start else self.snapshot.release
+        held = self._held(kept, first_deleted) if first_deleted else ()
+        return replace(IndexAfter(kept, put_from, log_end, *held), takes_any_magic=version < MAGIC_CODE_DECODED)
+
+    def _served_damage(self, index: IndexAfter | None) -> dict[int, ServedDamage]:
+        keys = index.found_with_wrong_magic(self.total.keys) if index else Counter[int]()
+        entries: dict[int, list[tuple[str, int, int]]] = {offset: [] for offset in keys}
+        for name, units in self.wrong_magic.items():
+            for number, physical_offset in units.items():
+                entries.setdefault(physical_offset, []).append((*name, number))
+        return {offset: ServedDamage(tuple(found), keys[offset]) for offset, found in entries.items()}
 
     def _held(self, kept: Sequence[IndexFile], deleted: IndexFile) -> tuple[int, int]:
         """Up to which physical offset files that are kept have keys, -1 for none; and how many of the message after it.
@@ -198,7 +227,7 @@ class ClientView:
         now, after = self.index_after(None), self.index_after(start)
         if now is None or after is None or start.refuses or after.held_end is None:
             return
-        as_it_stands = replace(now, log_end=after.log_end)
+        as_it_stands = replace(now, log_end=after.log_end, takes_any_magic=after.takes_any_magic)
         keys = lost.keys_not_found - as_it_stands.keys_not_found(self.total.keys, self._count_keys)
         report.check("start.keys-lost")
         if keys > 0:

@@ -27,7 +27,7 @@ from rmqtool.scan.block import Positions
 from rmqtool.scan.frames import RecordRun
 from rmqtool.store.index_files import index_paths
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.verify.bad_extents import UNREAD, UNSOUND_FIELDS
+from rmqtool.verify.bad_extents import UNREAD, UNSOUND_FIELDS, WRONG_MAGIC
 from rmqtool.verify.index_sequence import FileUnits
 from rmqtool.verify.part_result import PartResult
 from rmqtool.verify.task import StoreReader
@@ -38,6 +38,7 @@ _CHUNK = 1 << 16
 _FEW = 256  # missing keys of one run that are held to what an older release puts
 _MAX_SECONDS = (1 << 31) - 1
 _HASH_BITS = 31
+_MAX_WRONG_MAGIC = 1 << 14
 _NO_DAMAGE = (None, "torn", UNREAD, *UNSOUND_FIELDS)  # a torn record was never whole on disk
 _LENGTHS = "lengths"  # of a record that says another size than it has
 _PUT_AGAIN = "the next start puts these keys into the index"
@@ -204,6 +205,7 @@ class IndexCheck:
         in_damage = units[[reason not in _NO_DAMAGE for reason in reasons]]
         if len(in_damage):
             self._count_in_damage(in_damage)
+            self._note_wrong_magic(units[[reason in WRONG_MAGIC for reason in reasons]])
         for unit_number, unit, reason in zip(unit_numbers.tolist(), units, reasons, strict=True):
             offset = int(unit["physical_offset"])
             if 0 <= offset < self._log_start or reason not in (None, *UNSOUND_FIELDS):
@@ -242,6 +244,14 @@ class IndexCheck:
         with suppress(UnreadableError):
             return self._lookups.keys_of_oversized(offset)
         return set()
+
+    def _note_wrong_magic(self, units: NDArray[np.void]) -> None:
+        """Note keys of messages that are whole but for their magic code; releases that put tags check it."""
+        for unit in units[: 0 if self._tags_expected else max(0, _MAX_WRONG_MAGIC - len(self._tally.wrong_magic))]:
+            offset = int(unit["physical_offset"])
+            derived = self._lookups.with_wrong_magic_code(offset)
+            if derived and int(unit["key_hash"]) in derived.keys.key_hashes[derived.keys.kinds != TAGS].tolist():
+                self._tally.wrong_magic.append(offset)
 
     def _are_damaged(self, keys: IndexKeys) -> NDArray[np.bool_]:
         """Which keys are those of records that are not whole."""

@@ -38,7 +38,7 @@ from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONFIG, Store, rocksdb_configs
 from rmqtool.store.unit_files import RocksDbUnits, UnitFiles, units_of
 from rmqtool.transaction.losses import chosen_until
-from rmqtool.verify.bad_extents import UNREAD, Extents
+from rmqtool.verify.bad_extents import UNREAD, WRONG_MAGIC, Extents
 from rmqtool.verify.offset_checks import check_kind
 from rmqtool.verify.queue_progress import MAX_LOOKUPS, QueueProgress, is_derived
 from rmqtool.verify.task import StoreReader
@@ -186,8 +186,10 @@ class UnmatchedUnits:
 
     `lost` counts units that point into damage, by queue, and `torn` those of them that point into a torn end of the
     log, which was never whole on disk. `alone` counts those that lead to no record, at queue offsets of which the log
-    has none. `beyond_files` counts those that point past the last log file. `of_light` are those of light queues that
-    lead to records of others, which `settle_light` judges. `are_of_another_log` says that the queues prove nothing.
+    has none. `beyond_files` counts those that point past the last log file. Those of `wrong_magic` are among the
+    lost ones and lead to records that are whole but for their magic code: unit numbers and physical offsets. `of_light`
+    are those of light queues that lead to records of others, which `settle_light` judges. `are_of_another_log` says
+    that the queues prove nothing.
     """
 
     store: Store
@@ -198,6 +200,7 @@ class UnmatchedUnits:
     torn: Counter[QueueName] = field(default_factory=Counter)
     alone: Counter[QueueName] = field(default_factory=Counter)
     beyond_files: Counter[QueueName] = field(default_factory=Counter)
+    wrong_magic: dict[QueueName, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
     releases: Releases = ANY_RELEASE
     batch_topics: Collection[str] = ()
     of_light: Suspects = field(default_factory=Suspects)
@@ -217,6 +220,7 @@ class UnmatchedUnits:
         self.are_of_another_log = True
         for counts in (self.lost, self.torn, self.alone, self.beyond_files):
             counts.clear()
+        self.wrong_magic.clear()
 
     def check(self, files: UnitFiles, state: QueueProgress | None) -> None:
         """Check one queue that is on disk."""
@@ -363,9 +367,7 @@ class UnmatchedUnits:
         if reason == UNREAD:
             return
         if reason is not None:
-            name = QueueName(queue.topic, queue.queue_id)
-            self.lost[name] += 1
-            self.torn[name] += reason == "torn"
+            self._check_damage(files, unit_number, physical_offset, reason)
             return
         if self._is_copy(queue):
             return
@@ -391,6 +393,22 @@ class UnmatchedUnits:
             self._report_of_others(files, unit_number, physical_offset, next(iter(owners)))
             return
         self._report_all(code, facts, files, np.array([unit_number]))
+
+    def _check_damage(self, files: UnitFiles, unit_number: int, physical_offset: int, reason: str) -> None:
+        """Count a unit that leads into damage, and note it where its message is whole but for its magic code."""
+        name = QueueName(files.queue.topic, files.queue.queue_id)
+        self.lost[name] += 1
+        self.torn[name] += reason == "torn"
+        if reason not in WRONG_MAGIC or files.queue.kind != "simple" or self._lookups_made >= MAX_LOOKUPS:
+            return
+        self._lookups_made += 1
+        derived = self.lookups.with_wrong_magic_code(physical_offset)
+        if derived is None:
+            return
+        units, size = derived.units, int(files.units(unit_number, 1)["message_size"][0])
+        found = zip(units.queues.tolist(), units.queue_offsets.tolist(), units.message_sizes.tolist(), strict=True)
+        if (name, unit_number, size) in ((self.lookups.queue(number), *rest) for number, *rest in found):
+            self.wrong_magic[name][unit_number] = physical_offset
 
     def _report_of_others(self, files: UnitFiles, unit_number: int, physical_offset: int, owner: QueueName) -> None:
         """Report a unit that leads to a record of another queue; one of a light queue once its record is judged."""

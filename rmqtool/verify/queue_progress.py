@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -168,6 +168,18 @@ class QueueProgress:
         self.may_jump |= later.may_jump
         self.restarts += later.restarts
         self.next_offset, self.last_physical_offset = later.next_offset, later.last_physical_offset
+
+    def with_whole(self, offsets: Iterable[int]) -> QueueProgress:
+        """The same with messages at some queue offsets, taken for damage so far, whose units lead to them."""
+        found = replace(self, proven=[*self.proven])
+        for offset in offsets:
+            found.lost -= found.lost > 0 and found.first_offset <= offset < found.next_offset
+            found.prove(offset, offset + 1)
+            found.first_offset = min(found.first_offset, offset) if found.records else offset
+            found.next_offset = max(found.next_offset, offset + 1)
+            found.records += 1
+            found.had += 1
+        return found
 
     def unproven(self, start: int, stop: int) -> list[tuple[int, int]]:
         """Ranges of unit numbers from `start` to before `stop` that match no record."""

@@ -236,6 +236,52 @@ def test_keys_that_a_broker_does_not_find(
     assert outcome.clients.keys_in_damage == keys_after_plan
 
 
+WRONG_MAGIC = [
+    ("4.4.0-clean", "orders", 100, 1, 0x01, {}, {}),
+    ("4.4.0-clean", "orders", 100, 1, 0x0C, {}, {}),  # that of the second format, whose topics have longer lengths
+    ("4.7.1-clean", "orders", 100, 1, 0xFF, {}, {}),
+    ("4.9.7-clean", "sensors", 10, 1, 0x01, {}, {}),  # which light queues have, too
+    ("4.9.7-clean", "SCHEDULE_TOPIC_XXXX", 0, 1, 0x01, {}, {}),
+    ("4.9.7-clean", "RMQ_SYS_TRANS_HALF_TOPIC", 0, 1, 0x01, {}, {}),
+    ("4.4.0-clean", "orders", 100, 2, 0x01, {}, {"unreachable": 2, "keys_not_found": 7}),  # which no repair parts
+    ("5.1.4-clean", "orders", 100, 1, 0x01, {"unreachable": 1, "keys_not_found": 4}, {}),
+    ("5.5.0-clean", "SCHEDULE_TOPIC_XXXX", 0, 1, 0x01, {"unreachable": 1, "keys_not_found": 2, "delayed_never": 1}, {}),
+]
+"""The store, the topic of a message and which of it, how many records from there on, the bits that change in their
+magic codes, and what a start and the plan lose."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "topic", "number", "records", "bits", "expected", "after_plan"), WRONG_MAGIC)
+def test_a_wrong_magic_code_that_no_start_scans(
+    name: str,
+    topic: str,
+    number: int,
+    records: int,
+    bits: int,
+    expected: dict[str, int],
+    after_plan: dict[str, int],
+    tmp_path: Path,
+) -> None:
+    """Before 5.1 pulls and queries give the message: `MessageDecoder` passes over the field. What they get stays."""
+    store, version = stores.unpack(name, tmp_path), name.partition("-")[0]
+    messages = [*rmqtool.open(store).messages()]
+    first = [place for place, each in enumerate(messages) if each.topic == topic][number]
+    for each in messages[first : first + records]:
+        file = max(path for path in (store / "commitlog").iterdir() if int(path.name) <= each.physical_offset)
+        at = each.physical_offset - int(file.name) + 7
+        write(file, at, bytes([file.read_bytes()[at] ^ bits]))
+    assert lost(verify(store, version=version, conf=INDEX_CONF)) == expected
+    conf = tmp_path / "broker.conf"
+    conf.write_text("".join(f"{name}={value}\n" for name, value in INDEX_CONF.settings.items()))
+    plan = run("--json", "verify", store, "--broker-version", version, "--broker-conf", conf).document["result"]["plan"]
+    found = {"unreachable": plan["clients"]["unreachable"]["messages"],
+             "keys_not_found": plan["clients"]["keys_not_found"],
+             "delayed_never": plan["clients"]["delayed"]["never"]}  # fmt: skip
+    assert {kind: count for kind, count in found.items() if count} == after_plan
+    assert bool([each for step in plan["steps"] for each in step["lost"]]) == bool(after_plan)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("damages", "after_start", "after_plan"),
