@@ -403,16 +403,31 @@ class _WholeQueues:
         """The same, once messages of some queues are whole again that were not: they may be the last ones."""
         return replace(self, put_right=Counter(map(QueueName._make, names)))
 
+    @property
+    def _levels_put_right(self) -> Mapping[QueueName, QueueProgress]:
+        """Queues of delay levels of which messages are whole again, which may be the first and the last ones.
+
+        What they lack is counted by queue offset then, and no longer by the units that lead into damage.
+        """
+        found = {}
+        for name in self.put_right if self.request else ():
+            state, had = self.view.total.states.get(name), self.view.range_had(name)
+            if name.topic == SCHEDULE_TOPIC and state and state.records and had and not self.view.beyond.get(name):
+                first, end = min(state.first_offset, max(0, had.min_offset)), max(state.next_offset, had.max_offset)
+                found[name] = replace(state, first_offset=first, next_offset=end)
+        return found
+
     def delayed(self, by_level: Mapping[int, int] | None = None) -> Due:
         """The delayed messages that come at another time; raises RmqtoolError."""
         if self.request is None:
             return Due()
-        in_log = self.view.in_log()
+        in_log = {**self.view.in_log(), **self._levels_put_right}
         levels = (each for name, each in in_log.items() if name.topic == SCHEDULE_TOPIC)
         ends = ((each.name, (each.first_offset, each.next_offset)) for each in levels)
         whole = [QueueChange("simple", *name, *reach, *reach, 0, 0) for name, reach in ends]
         whole += [each for each in self.start.queues if QueueName(each.topic, each.queue_id) not in in_log]
-        request = replace(self.request, offsets=by_level, is_rebuilt=True, put_right=self.put_right)
+        led_to = {name: count for name, count in self.request.led_to.items() if name not in self._levels_put_right}
+        request = replace(self.request, offsets=by_level, is_rebuilt=True, put_right=self.put_right, led_to=led_to)
         return self.view.delayed(replace(self.start, refusal=None, queues=whole), in_log, request)
 
 

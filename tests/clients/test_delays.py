@@ -220,3 +220,16 @@ def test_a_repair_keeps_levels_whose_delivered_copy_is_damaged(tmp_path: Path, u
     offsets = (store / "config/delayOffset.json").read_bytes()
     run("repair", store, "--yes", "--broker-version", "5.5.0")
     assert (store / "config/delayOffset.json").read_bytes() == offsets
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [4, 6, 8])
+def test_a_record_that_is_put_right_waits_as_before(number: int, tmp_path: Path, unpacked: GoldenStore) -> None:
+    """The first, the second and the last message of its level, of which the log has only damage before."""
+    store = copied(unpacked("5.5.0-shop"), tmp_path / "store")
+    delayed = [each for each in rmqtool.open(store).messages() if each.topic == "SCHEDULE_TOPIC_XXXX"]
+    with (store / "commitlog" / ("0" * 20)).open("r+b") as log:
+        log.seek(delayed[number].physical_offset + 7)  # the last byte of its magic code
+        log.write(b"\xa6")
+    plan = run("--json", "verify", store, "--broker-version", "5.5.0").document["result"]["plan"]
+    assert plan["clients"]["delayed"] == {"early": 0, "late": 0, "never": 0, "again": 0}

@@ -245,6 +245,15 @@ WRONG_MAGIC = [
     ("4.9.7-clean", "RMQ_SYS_TRANS_HALF_TOPIC", 0, 1, 0x01, {}, {}),
     ("4.4.0-clean", "orders", 100, 2, 0x01, {}, {"unreachable": 2, "keys_not_found": 7}),  # which no repair parts
     ("5.1.4-clean", "orders", 100, 1, 0x01, {"unreachable": 1, "keys_not_found": 4}, {}),
+    (
+        "5.5.0-clean",
+        "SCHEDULE_TOPIC_XXXX",
+        -9,
+        1,
+        0x01,
+        {"unreachable": 1, "keys_not_found": 2, "delayed_never": 1},
+        {},
+    ),
     ("5.5.0-clean", "SCHEDULE_TOPIC_XXXX", 0, 1, 0x01, {"unreachable": 1, "keys_not_found": 2, "delayed_never": 1}, {}),
 ]
 """The store, the topic of a message and which of it, how many records from there on, the bits that change in their
