@@ -10,9 +10,11 @@ import pytest
 
 from rmqtool.broker import half_messages
 from rmqtool.clients.never_delivered import half_messages_unchecked
+from rmqtool.rules.versions import Version
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.pending.waiting_store import HALF, OP, TRANSACTIONS, WaitingStore, counts, work_of
+from tests.real_broker.client_facts import view_of
 
 
 def unchecked(builder: WaitingStore, root: Path) -> int:
@@ -32,6 +34,17 @@ def test_those_before_the_offset(tmp_path: Path, committed: int, expected: int) 
     builder.op(3)
     builder.committed = {(TRANSACTIONS, HALF): committed, (TRANSACTIONS, OP): 2}
     assert unchecked(builder, tmp_path) == expected
+
+
+@pytest.mark.parametrize(("release", "expected"), [((4, 4, 0), 0), ((4, 9, 3), 0), ((4, 9, 4), 2), ((5, 5, 1), 2)])
+def test_an_offset_past_the_end(tmp_path: Path, release: tuple[int, int, int], expected: int) -> None:
+    """Before 4.9.4 a broker begins with 0 again, and checks them all."""
+    builder = WaitingStore()
+    builder.half()
+    builder.half()
+    builder.op()
+    builder.committed = {(TRANSACTIONS, HALF): 9}
+    assert half_messages_unchecked(Snapshot(open_store(builder.build(tmp_path)), Version(*release))) == expected
 
 
 def test_op_messages_without_their_queue(tmp_path: Path) -> None:
@@ -67,3 +80,16 @@ def test_piece_by_piece(tmp_path: Path) -> None:
     builder.committed = {(TRANSACTIONS, HALF): 8}
     with patch.object(half_messages, "_PIECE", 3):
         assert unchecked(builder, tmp_path) == 8
+
+
+@pytest.mark.parametrize(
+    ("committed", "next_offset", "checked"), [(2, 2, {2, 3, 4}), (9, 0, {0, 1, 2, 3, 4}), (9, 5, set())]
+)
+def test_what_a_broker_checks(committed: int, next_offset: int, checked: set[int]) -> None:
+    """It goes on where its pull leads (`TransactionalMessageServiceImpl#check`): past the end to 0 before 4.9.4."""
+    pulls = [[offset, offset, 100 * offset, 100, 1] for offset in range(5)]
+    place = f"{HALF}@{TRANSACTIONS}/0"
+    queues = {f"{HALF}/0": {"min_offset": 0, "max_offset": 5, "pulls": pulls, "units": []}}
+    clients = {"queues": queues, "keys": {}, "groups": {place: next_offset}, "filters": []}
+    facts = {"refuses": None, "clients": clients, "committed": {place: committed}, "delays": {}, "timers": []}
+    assert view_of(facts).half == checked

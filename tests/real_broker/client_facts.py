@@ -62,8 +62,6 @@ def view_of(facts: Mapping[str, Any]) -> View:
         if topic == SCHEDULE_TOPIC:
             _add_level(view, facts, int(number), queue)
     view.pairs = {(key, offset) for key, offsets in clients["keys"].items() for offset in offsets}
-    checked = facts["committed"].get(f"{HALF_TOPIC}@{_CHECK_GROUP}/0", 0)
-    view.half = {offset for topic, _, offset in view.entries if topic == HALF_TOPIC and offset >= checked}
     for name, place in clients["groups"].items():
         topic_and_group, _, number = name.rpartition("/") if "/" in name else (name, "", "0")  # a light queue has none
         topic, _, group = topic_and_group.partition("@")
@@ -71,6 +69,8 @@ def view_of(facts: Mapping[str, Any]) -> View:
         leads = {pull[0]: pull[1] for pull in clients["queues"].get(f"{topic}/{number}", {}).get("pulls", ())}
         if leads and not any(each[:2] == (topic, int(number)) for each in view.entries):
             view.passed_over[group, topic, int(number)] = _followed(leads, place)
+    checked = view.groups.get((_CHECK_GROUP, HALF_TOPIC, 0), 0)  # a check follows the answer to its pull, too
+    view.half = {offset for topic, _, offset in view.entries if topic == HALF_TOPIC and offset >= checked}
     return view
 
 
