@@ -26,6 +26,7 @@ from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.pointed_records import read_heads, sound_records
 from rmqtool.scan.reader import scan_files
 from rmqtool.scan.windows import integers
+from rmqtool.store.config_tables import reads_no_offsets
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.queue_units import LoadedQueue
 from rmqtool.store.snapshot import Snapshot
@@ -77,6 +78,8 @@ def skipped_halves(snapshot: Snapshot) -> Iterator[SkippedHalves]:
     Where op messages are missing nothing is known. All before a committed offset are done unless it was moved: they
     are read from it back, and no further than to a piece in which none waits.
     """
+    if reads_no_offsets(snapshot.store, snapshot.release):
+        return  # it looks at all of them
     committed = {
         (each.topic, each.queue_id): each.offset
         for each in snapshot.committed.offsets

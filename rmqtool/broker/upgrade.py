@@ -26,6 +26,7 @@ from rmqtool.rules.versions import (
     CONTROLLER_EXCLUDES_DLEDGER,
     DISK_RATIO_AS_DF,
     INDEX_OF_TAGS,
+    LIGHT_OFFSETS_READ,
     LITE_TOPICS,
     MULTI_DISPATCH,
     MULTI_DISPATCH_SPARES_DEAD_LETTERS,
@@ -40,7 +41,13 @@ from rmqtool.rules.versions import (
     Version,
 )
 from rmqtool.store.config_json import load_config
-from rmqtool.store.config_tables import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, counting_file, offsets_in
+from rmqtool.store.config_tables import (
+    CONSUMER_OFFSET,
+    LMQ_CONSUMER_OFFSET,
+    counting_file,
+    offsets_in,
+    reads_no_offsets,
+)
 from rmqtool.store.consume_queues import list_queues
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.snapshot import Snapshot
@@ -176,6 +183,11 @@ def switches(snapshot: Snapshot, version: Version) -> Iterator[str]:
         )
     if version >= MULTI_DISPATCH and not (is_second or store.is_of_rocksdb_type):
         yield from _moved_offsets(store)
+    if reads_no_offsets(store, version) and snapshot.committed.offsets:
+        yield (
+            f"enableLmq=true, and {version} reads no committed offsets at a start, neither from {LMQ_CONSUMER_OFFSET} "
+            f"nor from {CONSUMER_OFFSET}: each group begins again by its own policy. {LIGHT_OFFSETS_READ} reads them"
+        )
     lights = all(map(conf.is_on, ("enableLmq", "combineCQUseRocksdbForLmq")))
     if store.writes_queues_twice and lights and selects_rows(conf, version):
         yield (

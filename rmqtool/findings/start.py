@@ -309,6 +309,7 @@ UPGRADES = (
                 "enableLmq=true moves all committed offsets, not only those of light queues, from consumerOffset.json "
                 "to lmqConsumerOffset.json; neither file is read for the other, there or back.",
             ),
+            ("4.9.3", "enableLmq=true reads no committed offsets at a start: each group begins again."),
             ("5.0.0 and later", "light queues get no entries of retry and schedule topics."),
             ("5.2.0 and later", "storeType=defaultRocksDB keeps queues in RocksDB; 5.1.4 only configuration."),
             (

@@ -58,6 +58,7 @@ TIME_WITHIN_RANGE = Version(5, 0, 0)  # DefaultMessageStore#getOffsetInQueueByTi
 INDEX_COUNTS_SLOTS = Version(4, 7, 1)  # IndexFile#putKey, which before counted every put
 VALUES_MAY_HOLD_SEPARATOR = Version(4, 9, 1)  # MessageDecoder#string2messageProperties, which before dropped them
 LIGHT_OFFSETS = Version(4, 9, 3)  # LmqConsumerOffsetManager
+LIGHT_OFFSETS_READ = Version(4, 9, 4)  # LmqConsumerOffsetManager(): without it fastjson made one without any offset
 MULTI_DISPATCH = Version(4, 9, 3)  # ConsumeQueue#multiDispatchLmqQueue
 MULTI_DISPATCH_TAKES_NO_PROPERTIES = Version(4, 9, 4)  # checkMultiDispatchQueue: before, NullPointerException
 MULTI_DISPATCH_SPARES_SYSTEM_TOPICS = Version(5, 0, 0)  # MultiDispatchUtils#isNeedHandleMultiDispatch

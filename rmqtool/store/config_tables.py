@@ -22,7 +22,14 @@ from rmqtool.findings.finding import Finding
 from rmqtool.formats.rocksdb_rows import config_entry, json_entry
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.system_topics import LMQ_PREFIX, is_system_topic
-from rmqtool.rules.versions import LIGHT_OFFSETS, LIGHT_QUEUES_EXPIRE, OLDEST, Releases, Version
+from rmqtool.rules.versions import (
+    LIGHT_OFFSETS,
+    LIGHT_OFFSETS_READ,
+    LIGHT_QUEUES_EXPIRE,
+    OLDEST,
+    Releases,
+    Version,
+)
 from rmqtool.store.config_json import ConfigFile, load_config
 from rmqtool.store.rocksdb import RocksDb, is_readable
 from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONFIG, CONSUME_QUEUE, Store, is_rocksdb_directory
@@ -422,9 +429,16 @@ def counting_file(store: Store, version: Version | None = None) -> str | None:
     return LMQ_CONSUMER_OFFSET if store.conf.is_on("enableLmq") else CONSUMER_OFFSET
 
 
+def reads_no_offsets(store: Store, version: Version) -> bool:
+    """Whether a start of `version` finds no committed offset, whatever the files hold: 4.9.3 with `enableLmq`."""
+    return version < LIGHT_OFFSETS_READ and counting_file(store, version) == LMQ_CONSUMER_OFFSET
+
+
 def offsets_of_start(store: Store, version: Version) -> tuple[CommittedOffset, ...]:
     """The offsets that a start of `version` reads, by the rules of its decoder."""
     name = counting_file(store, version)
+    if reads_no_offsets(store, version):
+        return ()
     if name is None or config_database(store, CONSUMER_OFFSET):
         return load_offsets(store).offsets
     return offsets_in(load_config(store.root / CONFIG / name, version).content)

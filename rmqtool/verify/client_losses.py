@@ -26,7 +26,7 @@ from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.rules.versions import MAGIC_CODE_DECODED, parse_version
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
-from rmqtool.store.config_tables import CommittedOffset, is_deleted, offsets_of_start
+from rmqtool.store.config_tables import CommittedOffset, is_deleted, offsets_of_start, reads_no_offsets
 from rmqtool.store.index_files import IndexFile, stored_offset
 from rmqtool.store.queue_units import QueueRange, queue_range
 from rmqtool.store.snapshot import Snapshot
@@ -353,7 +353,8 @@ class _WholeQueues:
         """The groups that go on elsewhere."""
         if committed is not None:
             known = {(each.group, each.topic, each.queue_id) for each in self.committed}
-            after = self.view.of_queues(committed)
+            is_unread = reads_no_offsets(self.view.snapshot.store, parse_version(self.start.version))
+            after = [] if is_unread else self.view.of_queues(committed)
             found = [each for each in after if (each.group, each.topic, each.queue_id) not in known]
             return replace(self, committed=[*self.committed, *found])._moved(self._rebuilt, after)  # as they had
         return self._moved(self._rebuilt, self.after, self.view.topics_without_ends)

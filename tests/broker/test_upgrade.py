@@ -234,6 +234,19 @@ def test_enable_lmq_moves_all_committed_offsets(
     assert all(str(said) in each for each in found)
 
 
+@pytest.mark.parametrize(
+    ("version", "setting", "count"), [("4.9.3", "true", 1), ("4.9.3", "false", 0), ("4.9.4", "true", 0)]
+)
+def test_committed_offsets_that_a_start_does_not_read(version: str, setting: str, count: int, tmp_path: Path) -> None:
+    """4.9.3 reads none where light queues are on."""
+    store = small_store(tmp_path / "store")
+    (store / "config" / (LIGHT if setting == "true" else PLAIN)).write_text(COMMITTED)
+    (store / "config" / (PLAIN if setting == "true" else LIGHT)).unlink(missing_ok=True)
+    found = [*switches(Snapshot(open_store(store, BrokerConf({"enableLmq": setting}))), parse_version(version))]
+    assert len(found) == count
+    assert all("reads no committed offsets at a start" in each for each in found)
+
+
 def test_an_empty_store_has_no_queues_to_lose(tmp_path: Path) -> None:
     (tmp_path / "commitlog").mkdir()
     assert [change.since for change in changes(Snapshot(open_store(tmp_path)), V55)] == [Version(4, 9, 2)]

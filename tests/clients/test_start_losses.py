@@ -444,6 +444,22 @@ def test_a_repair_leaves_groups_past_the_end_of_topics_that_lost_nothing(tmp_pat
     assert (store / "config/consumerOffset.json").read_bytes() == offsets
 
 
+@pytest.mark.slow
+def test_groups_of_a_broker_that_reads_no_offsets(tmp_path: Path) -> None:
+    """A start of 4.9.3 with light queues finds none, and no repair helps; it checks all half messages."""
+    store = stores.unpack("4.9.7-shop", tmp_path)
+    assert (store / "config/lmqConsumerOffset.json").exists()
+    conf = BrokerConf({"enableLmq": "true", "enableMultiDispatch": "true"})
+    outcome = verify(store, version="4.9.3", conf=conf)
+    assert outcome.clients is not None
+    assert outcome.clients.by_offsets
+    assert len(outcome.clients.groups) > 5
+    assert {moved.next_after for moved in outcome.clients.groups} == {None}
+    assert outcome.clients.by_offsets.groups(outcome.snapshot.committed.offsets) == outcome.clients.groups
+    assert lost(outcome).keys() == {"groups"}
+    assert "upgrade.changed" in codes_of(outcome)
+
+
 def test_what_is_left_after_a_repair() -> None:
     """Queue entries and keys come back where their messages are whole."""
     losses = ClientLosses(keys_not_found=7, keys_in_damage=2)

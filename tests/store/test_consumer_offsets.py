@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from rmqtool.store.config_tables import CommittedOffset, CommittedOffsets, load_offsets
+from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.rules.versions import Version
+from rmqtool.store.config_tables import CommittedOffset, CommittedOffsets, load_offsets, offsets_of_start
 from rmqtool.store.store import open_store
 from tests.conftest import GoldenStore
 from tests.golden import stores
@@ -181,3 +183,22 @@ def test_golden_offsets(name: str, golden_store: GoldenStore) -> None:
         elif not name.endswith("-killed"):
             max_offset = maxima[item.topic, item.queue_id]
             assert item.offset == max_offset + 10 if item.group == "beyond" else 0 < item.offset <= max_offset
+
+
+@pytest.mark.parametrize(
+    ("version", "setting", "offsets"),
+    [
+        ((4, 9, 2), "true", [1]),
+        ((4, 9, 3), "false", [1]),
+        ((4, 9, 3), "true", []),
+        ((4, 9, 4), "true", [2, 3]),
+        ((5, 0, 0), "true", [2, 3]),
+        ((5, 5, 1), "false", [1]),
+    ],
+)
+def test_what_a_start_reads(store: Path, version: tuple[int, int, int], setting: str, offsets: list[int]) -> None:
+    """4.9.3 has the file of light queues, and its `LmqConsumerOffsetManager` no constructor that fastjson could use."""
+    write(store, PLAIN, table(**{"t@g": {"0": 1}}))
+    write(store, LMQ, {**table(**{"t@g": {"0": 2}}), "lmqOffsetTable": {"%LMQ%t@%LMQ%t": 3}})
+    opened = open_store(store, BrokerConf({"enableLmq": setting}))
+    assert sorted(each.offset for each in offsets_of_start(opened, Version(*version))) == offsets
