@@ -9,8 +9,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rmqtool.clients.groups import next_message
+from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.system_topics import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC
-from rmqtool.rules.versions import parse_version
+from rmqtool.rules.versions import Version, parse_version
+from rmqtool.store.config_tables import load_offsets, reads_no_offsets
+from rmqtool.store.queue_units import QueueRange
+from rmqtool.store.store import open_store
 from tests.copies import copied
 from tests.golden import stores
 from tests.golden.rocksdb import ROCKSDB
@@ -62,6 +67,19 @@ class Source:
             queues |= {(name, 0) for name in light.split(",") if name}
         self.queues = sorted(queues)
         self.log = _log(self.store)
+
+    def add_groups(self, had: View, version: Version) -> None:
+        """Add where the groups were of which a start reads nothing: the last broker had what its file says."""
+        store = open_store(self.store, BrokerConf({**SETTINGS, **SHOP_SETTINGS, **self.settings}))
+        offsets: dict[tuple[str, int], list[int]] = {}
+        for topic, queue_id, offset in had.entries:
+            offsets.setdefault((topic, queue_id), []).append(offset)
+        for each in load_offsets(store).offsets if reads_no_offsets(store, version) else ():
+            if found := offsets.get((each.topic, each.queue_id)):
+                queue = QueueRange(min(found), max(found) + 1)
+                place = next_message(each.offset, queue, version)
+                if place is not None:
+                    had.groups[each.group, each.topic, each.queue_id] = place
 
     def conf(self) -> str:
         """Its broker.conf."""

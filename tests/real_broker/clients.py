@@ -27,6 +27,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from rmqtool.rules.versions import parse_version
 from rmqtool.scan.inert_records import LOST_TOPIC
 from tests.commands.running import rmqtool
 from tests.copies import copied
@@ -153,6 +154,7 @@ def judge_all(version: str, cases: Sequence[Case]) -> Iterator[Judged]:
     views = iter(views_of(version, asked))
     for source in new.values():
         source.had = next(views)
+        source.add_groups(source.had, parse_version(version))
         if source.had.refuses is not None:
             raise HarnessError(f"the broker does not start on the undamaged {source.name}: {source.had.refuses}")
     for case in cases:
