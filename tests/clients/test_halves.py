@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -91,5 +92,11 @@ def test_what_a_broker_checks(committed: int, next_offset: int, checked: set[int
     place = f"{HALF}@{TRANSACTIONS}/0"
     queues = {f"{HALF}/0": {"min_offset": 0, "max_offset": 5, "pulls": pulls, "units": []}}
     clients = {"queues": queues, "keys": {}, "groups": {place: next_offset}, "filters": []}
-    facts = {"refuses": None, "clients": clients, "committed": {place: committed}, "delays": {}, "timers": []}
+    facts: dict[str, Any] = {
+        "refuses": None,
+        "clients": clients,
+        "committed": {place: committed},
+        "delays": {},
+        "timers": [],
+    }
     assert view_of(facts).half == checked
