@@ -31,6 +31,7 @@ from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 
 _PIECE_SIZE = 1 << 20  # of a body whose CRC is computed, bytes
 WRONG_BODY = "a record with a body CRC mismatch"
+WRONG_LEVEL = "a record whose property DELAY is not a number"
 _AFTER_MAGIC = struct_of(PREFIX_DTYPE, "body_crc", "physical_offset", "sys_flag")
 _HEADER_ENDS = {bits: struct_of(header, "store_timestamp", "body_size") for bits, header in HEADER_DTYPES.items()}
 NOTHING_WRITTEN = "nothing is written after the last record"
@@ -156,7 +157,7 @@ def _parse_record(cursor: _Cursor, rules: RecoveryRules, size: int, magic_code: 
         raise _UnderflowError
     properties = decode_properties(cursor.read(properties_size))
     if topic == SCHEDULE_TOPIC.encode() and not _is_integer(properties.get(DELAY), _INT_BITS):
-        return Parsed(-1, False, "a record whose property DELAY is not a number")
+        return Parsed(-1, False, WRONG_LEVEL)
     if size != header.itemsize + body_size + width + topic_size + PROPERTIES_SIZE_WIDTH + properties_size:
         return Parsed(size, False, "a record with inconsistent lengths")
     if rules.parses_batches and not _is_batch_readable(properties):

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from rmqtool.broker.log_walk import NO_FILE_FOLLOWS
 from rmqtool.broker.prediction import QueueChange, StartPrediction
-from rmqtool.broker.record_parser import NOTHING_WRITTEN, WRONG_BODY
+from rmqtool.broker.record_parser import NOTHING_WRITTEN, WRONG_BODY, WRONG_LEVEL
 from rmqtool.broker.recovery import NO_CHECKPOINT, LogCut, Recovery
 from rmqtool.broker.rocksdb_recovery import EXTRA_FILES
 from rmqtool.findings.catalogue import finding
@@ -36,7 +36,10 @@ _READ_FROM_FILES = (
 )
 
 _SAVE = Remedy("rmqtool export {store} --output DIRECTORY")
-_LOSE_BODY = Remedy("rmqtool repair {store} --lose commitlog.body-crc")
+_LOSE = {
+    WRONG_BODY: Remedy("rmqtool repair {store} --lose commitlog.body-crc"),
+    WRONG_LEVEL: Remedy("rmqtool repair {store} --lose commitlog.properties"),
+}
 """What ends the log after a crash is a message that clients get until then."""
 
 LossCause = Literal["damage", "missing-file", "log-elsewhere"]
@@ -175,7 +178,7 @@ def _other_starts(recovery: Recovery, start: StartPrediction) -> Iterator[Findin
     root = recovery.snapshot.store.root
     details = {"problem": problem, "cause": cause, "when": worst.when, "why": _why(worst.cut.end.why),
                "end_offset": worst.cut.end.offset, "messages": worst.cut.messages_lost}  # fmt: skip
-    remedy = _LOSE_BODY if worst.cut.end.why == WRONG_BODY else _cure(worst.cut.end.why)
+    remedy = _LOSE.get(worst.cut.end.why or "", _cure(worst.cut.end.why))
     yield finding("start.other-mode-data-loss", store=root, remedy=remedy, details=details)
 
 

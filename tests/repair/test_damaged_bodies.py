@@ -84,6 +84,8 @@ def test_a_repair_leaves_what_clients_get_until_it_is_named(store: Path, kind: K
     assert losing["lost"] == [f"1 message with {kind.words}, which consumers get until then"]
     assert f"1 message with {kind.words}, at which a start ends the log" in repair["lost"]
     assert shlex.split(losing["command"])[-2:] == ["--lose", kind.code]
+    [remedy] = [str(each["remedy"]) for each in verified(store) if each["code"] == "start.other-mode-data-loss"]
+    assert shlex.split(remedy)[-2:] == ["--lose", kind.code]
     follow(repair["command"])
     assert bytes_of(store, first) == before[0]
     assert bytes_of(store, last) != before[1]
