@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.formats.consume_queue import UNIT_SIZE
+from rmqtool.base.mapped_files import file_at
+from rmqtool.formats.consume_queue import UNIT_SIZE, decode_units, is_written
 from rmqtool.rules.broker_conf import BrokerConf, delay_levels_of
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.store.delays_seen import delay_levels_of_store, observed_delays
@@ -20,6 +21,7 @@ SHOPS = [name for name in stores.names() if name.endswith("-shop")]
 IN_SHOPS = {1: 1_000, 2: 1_000, 3: 1_000, 4: 1_000, 17: 30 * 60_000, 18: 120 * 60_000}
 LEVEL_17 = f"{CONSUME_QUEUE}/{SCHEDULE_TOPIC}/16/{'0' * 20}"  # of three units
 TAGS_CODE = 12  # where it stands in a unit
+QUEUE_ID = 12  # where it stands in a record
 
 
 @pytest.mark.parametrize("name", SHOPS)
@@ -79,6 +81,13 @@ def test_without_agreement_the_default_counts(shop: Path) -> None:
 def test_more_levels_than_by_default(shop: Path) -> None:
     """A broker may have more levels; one in between that shows nothing counts as the last of the default."""
     queues = shop / CONSUME_QUEUE / SCHEDULE_TOPIC
+    units = decode_units((shop / LEVEL_17).read_bytes())
+    for offset in units[is_written(units)]["physical_offset"].tolist():
+        log = file_at(open_store(shop).commit_log().files, offset)
+        assert log is not None
+        with log.path.open("r+b") as file:
+            file.seek(offset - log.start_offset + QUEUE_ID)
+            file.write((19).to_bytes(4, "big"))
     (queues / "16").rename(queues / "19")
     delays = delay_levels_of_store(open_store(shop)).delays
     assert (delays[16], delays[18], delays[19], len(delays)) == (20 * 60_000 * 3, 2 * 3_600_000, 30 * 60_000, 20)
