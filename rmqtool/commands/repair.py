@@ -235,10 +235,13 @@ class _Done:
         return proof_of(next(planned, None), last.outcome.clients) if self.ids else None
 
 
-def _find(style: Style, given: RepairOptions, transaction: Transaction | None = None) -> _Found:
+def _find(
+    style: Style, given: RepairOptions, transaction: Transaction | None = None, *, records: bool = False
+) -> _Found:
     """Verify the store, and plan the next transaction.
 
-    With a `transaction` the verification derives what a rebuild may need, so that the log is not read again for that.
+    Where it `records`, the verification derives what a rebuild may need, so that the log is not read again for that. In
+    a `transaction` what is planned is written without reading it again in any case.
     """
     from rmqtool.repair.diagnosis import repairs_of
     from rmqtool.repair.needed_conf import needed_sizes
@@ -249,7 +252,7 @@ def _find(style: Style, given: RepairOptions, transaction: Transaction | None = 
     version, rate = opened.snapshot.version, opened.snapshot.bytes_per_second
     with progress_bar(style, "verifying") as progress:
         asked = VerifyRequest(version, max_examples=_EXAMPLES, jobs=given.processes, rate=rate)
-        verified = opened.verified(asked, progress, source.recording)
+        verified = opened.verified(asked, progress, source.recording if records else lambda: None)
     diagnosis = replace(replace(verified, options=given.words(*OF_NEXT)).diagnosis, lose=frozenset(given.lose))
     repairs = repairs_of(diagnosis, keep_offsets=given.keep_offsets)
     rebuild = _rebuild_plan(style, source, repairs, verified.outcome.total.damages)
@@ -397,7 +400,7 @@ def _run(style: Style, given: RepairOptions, done: _Done) -> _Found:
         done.recovered += recovered_json(transaction.recovered)
         if saved:
             saved.require_same_store(given.store)
-        found = _find(style, given, None if done.ids else transaction)
+        found = _find(style, given, transaction, records=not done.ids)  # the last run most often only verifies
         if saved:
             saved.require_same_result(given.store, found.as_json())
         if not found.is_empty:

@@ -7,7 +7,7 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -85,13 +85,12 @@ class Transaction(Session):
         self._unnamed: int | None = None
 
     def __exit__(self, *_: object) -> None:
-        try:
+        with ExitStack() as stack:  # the lock is released whatever fails before it
+            stack.callback(super().__exit__)
+            if self._unnamed is not None:
+                stack.callback(self._system.close, self._unnamed)
             if self._staging and not self._journaled:
                 self._drop_staging()
-        finally:
-            if self._unnamed is not None:
-                self._system.close(self._unnamed)
-            super().__exit__()
 
     def require_space(self, size: int) -> None:
         """Raise UnwritableError unless `size` bytes can still be written beside the store's files."""
