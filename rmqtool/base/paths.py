@@ -7,7 +7,7 @@ import re
 import stat
 from pathlib import Path
 
-from rmqtool.base.errors import UnsupportedError, UsageError, note_failure
+from rmqtool.base.errors import UsageError, note_failure
 from rmqtool.base.filesystems import SCHEMES
 from rmqtool.base.remote_path import NO_AUTHORITY, RemoteEntry, RemotePath
 
@@ -143,10 +143,3 @@ def _mode(path: Path, *, follows: bool = True) -> int:
     except ValueError:
         pass  # a name with a zero byte
     return 0
-
-
-def local_only(path: Path, what: str) -> None:
-    """Raise UnsupportedError for a path on another machine, where `what` is not read."""
-    if is_remote(path):
-        hint = "copy the store to this machine to read that as well"
-        raise UnsupportedError(f"{what}, which is read on this machine only", file=path, hint=hint)

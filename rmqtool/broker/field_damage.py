@@ -37,7 +37,7 @@ from rmqtool.formats.properties import (
 )
 from rmqtool.formats.sys_flag import TRANSACTION_PREPARED
 from rmqtool.rules.system_topics import LMQ_PREFIX, SCHEDULE_TOPIC
-from rmqtool.scan.frames import RecordRun, wrong_bodies, wrong_property_crcs
+from rmqtool.scan.frames import RecordRun, wrong_property_crcs
 from rmqtool.scan.inert_records import inert_rows
 from rmqtool.scan.reader import scan_files
 from rmqtool.scan.single_record import properties_at, record_at
@@ -175,7 +175,7 @@ class FieldJudge:
 
     def _judge(self, offset: int, units: list[SuspectUnit], hashes: tuple[int, ...] | None) -> FieldDamage | None:
         frames = record_at(self._files, offset)
-        if frames is None or len(frames) != 1 or wrong_bodies(frames).any():
+        if frames is None or len(frames) != 1 or frames.wrong_bodies.any():
             return None
         if inert_rows(frames):
             return None  # nothing of the lost record is in it: its units serve nobody
@@ -252,7 +252,7 @@ class FieldJudge:
         if before or after:
             return True
         # The only message of its queue: a flipped bit leaves the field one byte away, and the index may know more.
-        # Of several, none of which is where it belongs, it is the queue that is another one's.
+        # Of several, none of which is where it belongs, the files are those of another queue.
         is_alone = self._of_queue[unit.name] == 1
         return field_name == "sys_flag" or (is_alone and self._is_one_byte_apart(claim, unit.name)) or bool(
             hashes and set(hashes) == set(self._hashes_of(frames, ProvenRecord(topic=unit.name.topic)))

@@ -33,10 +33,8 @@ from rmqtool.store.config_tables import (
     CONSUMER_OFFSET,
     GROUPS,
     SECOND,
-    SINGLE,
     TABLES,
     TOPICS,
-    VERSION_FAMILY,
     VERSION_KEY,
     ConfigTable,
     Topics,
@@ -293,8 +291,7 @@ def _database_refusal(snapshot: Snapshot, rules: RecoveryRules) -> StartRefusal 
 
 def _unloaded(snapshot: Snapshot, path: Path, table: ConfigTable, version: Version) -> str | None:
     """Why a release does not load a table of a database; before 5.3.4 rows from a bad block on are passed over."""
-    own = {SECOND: "default", SINGLE: table.family}.get(path.name, "default")
-    of_version = table.version_family if path.name == SINGLE else VERSION_FAMILY
+    own, of_version = table.families(path.name)
     try:
         with snapshot.store.opened(path) as database:
             if own in database.families and (path.name == SECOND or version >= SINGLE_ROCKSDB_CONFIG):

@@ -27,7 +27,7 @@ from rmqtool.formats.message import (
 from rmqtool.formats.sys_flag import BORN_HOST_V6
 from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.scan.block import BLOCK_SIZE, Blank, Block, Positions, chain
-from rmqtool.scan.frames import RecordRun, sound_prefix, wrong_bodies
+from rmqtool.scan.frames import RecordRun, sound_prefix
 from rmqtool.scan.reader import Event, scan_files
 
 Outcome = Literal["next", "end", "out-of-memory", "open"]
@@ -256,7 +256,7 @@ def suspects_of(frames: RecordRun, dispatcher: Dispatcher, *, check_crc: bool = 
     malformed = dispatcher.dispatch(frames).malformed_rows
     if not check_crc:
         return malformed
-    wrong = wrong_bodies(frames).copy()
+    wrong = frames.wrong_bodies.copy()
     wrong[malformed] = True
     return np.flatnonzero(wrong)
 

@@ -117,6 +117,11 @@ class StartPrediction:
     unsure: list[str] = field(default_factory=list)
 
     @property
+    def is_up(self) -> bool:
+        """Whether a broker serves clients after it: it is neither refused, nor does it wait for ever."""
+        return self.refusal is None and not self.hangs
+
+    @property
     def refuses(self) -> str | None:
         """Why the broker does not start, in a sentence."""
         return None if self.refusal is None else str(self.refusal)

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.base.files import UNLIMITED, InputFile, ReadPolicy
@@ -31,9 +30,9 @@ from rmqtool.formats.message import (
 )
 from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.versions import BATCH_QUEUES
-from rmqtool.scan.block import Block
-from rmqtool.scan.frames import RecordRun, sound_prefix
+from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
+from rmqtool.scan.single_record import record_in
 from rmqtool.store.config_tables import Topics
 from rmqtool.store.consume_queues import Kind, Queue
 from rmqtool.store.store import CONSUME_QUEUE
@@ -239,7 +238,4 @@ def frames_of(file: InputFile, position: int, size: int, rules: RecoveryRules) -
     properties_at = topic_at + width + topic_size
     if int.from_bytes(data[properties_at : properties_at + PROPERTIES_SIZE_WIDTH], "big", signed=True) < 0:
         data[properties_at : properties_at + PROPERTIES_SIZE_WIDTH] = bytes(PROPERTIES_SIZE_WIDTH)
-    block = Block(len(data))
-    block.start_offset, block.length = offset, len(data)
-    block.view[: len(data)] = data
-    return sound_prefix(block, np.zeros(1, dtype=np.intp)) or None
+    return record_in(data, offset)

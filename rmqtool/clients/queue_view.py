@@ -368,7 +368,7 @@ class QueueViews:
         if snapshot.log.size > self._log.most_bytes:
             return None
         start = Recovery(snapshot, RecoveryRules.of(snapshot.release, snapshot.store.conf)).predict()
-        return None if start.refuses or start.hangs else start
+        return start if start.is_up else None
 
     @cached_property
     def _served(self) -> Mapping[QueueName, ServedQueue]:

@@ -34,7 +34,7 @@ from rmqtool.clients.losses import Due
 from rmqtool.rules.system_topics import TIMER_TOPIC
 from rmqtool.rules.versions import TIMER_WHEEL, parse_version
 from rmqtool.store.rocksdb import DamagedDatabaseError, is_readable
-from rmqtool.store.side_rows import TimerRows, timer_rows
+from rmqtool.store.side_rows import NO_TIMELINE_MS, TimerRows, timer_rows
 from rmqtool.store.single_messages import SingleMessages, find_copy
 from rmqtool.store.snapshot import Snapshot
 
@@ -45,17 +45,16 @@ def timers_due(snapshot: Snapshot, start: StartPrediction, newest: int, now: int
     `newest` is the newest store timestamp of the log; times are epoch ms. `goes_beyond` says that queues lead past the
     last file of the log. Raises RmqtoolError.
     """
-    version, files = parse_version(start.version), snapshot.log.files
-    if version < TIMER_WHEEL:
+    files = snapshot.log.files
+    if parse_version(start.version) < TIMER_WHEEL:
         return Due()
-    end = start.max_offset_after if start.max_offset_after is not None else snapshot.log_range.max_offset
-    state = timer_state(snapshot.store, snapshot.reading, newest, end, snapshot.database)
+    state = _state_after(snapshot, start, newest)
     if is_timer_elsewhere(snapshot.store):
         return _of_rows(snapshot, start, state)
     queue = read_timer_queue(state, files)
     files_end = files[-1].end_offset if files else snapshot.log_began_by
     is_shorter = goes_beyond or start.messages_lost or not newest
-    gone = waiting_from(state, end if start.messages_lost else files_end) if is_shorter else 0
+    gone = waiting_from(state, state.log_end if start.messages_lost else files_end) if is_shorter else 0
     if queue is None:
         return Due(never=gone)
     next_read = next_timer_read(state, queue)
@@ -79,12 +78,17 @@ def timers_never(
     """
     if parse_version(start.version) < TIMER_WHEEL or is_timer_elsewhere(snapshot.store):
         return None
-    end = start.max_offset_after if start.max_offset_after is not None else snapshot.log_range.max_offset
-    state = timer_state(snapshot.store, snapshot.reading, newest, end, snapshot.database)
+    state = _state_after(snapshot, start, newest)
     queue = read_timer_queue(state, snapshot.log.files)
     if queue is None:
         return None
     return _never(snapshot, start, state, queue, next_timer_read(state, queue), now), queue
+
+
+def _state_after(snapshot: Snapshot, start: StartPrediction, newest: int) -> TimerState:
+    """The timer's files, and where a start ends the log."""
+    end = start.max_offset_after if start.max_offset_after is not None else snapshot.log_range.max_offset
+    return timer_state(snapshot.store, snapshot.reading, newest, end, snapshot.database)
 
 
 def timers_without_files(snapshot: Snapshot, newest: int) -> Due:
@@ -117,7 +121,7 @@ def _of_rows(snapshot: Snapshot, start: StartPrediction, state: TimerState) -> D
         return Due()  # the timer is turned off
     rows = rows or TimerRows(np.zeros(0, np.int64), np.zeros(0, np.int64), None, 0)
     queue = read_timer_queue(state, log)
-    timeline = state.latest - _TIMELINE_LAG if rows.timeline is None else rows.timeline
+    timeline = state.latest - NO_TIMELINE_MS if rows.timeline is None else rows.timeline
     targets = rows.physical_offsets[rows.dues >= timeline]
     log_min = snapshot.log_min_offset if log else snapshot.log_began_by
     in_queue = np.zeros(0, np.int64) if queue is None else queue.physical_offsets
@@ -138,9 +142,6 @@ def _of_rows(snapshot: Snapshot, start: StartPrediction, state: TimerState) -> D
     past = rows.physical_offsets[(rows.dues >= timeline) & (rows.dues <= state.latest)]
     due.again = _with_copies(snapshot, queue, ~is_read | np.isin(in_queue, past), state.latest)
     return due
-
-
-_TIMELINE_LAG = 10_000  # ms before its start, from which a broker without a timeline delivers
 
 
 def _with_copies(snapshot: Snapshot, queue: TimerQueue, rows: NDArray[np.bool_], latest: int) -> int:

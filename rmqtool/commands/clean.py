@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import re
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import tzinfo
@@ -20,7 +19,7 @@ from rmqtool.base.numbers import PERCENT, byte_size
 from rmqtool.base.times import parse_zone, rfc3339
 from rmqtool.base.visible import quote
 from rmqtool.broker.trigger import MAX_TIME
-from rmqtool.commands.options import command, flag, joined, now_option, option
+from rmqtool.commands.options import command, flag, joined, now_option, option, time_or_clock
 from rmqtool.commands.shared_options import (
     OnStore,
     dry_run_option,
@@ -286,7 +285,7 @@ def clean(style: Style, given: CleanOptions) -> Exit:
         require_plain_log(store.snapshot.store, "clean without --dry-run")
     make_plan = partial(
         store.clean_plan,
-        now=time.time_ns() // 1_000_000 if given.now is None else given.now,
+        now=time_or_clock(given.now),
         all_runs=given.all_runs,
         manual=given.manual,
         first_file_in_use=given.first_file_in_use,

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
+from time import time_ns
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -231,6 +232,11 @@ def now_option() -> Any:
     """The time at which a command answers: epoch ms, None for the clock."""
     text = "Answer for this time: '2026-11-21 04:00', tomorrow, +2h, with Z in UTC. Default: the clock."
     return option(text, callback=_in_calendar, metavar="TIME")
+
+
+def time_or_clock(now: int | None) -> int:
+    """The time of `now_option`, epoch ms; that of the clock where it is None."""
+    return time_ns() // 1_000_000 if now is None else now
 
 
 def _remember(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -10,7 +9,7 @@ import click
 
 from rmqtool.base.errors import Exit
 from rmqtool.commands.completion import complete_group
-from rmqtool.commands.options import command, flag, now_option, option, time_from
+from rmqtool.commands.options import command, flag, now_option, option, time_from, time_or_clock
 from rmqtool.commands.shared_options import OnStore, filter_options, redact_options
 from rmqtool.show.output import Style, note
 
@@ -80,7 +79,7 @@ def pending(style: Style, given: PendingOptions) -> Exit:
 
     errors = ReadErrors()
     snapshot = given.opened.snapshot.within(errors.scope)
-    now = time.time_ns() // 1_000_000 if given.now is None else given.now
+    now = time_or_clock(given.now)
     due = None if given.due_before is None else time_from(given.due_before, "--due-before", now)
     request = PendingRequest(now, kinds=given.kinds, groups=given.groups, topics=given.filters.topic_choice,
                              due_before=due, limit=given.limit if given.listed else 0)  # fmt: skip
@@ -92,7 +91,7 @@ def pending(style: Style, given: PendingOptions) -> Exit:
         write_pending(snapshot, work, style)
     else:
         show_pending(snapshot, work, style)
-    unknown = [told for topic in given.filters.topics if (told := unknown_topic(snapshot, topic))]
+    unknown = [text for topic in given.filters.topics if (text := unknown_topic(snapshot, topic))]
     if unknown and not work.owed.messages:
         note("; ".join(unknown))
         return Exit.FINDINGS

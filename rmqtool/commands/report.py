@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +13,7 @@ import click
 from rmqtool.base.errors import Exit, RmqtoolError
 from rmqtool.base.new_files import whole_file
 from rmqtool.base.numbers import Count, byte_size
-from rmqtool.commands.options import command, jobs_option, now_option, option
+from rmqtool.commands.options import command, jobs_option, now_option, option, time_or_clock
 from rmqtool.commands.shared_options import OnStore, output_option, redact_options
 from rmqtool.commands.verifying import progress_bar, scanned_events
 from rmqtool.commands.writing import check_place, unwritable
@@ -61,7 +60,7 @@ def look_at(style: Style, given: ReportOptions) -> StoreReport:
     opened = given.opened
     store = opened.snapshot.store
     check_place(given.output, store)
-    now = time.time_ns() // 1_000_000 if given.now is None else given.now
+    now = time_or_clock(given.now)
     with progress_bar(style, "verifying") as progress:
         verified = opened.verify(jobs=given.jobs, progress=progress)
     overview, timeline = _scanned(style, given, store)

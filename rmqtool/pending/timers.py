@@ -47,11 +47,10 @@ from rmqtool.rules.versions import TIMER_DELETE_KEY_CONFIGURED, TIMER_DELETE_KEY
 from rmqtool.scan.windows import integers
 from rmqtool.store.config_json import ConfigFile
 from rmqtool.store.config_tables import DELAYS, load_delay_offsets
-from rmqtool.store.side_rows import TimerRows, timer_rows
+from rmqtool.store.side_rows import NO_TIMELINE_MS, TimerRows, timer_rows
 
 _PROPERTIES = (REAL_TOPIC, REAL_QUEUE_ID, RETRY_TOPIC, TIMER_DUE, TIMER_DELETES)
 _ELSEWHERE = "they are in RocksDB, or the broker's timer is turned off: not checked"
-_NO_TIMELINE_MS = 10_000  # MessageRocksDBStorage#getCheckpointForTimer: how far back a start goes without one
 _SECOND = 1000
 _TOPIC_OF_KEY = r"^[^+]*\+"  # Timeline#extractUniqKey
 
@@ -92,7 +91,7 @@ class Timers:
             return self.state.delivered_until
         if self.rows.timeline is not None:
             return self.rows.timeline
-        return (self._view.now - _NO_TIMELINE_MS) // _SECOND * _SECOND
+        return (self._view.now - NO_TIMELINE_MS) // _SECOND * _SECOND
 
     @cached_property
     def _queue(self) -> TimerQueue | None:

@@ -35,6 +35,7 @@ from rmqtool.store.config_json import ConfigFile, load_config
 from rmqtool.store.config_tables import (
     CONFIG_DATABASES,
     CONSUMER_OFFSET,
+    DEFAULT_FAMILY,
     FORBIDDEN,
     FORBIDDEN_TABLE,
     GROUPS,
@@ -45,7 +46,6 @@ from rmqtool.store.config_tables import (
     SINGLE,
     TABLES,
     TOPICS,
-    VERSION_FAMILY,
     VERSION_KEY,
     Form,
     counting_file,
@@ -68,7 +68,6 @@ from rmqtool.store.store import (
 JSON_FILES = (*TABLES, LMQ_CONSUMER_OFFSET)
 LABELS = {TOPICS: "topics", GROUPS: "groups", CONSUMER_OFFSET: "offsets"}
 """The names of the tables for people."""
-_DEFAULT = "default"
 
 
 @dataclass(frozen=True)
@@ -180,18 +179,17 @@ def _json_file(table: FoundTable, *, light: bool) -> tuple[str, bytes]:
 def databases(tables: Sequence[FoundTable], form: Form, release: Version) -> dict[str, Families]:
     """The databases below `config/` by name; a release before 5.3.1 opens none with a second column family."""
     if form == "second":
-        return {SECOND: {_DEFAULT: dict(row for table in tables for row in _second_rows(table))}}
+        return {SECOND: {DEFAULT_FAMILY: dict(row for table in tables for row in _second_rows(table))}}
     is_single = form == "single"
-    found: dict[str, dict[str, dict[bytes, bytes]]] = {SINGLE: {_DEFAULT: {}}} if is_single else {}
+    found: dict[str, dict[str, dict[bytes, bytes]]] = {SINGLE: {DEFAULT_FAMILY: {}}} if is_single else {}
     for table in tables:
-        place, entries = TABLES[table.file], table.entries
+        database, entries = TABLES[table.file].place(form), table.entries
         if table.file == CONSUMER_OFFSET:
             entries = {name: {"offsetTable": queues} for name, queues in entries.items()}
-        families = found.setdefault(place.place(form), {})
-        families[place.family if is_single else _DEFAULT] = _json_rows(entries)
+        families, (own, of_version) = found.setdefault(database, {}), TABLES[table.file].families(database)
+        families[own] = _json_rows(entries)
         if is_single or release >= ROCKSDB_CONFIG_VERSIONS:
-            version = {VERSION_KEY: _text(table.version).encode()}
-            families[place.version_family if is_single else VERSION_FAMILY] = version
+            families[of_version] = {VERSION_KEY: _text(table.version).encode()}
             families.setdefault(FORBIDDEN, {}).update(_json_rows(table.forbidden))
     return dict(found)
 

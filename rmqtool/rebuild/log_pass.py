@@ -31,7 +31,7 @@ from rmqtool.rebuild.existing import StoredUnits
 from rmqtool.rebuild.options import Part, QueueSelection
 from rmqtool.rebuild.queue_placement import NEUTRALISED, Extent, Order
 from rmqtool.scan.block import Blank, Block, Damage
-from rmqtool.scan.frames import RecordRun, wrong_bodies
+from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.inert_records import inert_rows
 from rmqtool.scan.reader import Event, scan_block, scan_files
 
@@ -187,7 +187,7 @@ class RunReader:
             return event
         task = self._task
         dispatched = self._dispatcher.dispatch(event)
-        wrong = wrong_bodies(event) if task.checks_bodies else np.zeros(len(event), dtype=np.bool_)
+        wrong = event.wrong_bodies if task.checks_bodies else np.zeros(len(event), dtype=np.bool_)
         if not task.drops_later:
             return self._result_of(event, dispatched, wrong, task.drops_bodies_from)
         result = self._result_of(event, dispatched, wrong, None)

@@ -469,13 +469,9 @@ def _emptied(source: RebuildSource, queue: QueuePlan, dummies: Sequence[tuple[in
     It begins again at 0, so it stays where somebody goes on at an offset of it.
     """
     name, units = queue.name, source.existing["simple"].queues.get(queue.name)
-    if (
-        queue.has_messages
-        or queue.kind != "simple"
-        or units is None
-        or not dummies
-        or not _may_begin_again(source, name)
-    ):
+    if queue.has_messages or queue.kind != "simple" or units is None:
+        return queue
+    if not (dummies and _may_begin_again(source, name)):
         return queue
     count = 0
     for file in units.files:
@@ -485,19 +481,10 @@ def _emptied(source: RebuildSource, queue: QueuePlan, dummies: Sequence[tuple[in
         if (at < 0).any() or (offsets >= np.array([end for _, end in dummies])[at]).any():
             return queue
         count += len(offsets)
-    starts = frozenset(file.start_offset for file in units.files)
-    return (
-        replace(
-            queue,
-            action="replace",
-            min_offset=0,
-            max_offset=0,
-            difference=QueueDifference(dropped=count, remove=starts),
-            lacks_log_messages=False,
-        )
-        if count
-        else queue
-    )
+    if not count:
+        return queue
+    difference = QueueDifference(dropped=count, remove=frozenset(file.start_offset for file in units.files))
+    return replace(queue, action="replace", min_offset=0, max_offset=0, difference=difference, lacks_log_messages=False)
 
 
 def _may_begin_again(source: RebuildSource, name: QueueName) -> bool:

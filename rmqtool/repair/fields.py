@@ -10,8 +10,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile, file_at
 from rmqtool.broker.dispatch_rules import DispatchRules
@@ -31,8 +29,9 @@ from rmqtool.formats.message import (
     topic_size_width,
 )
 from rmqtool.repair.change import name_in_store
-from rmqtool.scan.block import MAX_MESSAGE_SIZE, Block
-from rmqtool.scan.frames import RecordRun, sound_prefix, wrong_bodies
+from rmqtool.scan.block import MAX_MESSAGE_SIZE
+from rmqtool.scan.frames import RecordRun
+from rmqtool.scan.single_record import whole_record_in
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.transaction import Transaction
 
@@ -154,17 +153,13 @@ class _Record:
         """The one field with which the record is whole, where a second witness proves it."""
         if not self._is_possible:
             return None
-        block = Block(self._size)
         found = {}
         for field in self._candidates():
-            block.view[: self._size] = self._data
-            block.view[field.place : field.place + field.width] = field.data
-            block.start_offset, block.length = self._offset, self._size
-            record = sound_prefix(block, np.zeros(1, dtype=np.intp))
-            if record and int(record.message_sizes[0]) == self._size and not wrong_bodies(record).any():
-                proven = self._proven(record, field)
-                if proven:
-                    found[field.place, field.right] = proven
+            before, after = self._data[: field.place], self._data[field.place + field.width :]
+            record = whole_record_in(before + field.data + after, self._offset)
+            proven = self._proven(record, field) if record else None
+            if proven:
+                found[field.place, field.right] = proven
         return next(iter(found.values())) if len(found) == 1 else None
 
     def _candidates(self) -> Iterator[RightField]:

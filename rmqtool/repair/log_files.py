@@ -27,7 +27,7 @@ from rmqtool.repair.timer_files import timer_changes
 from rmqtool.rules.file_sizes import LOG_FILE_SIZE
 from rmqtool.rules.versions import CHECKPOINT_HAS_LOGICS_OFFSET
 from rmqtool.scan.block import Damage
-from rmqtool.scan.frames import RecordRun, wrong_bodies
+from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
 from rmqtool.scan.single_record import Probe, find_next
 from rmqtool.store.checkpoint import CHECKPOINT_TIMES, checkpoint_file, credible
@@ -211,7 +211,7 @@ def _renamed(
 def _is_sound(file: MappedFile, reading: ReadPolicy) -> bool:
     """Whether all that a file holds at its place are records with their bodies."""
     return not any(
-        (isinstance(event, Damage) and not event.tail) or (isinstance(event, RecordRun) and wrong_bodies(event).any())
+        (isinstance(event, Damage) and not event.tail) or (isinstance(event, RecordRun) and event.wrong_bodies.any())
         for event in scan_files([file], reading=reading)
     )
 

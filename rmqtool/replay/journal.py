@@ -23,7 +23,6 @@ from rmqtool.base.errors import RmqtoolError, UnreadableError, UnwritableError, 
 from rmqtool.base.files import Closing
 from rmqtool.base.new_files import sync
 from rmqtool.base.visible import json_text
-from rmqtool.formats.sys_flag import COMPRESSED
 
 Reason = Literal[
     "delayed", "half", "system-topic", "retry-topic", "dead-letter", "replay", "rolled-back",
@@ -97,11 +96,6 @@ class Outgoing:
     reconsume_times: int
     due_timestamp: int | None = None
     is_copy: bool = False
-
-    @property
-    def is_compressed(self) -> bool:
-        """Whether the body is compressed."""
-        return bool(self.sys_flag & COMPRESSED)
 
 
 @dataclass(frozen=True, slots=True)

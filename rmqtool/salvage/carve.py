@@ -30,7 +30,7 @@ from rmqtool.formats.message import (
 from rmqtool.rules.system_topics import is_system_topic
 from rmqtool.salvage.inputs import Input, SalvagedFiles
 from rmqtool.scan.block import BLOCK_SIZE, MAX_MESSAGE_SIZE, RECORDS_AFTER_DAMAGE, Block, Positions, chain
-from rmqtool.scan.frames import RecordRun, in_whole_entries, sound_prefix, wrong_bodies, wrong_property_crcs
+from rmqtool.scan.frames import RecordRun, in_whole_entries, sound_prefix, wrong_property_crcs
 from rmqtool.scan.inert_records import inert_rows
 from rmqtool.scan.single_record import MAGIC_CODES, Probe, blank_of_entries, skip_zeros
 
@@ -212,7 +212,7 @@ def no_progress(done: int) -> None:
 
 def proven_rows(frames: RecordRun) -> int:
     """How many records at the head of a run prove themselves: their body's CRC, and their own where they have one."""
-    wrong = wrong_bodies(frames)
+    wrong = frames.wrong_bodies
     first_wrong = int(np.argmax(wrong)) if wrong.any() else len(frames)
     wrong_rows = (row for row, _ in wrong_property_crcs(frames[:first_wrong]))
     return next(wrong_rows, first_wrong)

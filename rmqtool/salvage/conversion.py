@@ -29,7 +29,7 @@ from rmqtool.salvage.plan import SalvagePlan
 from rmqtool.salvage.selection import Piece, runs_of
 from rmqtool.salvage.write_log import write_sparse
 from rmqtool.scan.block import Blank, Damage
-from rmqtool.scan.frames import RecordRun, wrong_bodies
+from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.inert_records import filling, inert_record
 from rmqtool.scan.reader import scan_files
 from rmqtool.store.commit_log import log_range
@@ -252,7 +252,7 @@ def plan_conversion(
         plan.first_timestamp = plan.first_timestamp or int(stamps[0])
         plan.last_timestamp = int(stamps[-1])
         plan.messages += len(piece.run)
-        plan.wrong_bodies += int(wrong_bodies(piece.run).sum())
+        plan.wrong_bodies += int(piece.run.wrong_bodies.sum())
         plan.bytes += int(piece.run.message_sizes.sum())
         plan.end = int(piece.offsets[-1] + piece.run.message_sizes[-1])
         progress(piece.run.physical_offset + piece.run.size - start)

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -262,7 +262,6 @@ def _blank(position: int, end: int, blanks: Offsets, *, is_last: bool) -> int | 
 
 
 Reason = Literal["damaged", "unreadable", "stale", "contradicted", "no-room", "other-log", "not-a-record"]
-REASONS: tuple[Reason, ...] = get_args(Reason)
 MEANINGS: dict[Reason, str] = {
     "damaged": "bytes of the log with no verifiable message",
     "unreadable": "the disk does not give them",

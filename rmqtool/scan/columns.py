@@ -24,7 +24,7 @@ from rmqtool.formats.sys_flag import (
     TRANSACTION_NAMES,
 )
 from rmqtool.scan.bodies import stored_bodies, with_plain_bodies
-from rmqtool.scan.frames import RecordRun, wrong_bodies
+from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.properties import PropertyTable, UniformProperties, read_properties
 from rmqtool.scan.windows import constant_strings, to_strings
 
@@ -360,7 +360,7 @@ def _magic_code(run: ColumnRun) -> pa.Array:
 
 
 def _body_crc_ok(run: ColumnRun) -> pa.Array:
-    return pa.array(~wrong_bodies(run.frames))
+    return pa.array(~run.frames.wrong_bodies)
 
 
 _STRING = pa.string()

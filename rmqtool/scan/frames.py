@@ -246,7 +246,10 @@ class RecordRun:
 
     @cached_property
     def wrong_bodies(self) -> NDArray[np.bool_]:
-        """Which bodies do not have the stored CRC; the broker does not check that of an empty body."""
+        """Which bodies do not have the stored CRC; the broker does not check that of an empty body.
+
+        Computed once for all that look at a run, and not to be changed.
+        """
         computed = crcs_of(self.block, self.body_positions, self.body_sizes)
         wrong: NDArray[np.bool_] = computed != self.headers.field("body_crc").view(np.uint32)
         wrong &= self.body_sizes != 0
@@ -335,11 +338,6 @@ class WrongCrc(NamedTuple):
 
     computed: int
     stored: int | None
-
-
-def wrong_bodies(frames: RecordRun) -> NDArray[np.bool_]:
-    """Which bodies do not have the stored CRC, computed once for all that look at a run; not to be changed."""
-    return frames.wrong_bodies
 
 
 def wrong_property_crcs(frames: RecordRun) -> Iterator[tuple[int, WrongCrc]]:

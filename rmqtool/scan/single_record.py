@@ -34,7 +34,7 @@ from rmqtool.formats.message import (
 )
 from rmqtool.formats.properties import decode_properties
 from rmqtool.scan.block import BLOCK_SIZE, MAX_MESSAGE_SIZE, Block
-from rmqtool.scan.frames import RecordRun, sound_prefix, wrong_bodies
+from rmqtool.scan.frames import RecordRun, sound_prefix
 
 T = TypeVar("T")
 Kind = Literal["message", "blank", "zeroed", "magic-code", "physical-offset", "lengths", "truncated"]
@@ -278,17 +278,29 @@ def record_at(files: Sequence[MappedFile], physical_offset: int) -> RecordRun | 
 
 
 def _record(probe: Probe) -> RecordRun | None:
-    return sound_prefix(_block(probe, probe.position + probe.size - probe.record_position), _FIRST) or None
+    size = probe.position + probe.size - probe.record_position
+    block = Block(size)
+    block.fill(probe.file, probe.record_position, size, probe.start_offset + probe.record_position)
+    return sound_prefix(block, _FIRST) or None
 
 
 _FIRST = np.zeros(1, dtype=np.intp)
 _MAX_ANSWER = 16 << 20  # bytes: no client takes a larger one (com.rocketmq.remoting.frameMaxLength)
 
 
-def _block(probe: Probe, size: int) -> Block:
-    block = Block(size)
-    block.fill(probe.file, probe.record_position, size, probe.start_offset + probe.record_position)
-    return block
+def record_in(data: bytes | bytearray, physical_offset: int) -> RecordRun | None:
+    """The sound record that bytes begin with at a physical offset, as a run of one; None when there is none."""
+    block = Block(len(data))
+    block.start_offset, block.length = physical_offset, len(data)
+    block.view[: len(data)] = data
+    return sound_prefix(block, _FIRST) or None
+
+
+def whole_record_in(data: bytes | bytearray, physical_offset: int) -> RecordRun | None:
+    """The same where the record takes all of the bytes, and its body is right."""
+    record = record_in(data, physical_offset)
+    is_whole = record and int(record.message_sizes[0]) == len(data) and not record.wrong_bodies.any()
+    return record if is_whole else None
 
 
 def oversized_record_at(files: Sequence[MappedFile], physical_offset: int) -> RecordRun | None:
@@ -304,10 +316,8 @@ def oversized_record_at(files: Sequence[MappedFile], physical_offset: int) -> Re
         size = probe.size_by_lengths() if probe.kind == "lengths" else 0
         if not MIN_MESSAGE_SIZE <= size < probe.size <= min(_MAX_ANSWER, file.size - probe.position):
             return None
-        block = _block(probe, size)
-    block.view[:MESSAGE_SIZE_WIDTH] = size.to_bytes(MESSAGE_SIZE_WIDTH, "big")
-    record = sound_prefix(block, _FIRST)
-    return record if len(record) and not record.wrong_bodies.any() else None
+        data = file.read(probe.position, size)
+    return whole_record_in(size.to_bytes(MESSAGE_SIZE_WIDTH, "big") + data[MESSAGE_SIZE_WIDTH:], physical_offset)
 
 
 def record_with_wrong_magic_code(files: Sequence[MappedFile], physical_offset: int) -> RecordRun | None:
@@ -324,8 +334,5 @@ def record_with_wrong_magic_code(files: Sequence[MappedFile], physical_offset: i
         size, magic_code = SIZE_AND_MAGIC.unpack(head) if len(head) == SIZE_AND_MAGIC.size else (0, 0)
         if magic_code == MAGIC_CODE_V1 or not MIN_MESSAGE_SIZE <= size <= min(MAX_MESSAGE_SIZE, file.size - position):
             return None
-        block = Block(size)
-        block.fill(file, position, size, physical_offset)
-    block.view[: SIZE_AND_MAGIC.size] = SIZE_AND_MAGIC.pack(size, MAGIC_CODE_V1)
-    record = sound_prefix(block, np.zeros(1, dtype=np.intp))
-    return record if record and int(record.message_sizes[0]) == size and not wrong_bodies(record).any() else None
+        data = file.read(position, size)
+    return whole_record_in(SIZE_AND_MAGIC.pack(size, MAGIC_CODE_V1) + data[SIZE_AND_MAGIC.size :], physical_offset)

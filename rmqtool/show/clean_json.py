@@ -47,7 +47,7 @@ class Disk(Shape):
     """One disk that is measured."""
 
     path: str = _path("path")  # The directory below which it is, relative to the store.
-    # How full it is as that version computes it; null where the broker cannot tell.
+    # How full it is as that version computes it; null where the broker cannot measure it.
     used_percent: float | None = by(lambda disk, plan: _percent(disk.ratio(plan.snapshot.release)))
     total_bytes: Count = at("total")  # Its size.
     free_bytes: Count = at("free")  # What is free for root.
@@ -64,7 +64,7 @@ class Trigger(Shape):
     runs: bool  # The run looks at files: time, space or manual, and no failure.
     failure: str | None  # The piece of deleteWhen at which the run ends with an exception.
     writes_refused: bool  # The broker refuses messages: disk full.
-    # Of the least full commit log path, as that version computes it; null where the broker cannot tell.
+    # Of the least full commit log path, as that version computes it; null where the broker cannot measure it.
     disk_used_percent: float | None = by(lambda trigger, _: _percent(trigger.log_ratio))
     # Those of the commit log paths, then that of consumequeue/.
     disks: list[Disk] = by(lambda _, plan: [*plan.facts.disks.log, plan.facts.disks.queues])

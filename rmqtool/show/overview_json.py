@@ -94,7 +94,7 @@ class WholeLog(LogFiles):
     last_store: Moment = _in_range("last_store_timestamp")  # Store timestamp of the last record.
     # Records in the log; null without --scan.
     messages: Count | None = by(lambda _, around: around.statistics.total.messages if around.statistics else None)
-    # Growth on average from the first to the last message; null where they tell no time.
+    # Growth on average from the first to the last message; null where they show no time.
     bytes_per_hour: int | None = by(lambda _, around: bytes_per_hour(around.overview))
     # Of a broker that was converted to DLedger the plain log from before, which it goes on to read; null otherwise.
     before_dledger: PlainLog | None = by(

@@ -74,8 +74,10 @@ def ends_in_a_record(file: MappedFile, end: int, reading: ReadPolicy = UNLIMITED
 
     A file that is full ends with a blank of its own, any other with zeros.
     """
-    if file.header_size or end == file.end_offset:
-        return not file.header_size
+    if file.header_size:
+        return False
+    if end == file.end_offset:
+        return True
     with InputFile(file.path, reading) as opened:
         rest = Probe(opened, file.start_offset, end - file.start_offset)
         return rest.kind == "truncated" or (rest.kind == "blank" and rest.position + rest.size > file.size)

@@ -43,6 +43,8 @@ LMQ_QUEUE_ID = 0  # MixAll.LMQ_QUEUE_ID
 SECOND, SINGLE = "rdb", "metadata"  # config/rdb since 5.3.2, config/metadata since 5.3.4
 FORBIDDEN, FORBIDDEN_TABLE = "forbidden", "forbiddenTable"
 """What groups may not read: the family, since 5.3.1, and the table of subscriptionGroup.json."""
+DEFAULT_FAMILY = "default"
+"""The family of the rows in a database of its own, and of all rows of version 2."""
 VERSION_FAMILY = "kvDataVersion"
 """The family of the version in a database of its own, since 5.3.1."""
 VERSION_KEY = b"kvDataVersionKey"  # ConfigRocksDBStorage.KV_DATA_VERSION_KEY
@@ -74,6 +76,10 @@ class ConfigTable:
     def place(self, form: Form) -> str:
         """The file or database in `config/` that has it."""
         return {"json": self.file, "separate": self.database, "single": SINGLE, "second": SECOND}[form]
+
+    def families(self, database: str) -> tuple[str, str]:
+        """The column families that a database of version 1 has for its entries, and for its version."""
+        return (self.family, self.version_family) if database == SINGLE else (DEFAULT_FAMILY, VERSION_FAMILY)
 
     def part_of(self, database: str) -> str:
         """What of a database the table is, in words; empty for its own database."""
@@ -223,8 +229,7 @@ def is_unread(store: Store, name: str) -> bool:
 
 def _first(database: RocksDb, table: ConfigTable) -> dict[str, Any] | None:
     """What a table of version 1 holds; None where the database for all has no such table."""
-    is_single = database.directory.name == SINGLE
-    family, version = (table.family, table.version_family) if is_single else ("default", VERSION_FAMILY)
+    family, version = table.families(database.directory.name)
     if family not in database.families:
         return None
     entries, versions = _values(database, family), _values(database, version)
@@ -244,7 +249,7 @@ def _second(database: RocksDb, table: ConfigTable) -> dict[str, Any] | None:
     """What a table of version 2 holds; None where there is no row of it, not even its version."""
     entries: dict[str, Any] = {}
     content: dict[str, Any] = {table.name: entries}
-    for row in (config_entry(*each) for each in database.rows("default")):
+    for row in (config_entry(*each) for each in database.rows(DEFAULT_FAMILY)):
         if row.key["table"] != table.family:
             continue
         if row.kind == "config-version":

@@ -36,6 +36,7 @@ from rmqtool.store.store import SIDE_STORE, Store, is_rocksdb_directory
 
 POP_STORE = "kvStore"
 _TIMERS, _HALVES, _POPS = "timer", "trans", "popState"
+NO_TIMELINE_MS = 10_000  # MessageRocksDBStorage#getCheckpointForTimer: how far back a start goes without one
 Offsets = NDArray[np.int64]
 
 

@@ -121,7 +121,7 @@ an interrupted verification. Of the last two the content is not known."""
 
 _RANK: dict[State, int] = {"good": 0, "not-reached": 1, "unreachable": 2, "torn": 3, "unread": 4, "bad": 5}
 _NOT_REACHED = "not-reached"
-_STATES: dict[str, State] = {"torn": "torn", UNREAD: "unread", _NOT_REACHED: "not-reached"}
+_STATES: dict[str, State] = {TORN: "torn", UNREAD: "unread", _NOT_REACHED: "not-reached"}
 
 
 @dataclass(frozen=True)

@@ -56,8 +56,7 @@ class ClientView:
         """The same for a predicted start: before 5.1 what has a wrong magic code is read, where its unit is kept."""
         if not self.wrong_magic or parse_version(start.version) >= MAGIC_CODE_DECODED:
             return replace(self, wrong_magic={})
-        is_up = not start.refuses and not start.hangs
-        served = served_queues(self.ranges, start if is_up else None, twice=self.snapshot.has_queues_twice)
+        served = served_queues(self.ranges, start if start.is_up else None, twice=self.snapshot.has_queues_twice)
         states, led_to, read = dict(self.total.states), Counter(self.led_to), dict[QueueName, Mapping[int, int]]()
         for name, units in self.wrong_magic.items():
             now = served.get(name)
@@ -70,11 +69,11 @@ class ClientView:
 
     def losses(self, start: StartPrediction) -> ClientLosses:
         """What clients had and do not get after a predicted start; of a start that fails, as the files stand."""
-        is_up = not start.refuses and not start.hangs
-        index, keys, in_damage = self.index_after(start if is_up else None), self.total.keys, self._in_damage()
+        served = start if start.is_up else None
+        index, keys, in_damage = self.index_after(served), self.total.keys, self._in_damage()
         found = index.found_in_damage(keys) if index else 0
         losses = ClientLosses(
-            unreachable=Unreachable(sorted(self._unreachable(start if is_up else None), key=_worst_first)),
+            unreachable=Unreachable(sorted(self._unreachable(served), key=_worst_first)),
             keys_not_found=index.keys_not_found(keys, self._count_keys) if index else 0,
             keys_in_damage=keys.not_whole - found if index else 0,
             keys_found_in_damage=found,
@@ -85,7 +84,7 @@ class ClientView:
                 sum(keys.counts) + keys.in_damage + len(keys.oversized) if index else 0,
             ),
         )
-        self._add_groups(losses, start, is_up=is_up)
+        self._add_groups(losses, start)
         losses.filters_lost = filters_lost(self.snapshot.store, parse_version(start.version))
         return losses
 
@@ -121,11 +120,11 @@ class ClientView:
         due = delayed_due(self.snapshot, start, in_log, request)
         return replace(due, again=0) if self.is_slave else due  # which takes over what its master has delivered
 
-    def _add_groups(self, losses: ClientLosses, start: StartPrediction, *, is_up: bool) -> None:
+    def _add_groups(self, losses: ClientLosses, start: StartPrediction) -> None:
         """Add the groups that go on elsewhere, since their queue or their committed offset changes."""
         after = self.of_queues(offsets_of_start(self.snapshot.store, parse_version(start.version)))
         before = self.of_queues(self.snapshot.committed.offsets)
-        whole = _WholeQueues(self, start, before, after, ranges_after_start(start), is_up=is_up)
+        whole = _WholeQueues(self, start, before, after, ranges_after_start(start))
         losses.groups = whole.groups_after_start()
         losses.by_offsets = whole
 
@@ -345,7 +344,6 @@ class _WholeQueues:
     committed: Sequence[CommittedOffset]
     after: Sequence[CommittedOffset]
     changed: Mapping[QueueName, QueueRange]
-    is_up: bool
     put_right: Mapping[QueueName, int] = field(default_factory=dict)
     request: DelayRequest | None = None
 
@@ -393,7 +391,7 @@ class _WholeQueues:
         """A queue once it is derived again: it ends with the log's messages, or where the start ends it."""
         had, state = self._had(name), self.view.total.states.get(name)
         ends = [state.next_offset] if state and state.records else []
-        now = self._now(name) if self.is_up or not ends else None
+        now = self._now(name) if self.start.is_up or not ends else None
         end = max([*ends, now.max_offset if now else 0])
         if had is None or had.min_offset <= had.max_offset <= end:
             return had
@@ -404,14 +402,13 @@ class _WholeQueues:
         """The same, once messages of some queues are whole again that were not: they may be the last ones."""
         return replace(self, put_right=Counter(map(QueueName._make, names)))
 
-    @property
     def _levels_put_right(self) -> Mapping[QueueName, QueueProgress]:
         """Queues of delay levels of which messages are whole again, which may be the first and the last ones.
 
         What they lack is counted by queue offset then, and no longer by the units that lead into damage.
         """
         found = {}
-        for name in self.put_right if self.request else ():
+        for name in self.put_right:
             state, had = self.view.total.states.get(name), self.view.range_had(name)
             if name.topic == SCHEDULE_TOPIC and state and state.records and had and not self.view.beyond.get(name):
                 first, end = min(state.first_offset, max(0, had.min_offset)), max(state.next_offset, had.max_offset)
@@ -422,12 +419,13 @@ class _WholeQueues:
         """The delayed messages that come at another time; raises RmqtoolError."""
         if self.request is None:
             return Due()
-        in_log = {**self.view.in_log(), **self._levels_put_right}
+        put_right = self._levels_put_right()
+        in_log = {**self.view.in_log(), **put_right}
         levels = (each for name, each in in_log.items() if name.topic == SCHEDULE_TOPIC)
         ends = ((each.name, (each.first_offset, each.next_offset)) for each in levels)
         whole = [QueueChange("simple", *name, *reach, *reach, 0, 0) for name, reach in ends]
         whole += [each for each in self.start.queues if QueueName(each.topic, each.queue_id) not in in_log]
-        led_to = {name: count for name, count in self.request.led_to.items() if name not in self._levels_put_right}
+        led_to = {name: count for name, count in self.request.led_to.items() if name not in put_right}
         request = replace(self.request, offsets=by_level, is_rebuilt=True, put_right=self.put_right, led_to=led_to)
         return self.view.delayed(replace(self.start, refusal=None, queues=whole), in_log, request)
 

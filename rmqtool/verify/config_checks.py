@@ -27,6 +27,7 @@ from rmqtool.store.config_tables import (
     CONFIG_DATABASES,
     CONSUMER_FILTER,
     CONSUMER_OFFSET,
+    DEFAULT_FAMILY,
     FORBIDDEN,
     GROUPS,
     LMQ_CONSUMER_OFFSET,
@@ -273,7 +274,6 @@ def _unnamed_manifest(directory: Path) -> str | None:
     return manifests[0]
 
 
-_DEFAULT = "default"
 _MAX_OFFSET = (1 << 63) - 1
 
 
@@ -303,9 +303,9 @@ def check_config_databases(snapshot: Snapshot, report: Report) -> None:
 def _families_of(database: str, release: Version) -> tuple[str, ...]:
     """The column families with which a release opens a database; none where it opens all: version 1 since 5.3.4."""
     if database == SECOND:
-        return (_DEFAULT,)
+        return (DEFAULT_FAMILY,)
     opens_all = database == SINGLE or release >= SINGLE_ROCKSDB_CONFIG
-    return () if opens_all else (_DEFAULT, VERSION_FAMILY, FORBIDDEN)
+    return () if opens_all else (DEFAULT_FAMILY, VERSION_FAMILY, FORBIDDEN)
 
 
 def _why_bad(database: str, family: str, key: bytes, value: bytes) -> str | None:
@@ -317,7 +317,11 @@ def _why_bad(database: str, family: str, key: bytes, value: bytes) -> str | None
             return str(error)
         table = next((each for each in TABLES.values() if each.family == row.key["table"]), None)
         return None if row.json is None else _why_bad_json(table, family, row.key["name"], row.json)
-    own = (each for each in TABLES.values() if family == each.family or (family, database) == (_DEFAULT, each.database))
+    own = (
+        each
+        for each in TABLES.values()
+        if family == each.family or (family, database) == (DEFAULT_FAMILY, each.database)
+    )
     table = next(own, None)
     if table is None and family not in (FORBIDDEN, VERSION_FAMILY) and not family.endswith("Version"):
         return "a row where there is none"

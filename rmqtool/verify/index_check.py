@@ -27,7 +27,7 @@ from rmqtool.scan.block import Positions
 from rmqtool.scan.frames import RecordRun
 from rmqtool.store.index_files import index_paths
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.verify.bad_extents import UNREAD, UNSOUND_FIELDS, WRONG_MAGIC
+from rmqtool.verify.bad_extents import TORN, UNREAD, UNSOUND_FIELDS, WRONG_MAGIC
 from rmqtool.verify.index_sequence import FileUnits
 from rmqtool.verify.part_result import PartResult
 from rmqtool.verify.task import StoreReader
@@ -39,7 +39,7 @@ _FEW = 256  # missing keys of one run that are held to what an older release put
 _MAX_SECONDS = (1 << 31) - 1
 _HASH_BITS = 31
 _MAX_WRONG_MAGIC = 1 << 14
-_NO_DAMAGE = (None, "torn", UNREAD, *UNSOUND_FIELDS)  # a torn record was never whole on disk
+_NO_DAMAGE = (None, TORN, UNREAD, *UNSOUND_FIELDS)  # a torn record was never whole on disk
 _LENGTHS = "lengths"  # of a record that says another size than it has
 _PUT_AGAIN = "the next start puts these keys into the index"
 _TAGS_NOT_FOUND = "queries by tag, which brokers answer since 5.4.0, do not find these messages"

@@ -38,7 +38,7 @@ from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONFIG, Store, rocksdb_configs
 from rmqtool.store.unit_files import RocksDbUnits, UnitFiles, units_of
 from rmqtool.transaction.losses import chosen_until
-from rmqtool.verify.bad_extents import UNREAD, WRONG_MAGIC, Extents
+from rmqtool.verify.bad_extents import TORN, UNREAD, WRONG_MAGIC, Extents
 from rmqtool.verify.offset_checks import check_kind
 from rmqtool.verify.queue_progress import MAX_LOOKUPS, QueueProgress, is_derived
 from rmqtool.verify.task import StoreReader
@@ -398,7 +398,7 @@ class UnmatchedUnits:
         """Count a unit that leads into damage, and note it where its message is whole but for its magic code."""
         name = QueueName(files.queue.topic, files.queue.queue_id)
         self.lost[name] += 1
-        self.torn[name] += reason == "torn"
+        self.torn[name] += reason == TORN
         if reason not in WRONG_MAGIC or files.queue.kind != "simple" or self._lookups_made >= MAX_LOOKUPS:
             return
         self._lookups_made += 1

@@ -24,7 +24,7 @@ from rmqtool.formats.sys_flag import (
 from rmqtool.rules.versions import MAGIC_CODE_V2_SINCE, Version
 from rmqtool.scan.block import Positions
 from rmqtool.scan.bodies import BodyError, begins_as_flagged, compressed_but_not_flagged, decompress
-from rmqtool.scan.frames import RecordRun, crcs_of, wrong_bodies, wrong_property_crcs
+from rmqtool.scan.frames import RecordRun, crcs_of, wrong_property_crcs
 from rmqtool.scan.inert_records import inert_rows
 from rmqtool.verify.bad_extents import Extents
 
@@ -140,7 +140,7 @@ class RecordChecks:
         with_body = int(np.count_nonzero(frames.body_sizes))
         self.totals.without_body += len(frames) - with_body
         self.report.check("commitlog.body-crc", with_body)
-        bad = np.flatnonzero(wrong_bodies(frames))
+        bad = np.flatnonzero(frames.wrong_bodies)
         computed = crcs_of(frames.block, frames.body_positions[bad], frames.body_sizes[bad])
         stored = frames.headers.field("body_crc")[bad].view(np.uint32)
         for row, actual, expected in zip(bad.tolist(), computed.tolist(), stored.tolist(), strict=True):
