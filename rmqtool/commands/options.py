@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
-from time import time_ns
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -236,7 +236,7 @@ def now_option() -> Any:
 
 def time_or_clock(now: int | None) -> int:
     """The time of `now_option`, epoch ms; that of the clock where it is None."""
-    return time_ns() // 1_000_000 if now is None else now
+    return time.time_ns() // 1_000_000 if now is None else now
 
 
 def _remember(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
