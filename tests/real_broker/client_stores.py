@@ -159,9 +159,11 @@ class Traces:
     committed: str
     unproven: frozenset[int]
     """Delayed messages of which nothing shows that the broker had noted their delivery before it was killed."""
+    deleted: frozenset[str]
+    """Topics without a queue and a word in config/: `mqadmin deleteTopic` leaves their messages in the log."""
 
     @classmethod
-    def of(cls, source: Source, damaged: Path) -> Traces:
+    def of(cls, source: Source, damaged: Path, version: Version) -> Traces:
         """Compare the files, before a broker starts on them."""
         log = _log(damaged)
         standing, tail = set(), set()
@@ -182,7 +184,9 @@ class Traces:
         units = frozenset(_units(damaged))
         began_by = min(log) if log else _began_by(damaged)
         unproven = frozenset(_unproven(source.records, standing, damaged))
-        return cls(frozenset(standing), never_flushed, units, began_by, indexed, committed, unproven)
+        topics = {record.topic for record in source.records}
+        deleted = frozenset(topic for topic in topics if _is_deleted(topic, damaged, version))
+        return cls(frozenset(standing), never_flushed, units, began_by, indexed, committed, unproven, deleted)
 
     def count(self, difference: Difference, had: View) -> dict[str, int]:
         """How many of what is gone left a trace, where that can be seen."""
@@ -210,7 +214,7 @@ class Traces:
         return f"{topic}@{group}" in self.committed and is_there is not None
 
     def _shows(self, entry: Entry, physical_offset: int) -> bool:
-        if physical_offset in self.tail:
+        if physical_offset in self.tail or entry[0] in self.deleted:
             return False
         is_shown = physical_offset >= self.began_by and (entry, physical_offset) in self.units
         return physical_offset in self.standing or is_shown
@@ -234,6 +238,14 @@ def _unproven(records: list[LogRecord], standing: set[int], damaged: Path) -> It
     for each in records:
         if each.topic == SCHEDULE_TOPIC and noted.get(each.properties.get("UNIQ_KEY"), -1) < each.physical_offset:
             yield each.physical_offset
+
+
+def _is_deleted(topic: str, store: Path, version: Version) -> bool:
+    """Whether it looks like a topic that was deleted: its queues and its line are gone, since 5.0.0 its offsets, too."""
+    files = store.glob("config/*.json" if version >= Version(5, 0, 0) else "config/topics.json")
+    texts = [file.read_text(encoding="utf-8", errors="replace") for file in files]
+    has_topics = any("topicName" in text for text in texts)
+    return has_topics and not any(topic in text for text in texts) and not any(store.glob(f"*queue*/{topic}"))
 
 
 def _began_by(store: Path) -> int:

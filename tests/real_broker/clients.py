@@ -108,7 +108,7 @@ def make_case(
         names = apply_some(scene) if found and chance.randrange(_NOTHING_IN) else []
     conf.write_text(source.conf(), encoding="utf-8")
     copied(damaged, repaired)
-    traces = Traces.of(source, damaged)
+    traces = Traces.of(source, damaged, parse_version(version))
     broker = ("--broker-version", version, "--broker-conf", conf, "--json")
     verified = _document("verify", damaged, *broker)
     repair = _document("repair", repaired, "--yes", "--allow-older-release", *broker)
