@@ -241,7 +241,7 @@ def _unproven(records: list[LogRecord], standing: set[int], damaged: Path) -> It
 
 
 def _is_deleted(topic: str, store: Path, version: Version) -> bool:
-    """Whether it looks like a topic that was deleted: its queues and its line are gone, since 5.0.0 its offsets, too."""
+    """Whether it looks like a topic that was deleted: no queue, no line; since 5.0.0 no offsets."""
     files = store.glob("config/*.json" if version >= Version(5, 0, 0) else "config/topics.json")
     texts = [file.read_text(encoding="utf-8", errors="replace") for file in files]
     has_topics = any("topicName" in text for text in texts)
