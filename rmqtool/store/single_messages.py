@@ -198,14 +198,18 @@ class Deliveries:
         return due is not None and due > self._newest
 
     def _waiting(self, level: int, queue: LoadedQueue | None, queue_offset: int) -> tuple[Message | None, int | None]:
-        """A message of a level, and when it is due, epoch ms."""
+        """A message of a level, and when it is due at the earliest, epoch ms: the time in its unit may be damaged."""
         if queue is not None and (self._logged is None or queue_offset < queue.range.max_offset):
-            return self._messages.in_queue(queue, queue_offset), self._messages.due_time(queue, queue_offset)
-        if self._logged is None:
-            return None, None
-        physical_offset = self._logged.physical_offset(level, queue_offset)
-        message = None if physical_offset is None else self._messages.at(physical_offset)
-        return message, message["store_timestamp"] + self._logged.delay(level) if message else None
+            message = self._messages.in_queue(queue, queue_offset)
+            due = self._messages.due_time(queue, queue_offset)
+        else:
+            physical_offset = self._logged.physical_offset(level, queue_offset) if self._logged else None
+            message, due = (None if physical_offset is None else self._messages.at(physical_offset)), None
+        delay = self._logged.delay(level) if self._logged else 0
+        if message is None or (due is not None and not delay):
+            return message, due
+        usual = message["store_timestamp"] + delay
+        return message, usual if due is None else min(due, usual)
 
     def _count_run(self, level: int, queue: LoadedQueue | None, queue_offsets: range, *, delivered: bool) -> int:
         """How many messages from the first of `queue_offsets` on were all `delivered`, or all not."""

@@ -365,5 +365,5 @@ def _flip(scene: Scene, file: Path, at: int, width: int) -> None:
     """One bit of `width` bytes."""
     at += scene.random.randrange(width)
     with file.open("r+b") as opened:
-        byte = os.pread(opened.fileno(), 1, at)[0]
+        byte = (os.pread(opened.fileno(), 1, at) or b"\0")[0]  # of a file that another damage has cut
         os.pwrite(opened.fileno(), bytes([byte ^ 1 << scene.random.randrange(8)]), at)

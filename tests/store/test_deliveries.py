@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rmqtool.store.single_messages import Deliveries
+from rmqtool.store.single_messages import Deliveries, LoggedLevels
 
 _NEWEST = 1_000_000
 
@@ -64,3 +64,21 @@ def test_where_deliveries_end(due: Sequence[int], copies: Sequence[bool | None],
     """After the last message with a copy, when it is known that none follows; a level delivers in order."""
     messages: Any = FakeMessages(due, copies)
     assert Deliveries(messages, _NEWEST, _NEWEST + 1).end_of(1) == end
+
+
+@pytest.mark.parametrize(
+    ("moved", "copies", "end"),
+    [
+        (_NEWEST + 1, [True, True, True], 3),
+        (_NEWEST + 1, [True, True, False], 2),
+        (200, [True, True, True], 3),
+        (200, [True, False, False], 1),
+    ],
+)
+def test_a_moved_time_hides_no_delivery(moved: int, copies: Sequence[bool], end: int) -> None:
+    """A copy proves that a message was delivered, whatever time its unit has now."""
+    messages: Any = FakeMessages([15, 15, moved], copies)
+    logged = LoggedLevels({1: 0}, {1: 3}, lambda *_: None, lambda *_: None, lambda _: 10)
+    deliveries = Deliveries(messages, _NEWEST, _NEWEST + 1, 0, logged)
+    assert deliveries.end_of(1) == end
+    assert list(deliveries.levels(dict.fromkeys(range(65), end))) == []
