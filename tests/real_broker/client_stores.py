@@ -161,6 +161,8 @@ class Traces:
     """Delayed messages of which nothing shows that the broker had noted their delivery before it was killed."""
     deleted: frozenset[str]
     """Topics without a queue and a word in config/: `mqadmin deleteTopic` leaves their messages in the log."""
+    has_beginning: bool
+    """Whether the log or a queue is there: else nothing tells which keys of the index had expired."""
 
     @classmethod
     def of(cls, source: Source, damaged: Path, version: Version) -> Traces:
@@ -186,7 +188,8 @@ class Traces:
         unproven = frozenset(_unproven(source.records, standing, damaged))
         topics = {record.topic for record in source.records}
         deleted = frozenset(topic for topic in topics if _is_deleted(topic, damaged, version))
-        return cls(frozenset(standing), never_flushed, units, began_by, indexed, committed, unproven, deleted)
+        return cls(frozenset(standing), never_flushed, units, began_by, indexed, committed, unproven, deleted,
+                   bool(log or units))  # fmt: skip
 
     def count(self, difference: Difference, had: View) -> dict[str, int]:
         """How many of what is gone left a trace, where that can be seen."""
