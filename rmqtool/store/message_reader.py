@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rmqtool.base.decoders import Decoder
 from rmqtool.base.errors import RmqtoolError, UnreadableError, UsageError
 from rmqtool.base.files import RateLimit, ReadPolicy
-from rmqtool.formats.sys_flag import COMPRESSED, TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from rmqtool.formats.message import COMPRESSED, TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from rmqtool.scan.block import REASON_MEANINGS, Damage
 from rmqtool.scan.columns import (
     DICTIONARY_STRING,
