@@ -41,11 +41,6 @@ MAGIC_ENTRY = 1
 MAGIC_BLANK = -1
 
 
-def decode_index(data: bytes | bytearray | memoryview) -> NDArray[np.void]:
-    """View `data` as whole index units, shape ``(len(data) // 32,)``."""
-    return np.frombuffer(data, dtype=INDEX_DTYPE, count=len(data) // INDEX_UNIT_SIZE)
-
-
 def is_written(units: NDArray[np.void]) -> NDArray[np.bool_]:
     """Whether an index unit is written, per unit (`DLedgerMmapFileStore#recover`)."""
     written: NDArray[np.bool_] = (units["magic"] == MAGIC_ENTRY) & (units["size"] > 0)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
 from construct import Int32sb, Int64sb, Struct
-from numpy.typing import NDArray
 
 from .java import string_hash
 from .layout import dtype_of
@@ -55,8 +53,3 @@ def slot_position(slot: int) -> int:
 def unit_position(slots: int, unit_index: int) -> int:
     """Position of unit `unit_index` in a file with `slots` hash slots, bytes; unit 0 is never used."""
     return file_size(slots, unit_index)
-
-
-def decode_units(data: bytes | bytearray | memoryview) -> NDArray[np.void]:
-    """View `data` as whole units, shape ``(len(data) // 20,)``."""
-    return np.frombuffer(data, dtype=UNIT_DTYPE, count=len(data) // UNIT_SIZE)

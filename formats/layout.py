@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from construct import Bytes, Construct, ConstructError, FormatField, Renamed, Struct, Tell
+from numpy.typing import NDArray
 
 _END = "end of"  # no field is called so
 
@@ -53,6 +54,11 @@ def dtype_of(layout: Struct, until: str | None = None, **context: Any) -> np.dty
             break
         fields.append((field.name, _dtype_name(field, context)))
     return np.dtype(fields)
+
+
+def decode_units(layout: np.dtype[np.void], data: bytes | bytearray | memoryview) -> NDArray[np.void]:
+    """View `data` as whole units; a partial last unit is left out."""
+    return np.frombuffer(data, layout, len(data) // layout.itemsize)
 
 
 def position_of(layout: np.dtype[np.void], field: str) -> int:

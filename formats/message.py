@@ -1,17 +1,48 @@
-"""A message unit of the commit log, V1 and V2, and the blank that ends a full file.
+"""A message unit of the commit log, V1 and V2, its flags, hosts, checksums and ids; the blank that ends a full file.
 
-Mirrors `CommitLog#checkMessageAndReturnSize`, `MessageExtEncoder` and `MessageVersion`.
+Mirrors `CommitLog#checkMessageAndReturnSize`, `MessageExtEncoder`, `MessageVersion` and `MessageSysFlag`.
 """
 
 from __future__ import annotations
 
+import ipaddress
+import re
+import zlib
 from typing import Any
 
 from construct import Bytes, IfThenElse, Int8sb, Int16sb, Int32sb, Int64sb, Struct, this
 
-from .host import host_size
-from .layout import build, dtype_of, parse, position_of, size_of, struct_of
-from .sys_flag import BORN_HOST_V6, STORE_HOST_V6
+from .layout import FormatError, build, dtype_of, parse, position_of, size_of, struct_of
+
+COMPRESSED = 0x1
+MULTI_TAGS = 0x2
+TRANSACTION_MASK = 0xC
+TRANSACTION_NONE = 0x0
+TRANSACTION_PREPARED = 0x4
+TRANSACTION_COMMIT = 0x8
+TRANSACTION_ROLLBACK = 0xC
+BORN_HOST_V6 = 0x10  # since 4.6.0
+STORE_HOST_V6 = 0x20  # since 4.6.0
+NEED_UNWRAP = 0x40  # since 4.9.4
+INNER_BATCH = 0x80  # since 4.9.4
+COMPRESSION_TYPE_MASK = 0x700  # meaningful only with COMPRESSED, since 4.9.4
+
+TRANSACTION_NAMES = ("none", "prepared", "commit", "rollback")
+"""By ``(sys_flag & TRANSACTION_MASK) >> 2``."""
+
+COMPRESSION_NAMES = ("zlib", "lz4", "zstd", "zlib", "unknown", "unknown", "unknown", "unknown")
+"""By ``(sys_flag & COMPRESSION_TYPE_MASK) >> 8`` of a compressed body; older writers leave 0 and mean zlib."""
+
+HostV4 = Struct("address" / Bytes(4) * "IPv4 address", "port" / Int32sb * "port")
+HostV6 = Struct("address" / Bytes(16) * "IPv6 address", "port" / Int32sb * "port")
+HOST_V4_SIZE = size_of(HostV4)
+HOST_V6_SIZE = size_of(HostV6)
+
+
+def host_size(sys_flag: int, v6_bit: int) -> int:
+    """Stored size of a host, bytes: 8, or 20 when its IPv6 bit is set."""
+    return HOST_V6_SIZE if sys_flag & v6_bit else HOST_V4_SIZE
+
 
 MAGIC_CODE_V1 = -626843481  # 0xDAA320A7, MessageDecoder.MESSAGE_MAGIC_CODE
 MAGIC_CODE_V2 = -626843477  # 0xDAA320AB, MessageDecoder.MESSAGE_MAGIC_CODE_V2, since 5.1.0
@@ -67,6 +98,49 @@ HEAD = struct_of(PREFIX_DTYPE, "message_size", "magic_code", "physical_offset", 
 
 MIN_MESSAGE_SIZE = HEADER_DTYPES[0].itemsize + 1 + PROPERTIES_SIZE_WIDTH  # IPv4, no body, no topic, no properties: 91
 
+CRC_MASK = 0x7FFFFFFF  # UtilAll#crc32 clears the sign bit
+CRC32_PROPERTY = b"__CRC32#"
+CRC32_DIGITS = 10
+CRC32_PROPERTY_SIZE = 20  # name, 0x01, ten digits, 0x02: CommitLog.CRC32_RESERVED_LEN, since 5.2.0
+_PROPERTY = re.compile(re.escape(CRC32_PROPERTY) + rb"\x01([0-9]{%d})\x02" % CRC32_DIGITS)
+
+MessageIdV4 = Struct(
+    "store_host" / Bytes(HOST_V4_SIZE) * "broker's IPv4 address and port",
+    "physical_offset" / Int64sb * "position of the record in the commit log, bytes",
+)
+MessageIdV6 = Struct(
+    "store_host" / Bytes(HOST_V6_SIZE) * "broker's IPv6 address and port",
+    "physical_offset" / Int64sb * "position of the record in the commit log, bytes",
+)
+
+
+def transaction(sys_flag: int) -> str:
+    """Name of the transaction type."""
+    return TRANSACTION_NAMES[(sys_flag & TRANSACTION_MASK) >> 2]
+
+
+def compression(sys_flag: int) -> str:
+    """Name of the body's compression: none, zlib, lz4, zstd, or unknown (types that Java refuses)."""
+    if not sys_flag & COMPRESSED:
+        return "none"
+    return COMPRESSION_NAMES[(sys_flag & COMPRESSION_TYPE_MASK) >> 8]
+
+
+def format_host(data: bytes) -> str:
+    """Show a stored host as ``ip:port``; an IPv6 address is shortened and in brackets."""
+    host = parse(HostV4 if len(data) == HOST_V4_SIZE else HostV6, data)
+    address = ipaddress.ip_address(host.address)
+    if isinstance(address, ipaddress.IPv4Address):
+        return f"{address}:{host.port}"
+    mapped = address.ipv4_mapped
+    return f"[::ffff:{mapped}]:{host.port}" if mapped else f"[{address}]:{host.port}"  # as Python 3.13 shows it
+
+
+def build_host(address: str, port: int) -> bytes:
+    """Encode a host; the kind of address decides the size."""
+    packed = ipaddress.ip_address(address).packed
+    return build(HostV4 if len(packed) == 4 else HostV6, {"address": packed, "port": port})
+
 
 def topic_size_width(magic_code: int) -> int:
     """Width of the topic length, bytes (`MessageVersion#getTopicLengthSize`)."""
@@ -95,3 +169,45 @@ def build_message(**fields: Any) -> bytes:
 def build_blank(size: int) -> bytes:
     """Encode the eight bytes of a blank that reaches `size` bytes to the end of its file."""
     return build(Blank, {"size": size, "magic_code": MAGIC_CODE_BLANK})
+
+
+def body_crc(body: bytes) -> int:
+    """CRC-32 of a stored body as `UtilAll#crc32` gives it; 0 for an empty body."""
+    return zlib.crc32(body) & CRC_MASK
+
+
+def build_crc32_property(crc: int) -> bytes:
+    """The last 20 bytes of a record: digits stand least significant first (`MessageDecoder#createCrc32`)."""
+    return CRC32_PROPERTY + b"\x01" + f"{crc:0{CRC32_DIGITS}d}"[::-1].encode() + b"\x02"
+
+
+def stored_record_crc(record: bytes) -> int | None:
+    """The CRC that the record's last 20 bytes carry, or None when there is no such property."""
+    match = _PROPERTY.fullmatch(record[-CRC32_PROPERTY_SIZE:])
+    return int(match[1][::-1]) if match else None
+
+
+def record_crc(record: bytes) -> int:
+    """CRC-32 over all of the record but its last 20 bytes, sign bit cleared."""
+    return zlib.crc32(record[:-CRC32_PROPERTY_SIZE]) & CRC_MASK
+
+
+def format_message_id(store_host: bytes, physical_offset: int) -> str:
+    """Upper-case hex, 32 characters for an IPv4 store host and 56 for IPv6."""
+    layout = MessageIdV4 if len(store_host) == HOST_V4_SIZE else MessageIdV6
+    return build(layout, {"store_host": store_host, "physical_offset": physical_offset}).hex().upper()
+
+
+def parse_message_id(text: str) -> tuple[bytes, int]:
+    """Store host (8 or 20 bytes) and physical offset; raise FormatError when `text` is not a message id."""
+    layouts = {2 * size_of(layout): layout for layout in (MessageIdV4, MessageIdV6)}
+    if len(text) not in layouts:
+        raise FormatError(f"a message id has 32 or 56 hex digits, this has {len(text)} characters")
+    try:
+        data = bytes.fromhex(text)
+    except ValueError as error:
+        raise FormatError(f"a message id has hex digits only: {text!r}") from error
+    if 2 * len(data) != len(text):
+        raise FormatError(f"a message id has hex digits only: {text!r}")
+    fields = parse(layouts[len(text)], data)
+    return fields.store_host, fields.physical_offset

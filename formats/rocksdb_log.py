@@ -1,4 +1,7 @@
-"""The write-ahead log of a RocksDB database: blocks of 32 KiB, records with a masked CRC-32C (`log::Reader`)."""
+"""The logs of a RocksDB database: blocks of 32 KiB, records with a masked CRC-32C (`log::Reader`).
+
+Those are its write-ahead logs, and its MANIFEST: a log of changes, each of numbered fields (`VersionEdit`).
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,11 @@ _TYPES = range(1, 9)
 _FULL, _FIRST, _MIDDLE, _LAST = range(4)  # which parts of a record one of the log is, in both headers
 _MASK_DELTA = 0xA282EAD8
 _POLYNOMIAL = 0x82F63B78
+
+_OLDEST_LOG = 10  # kMinLogNumberToKeep
+_NUMBERS = (2, 3, 4, 9, _OLDEST_LOG, 203)  # logs, the next file, the last sequence number, the most families
+_TEXTS = (1, 8193, 8201)  # the comparator, the id of the database, whether timestamps are kept
+_MAX_DIGITS = 10  # of a number of 64 bits
 
 
 def _table() -> list[int]:
@@ -100,3 +108,39 @@ def _end_of_record(data: bytes, position: int) -> int | None:
     crc = crc32c(memoryview(data)[position + 6 : stop])
     masked = ((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF
     return stop if masked == int.from_bytes(data[position : position + 4], "little") else None
+
+
+def oldest_log(manifest: bytes) -> int:
+    """The number of the oldest log that the database needs, by the content of its MANIFEST; 0 where it says none.
+
+    After a start it may be a number that no file has: the next one after the logs which that start has read.
+    Raises FormatError where a record is not whole, or has other fields.
+    """
+    return max((_oldest_of(edit) for edit in payloads(manifest)), default=0)
+
+
+def _oldest_of(edit: bytes) -> int:
+    """The number in one change; the fields about tables and families, which follow it, are not read."""
+    oldest = position = 0
+    while position < len(edit):
+        tag, position = _number(edit, position)
+        if tag not in (*_NUMBERS, *_TEXTS):
+            break
+        value, position = _number(edit, position)
+        if tag in _TEXTS:
+            position += value
+        elif tag == _OLDEST_LOG:
+            oldest = max(oldest, value)
+    if position > len(edit):
+        raise FormatError("a text that is longer than its record")
+    return oldest
+
+
+def _number(edit: bytes, position: int) -> tuple[int, int]:
+    """A number of 7 bits a byte, the lowest first, and where it ends."""
+    value = 0
+    for digit, byte in enumerate(edit[position : position + _MAX_DIGITS]):
+        value |= (byte & 0x7F) << 7 * digit
+        if byte < 0x80:
+            return value, position + digit + 1
+    raise FormatError("a number without an end")

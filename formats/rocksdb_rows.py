@@ -10,33 +10,23 @@ import struct
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from construct import (
-    Byte,
-    Bytes,
-    Const,
-    Construct,
-    GreedyBytes,
-    Int8ub,
-    Int16ub,
-    Int32sb,
-    Int32ub,
-    Int64sb,
-    Struct,
-    this,
-)
+from construct import Bytes, Const, Construct, GreedyBytes, Int8ub, Int16ub, Int32sb, Int32ub, Int64sb, Struct, this
 
 from .java import decode_text
 from .layout import FormatError, build, dtype_of, parse, struct_of
 
-CONTROL = Const(1, Byte)  # AbstractRocksDBStorage.CTRL_1
+CONTROL = Const(1, Int8ub)  # AbstractRocksDBStorage.CTRL_1
 CHECKPOINT_TOPIC = b"CHECKPOINT_TOPIC"  # RocksDBConsumeQueueOffsetTable: the end of what was dispatched
 LAST_UNIT = b"max"  # RocksDBConsumeQueueOffsetTable.MAX_BYTES
 
-QueueUnitKey = Struct(
+_TOPIC = (
     "topic_length" / Int32ub * "size of the topic, bytes",
     "control_1" / CONTROL * "1",
     "topic" / Bytes(this.topic_length) * "the topic in UTF-8",
     "control_2" / CONTROL * "1",
+)
+QueueUnitKey = Struct(
+    *_TOPIC,
     "queue_id" / Int32sb * "the queue's id",
     "control_3" / CONTROL * "1",
     "queue_offset" / Int64sb * "the unit's offset in the queue",
@@ -48,10 +38,7 @@ QueueUnitValue = Struct(
     "store_timestamp" / Int64sb * "when the broker stored the message, epoch ms",
 )
 QueueBoundKey = Struct(
-    "topic_length" / Int32ub * "size of the topic, bytes",
-    "control_1" / CONTROL * "1",
-    "topic" / Bytes(this.topic_length) * "the topic in UTF-8",
-    "control_2" / CONTROL * "1",
+    *_TOPIC,
     "bound" / Bytes(3) * "max or min",
     "control_3" / CONTROL * "1",
     "queue_id" / Int32sb * "the queue's id",
@@ -100,11 +87,11 @@ TIMERS_INDEXED_TO = b"sys_topic_scan_offset_checkpoint"
 
 _UNIT_KEY_END = struct.Struct(">bibq")  # after the topic
 _BOUND_KEY_END = struct.Struct(">b3sbi")
-_BOUND_VALUE = struct_of(dtype_of(QueueBoundValue), *(field.name for field in QueueBoundValue.subcons))
 QUEUE_UNIT_DTYPE = dtype_of(QueueUnitValue)
-_UNIT_VALUE = struct_of(QUEUE_UNIT_DTYPE, *(field.name for field in QueueUnitValue.subcons))
 _UNIT_FIELDS = tuple(field.name for field in QueueUnitValue.subcons)
+_UNIT_VALUE = struct_of(QUEUE_UNIT_DTYPE, *_UNIT_FIELDS)
 _BOUND_FIELDS = tuple(field.name for field in QueueBoundValue.subcons)
+_BOUND_VALUE = struct_of(dtype_of(QueueBoundValue), *_BOUND_FIELDS)
 _NUMBER = struct_of(dtype_of(Number), "number")
 TIMER_VALUE_DTYPE = dtype_of(TimerValue)
 _TIMER_VALUE = struct_of(TIMER_VALUE_DTYPE, "message_size", "physical_offset")
@@ -238,8 +225,7 @@ def is_progress(key: bytes) -> bool:
 
 def progress_number(value: bytes) -> int:
     """How far something has come; raises struct.error."""
-    number: int = _NUMBER.unpack(value)[0]
-    return number
+    return int(_NUMBER.unpack(value)[0])
 
 
 def transaction_entry(key: bytes, value: bytes) -> Row:
@@ -285,19 +271,15 @@ def fields_of(layout: Construct, data: bytes, keep: tuple[str, ...] = ()) -> dic
     parsed = parse(layout, data)
     if build(layout, parsed) != data:
         raise FormatError(f"{len(data)} bytes, which is more than the fields have")
-    fields = {name: parsed[name] for name in (field.name for field in layout.subcons) if not _is_framing(name)}
     return {
         name: decode_text(value) if isinstance(value, bytes) and name not in keep else value
-        for name, value in fields.items()
+        for name, value in parsed.items()
+        if not (name.startswith(("_", "control")) or name.endswith("length") or name == "mark")
     }
 
 
-def _is_framing(name: str) -> bool:
-    return name.startswith("control") or name.endswith("length") or name == "mark"
-
-
 ConfigKey = Struct(
-    "mark" / Const(1, Byte) * "1",
+    "mark" / Const(1, Int8ub) * "1",
     "table" / Int16ub * "TableId: 1 offsets, 2 pull offsets, 3 topics, 4 groups",
     "record" / Int8ub * "RecordType: 1 data version, 2 data",
     "rest" / GreedyBytes * "what is named, by table",
@@ -319,6 +301,7 @@ DataVersionValue = Struct(
 )
 
 _TABLES = {1: "consumerOffset", 2: "pullOffset", 3: "topic", 4: "subscriptionGroup"}
+_TABLE_NUMBERS = {name: number for number, name in _TABLES.items()}
 _DATA_VERSION, _DATA = 1, 2
 _VERSION_NAME = b"data_version"
 _JSON_MARK = b"\x01"  # SerializationType.JSON
@@ -363,5 +346,4 @@ def config_offset_row(group: str, topic: str, queue_id: int, offset: int) -> tup
 
 
 def _config_key(table: str, record: int, rest: bytes) -> bytes:
-    number = next(number for number, name in _TABLES.items() if name == table)
-    return build(ConfigKey, {"table": number, "record": record, "rest": rest})
+    return build(ConfigKey, {"table": _TABLE_NUMBERS[table], "record": record, "rest": rest})

@@ -8,13 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from rmqtool.formats.consume_queue import build_unit
-from rmqtool.formats.crc import body_crc
 from rmqtool.formats.file_name import file_name
-from rmqtool.formats.host import build_host
 from rmqtool.formats.layout import position_of
-from rmqtool.formats.message import BLANK_SIZE, MAGIC_CODE_V1, PREFIX_DTYPE, build_blank, build_message
+from rmqtool.formats.message import (
+    BLANK_SIZE,
+    BORN_HOST_V6,
+    MAGIC_CODE_V1,
+    PREFIX_DTYPE,
+    STORE_HOST_V6,
+    body_crc,
+    build_blank,
+    build_host,
+    build_message,
+)
 from rmqtool.formats.properties import encode_properties
-from rmqtool.formats.sys_flag import BORN_HOST_V6, STORE_HOST_V6
 
 V4 = ("192.0.2.17", 43210)
 V6 = ("2001:db8::17", 43210)

@@ -10,8 +10,7 @@ from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_units import QueueUnits
 from rmqtool.broker.dispatcher import Dispatcher, IndexKeys
 from rmqtool.formats import consume_queue, index_file
-from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE
-from rmqtool.formats.checkpoint import FILE_SIZE as CHECKPOINT_FILE_SIZE
+from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE, CHECKPOINT_FILE_SIZE
 from rmqtool.formats.file_name import file_name
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files

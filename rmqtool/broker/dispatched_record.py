@@ -10,7 +10,7 @@ from rmqtool.base.errors import UnreadableError
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.dispatcher import TAGS, Dispatched, Dispatcher, IndexKeys
-from rmqtool.formats.host import format_host
+from rmqtool.formats.message import format_host
 from rmqtool.rules.versions import VALUES_MAY_HOLD_SEPARATOR, release_before
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.single_record import (

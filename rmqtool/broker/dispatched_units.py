@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.formats import batch_consume_queue, consume_queue
+from rmqtool.formats import consume_queue
 from rmqtool.formats.rocksdb_rows import QUEUE_UNIT_DTYPE
 
 _NO_COMPACTED_OFFSET = -1  # BatchConsumeQueue.INVALID_POS
@@ -106,7 +106,7 @@ class QueueUnits:
 
     def as_batch_consume_queue(self) -> NDArray[np.void]:
         """The units of 46 bytes as stored, `batch_consume_queue.UNIT_DTYPE`."""
-        units = np.zeros(len(self), batch_consume_queue.UNIT_DTYPE)
+        units = np.zeros(len(self), consume_queue.BATCH_UNIT_DTYPE)
         units["physical_offset"] = self.physical_offsets
         units["message_size"] = self.message_sizes
         units["tags_code"] = self.tags_hashes

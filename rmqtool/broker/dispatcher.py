@@ -34,8 +34,8 @@ from rmqtool.broker.proven_records import ProvenRecord, ProvenRecords
 from rmqtool.broker.queue_numbers import QueueNumbers, TopicNumbers
 from rmqtool.formats import properties as names
 from rmqtool.formats.java import decode_text, string_hash
+from rmqtool.formats.message import INNER_BATCH, TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from rmqtool.formats.properties import NAME_VALUE_SEPARATOR
-from rmqtool.formats.sys_flag import INNER_BATCH, TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from rmqtool.rules.system_topics import LMQ_PREFIX, SCHEDULE_TOPIC
 from rmqtool.rules.versions import MULTI_DISPATCH_SPARES_SYSTEM_TOPICS
 from rmqtool.scan.block import Positions, gather_slices

@@ -22,6 +22,7 @@ from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.dispatcher import Dispatcher
 from rmqtool.broker.proven_records import ProvenRecord, ProvenRecords
 from rmqtool.formats.java import decode_text, string_hash
+from rmqtool.formats.message import TRANSACTION_PREPARED
 from rmqtool.formats.properties import (
     DELAY,
     INNER_BASE,
@@ -35,7 +36,6 @@ from rmqtool.formats.properties import (
     UNIQUE_KEY,
     tags_code,
 )
-from rmqtool.formats.sys_flag import TRANSACTION_PREPARED
 from rmqtool.rules.system_topics import LMQ_PREFIX, SCHEDULE_TOPIC
 from rmqtool.scan.frames import RecordRun, wrong_property_crcs
 from rmqtool.scan.inert_records import inert_rows

@@ -392,8 +392,9 @@ def _timer_refusal(store: Store, rules: RecoveryRules) -> StartRefusal | None:
     problem, size = open_problem(path), _size_of(path) if has_file(path) else 0
     if problem:
         return StartRefusal("timer", problem, path.name)
-    if size not in (0, timer_wheel.FILE_SIZE):
-        return StartRefusal("timer", f"{size} bytes instead of {timer_wheel.FILE_SIZE} (Timer wheel length)", path.name)
+    if size not in (0, timer_wheel.WHEEL_SIZE):
+        problem = f"{size} bytes instead of {timer_wheel.WHEEL_SIZE} (Timer wheel length)"
+        return StartRefusal("timer", problem, path.name)
     log = list_mapped_files(store.root / TIMER_LOG, scope=skip_wrong_type)
     usual = store.conf.size("mappedFileSizeTimerLog") or log.file_size or 0
     return _load_files(store, log, usual, rules).refusal

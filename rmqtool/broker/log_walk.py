@@ -17,6 +17,7 @@ from rmqtool.broker.record_parser import NOTHING_WRITTEN, parse_at
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.formats.layout import integer_at
 from rmqtool.formats.message import (
+    BORN_HOST_V6,
     HEADER_DTYPES,
     HOST_BITS,
     MAGIC_CODE_V1,
@@ -24,7 +25,6 @@ from rmqtool.formats.message import (
     MAX_HEADER_SIZE,
     PREFIX_DTYPE,
 )
-from rmqtool.formats.sys_flag import BORN_HOST_V6
 from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.scan.block import BLOCK_SIZE, Blank, Block, Positions, chain
 from rmqtool.scan.frames import RecordRun, sound_prefix

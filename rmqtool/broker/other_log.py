@@ -12,7 +12,8 @@ from rmqtool.base.files import InputFile
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_record import Lookups
 from rmqtool.broker.dispatcher import Dispatcher
-from rmqtool.formats.index_file import UNIT_SIZE, decode_units, unit_position
+from rmqtool.formats.index_file import UNIT_DTYPE, UNIT_SIZE, unit_position
+from rmqtool.formats.layout import decode_units
 from rmqtool.store.commit_log import log_start
 from rmqtool.store.index_files import Geometry, IndexFile
 from rmqtool.store.snapshot import Snapshot
@@ -65,7 +66,7 @@ def _tried(file: IndexFile, geometry: Geometry, within: tuple[int, int], lookups
     """How many tried units lead to a message with their key, and how many to a message with other keys."""
     with InputFile(file.path) as opened:
         data = opened.read(unit_position(geometry.slots, 1), min(file.keys, _MOST_READ) * UNIT_SIZE)
-    units = decode_units(data[: len(data) // UNIT_SIZE * UNIT_SIZE])
+    units = decode_units(UNIT_DTYPE, data[: len(data) // UNIT_SIZE * UNIT_SIZE])
     inside = np.flatnonzero((units["physical_offset"] >= within[0]) & (units["physical_offset"] < within[1]))
     hits = contradictions = 0
     for row in _spread(inside):

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rmqtool.base.files import InputFile
-from rmqtool.formats.crc import CRC_MASK
 from rmqtool.formats.layout import struct_of
 from rmqtool.formats.message import (
+    CRC_MASK,
     HEADER_DTYPES,
     HOST_BITS,
     MAGIC_CODE_BLANK,

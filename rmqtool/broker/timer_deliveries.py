@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.broker.timer_start import TIMER_LAG, NextRead, TimerQueue, TimerState, written_units
-from rmqtool.formats import timer_log
+from rmqtool.formats import timer_wheel
 from rmqtool.formats.properties import REAL_QUEUE_ID, TIMER_DELETES, TIMER_DUE, TIMER_ROLL_TIMES, UNIQUE_KEY
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import TIMER_BUFFER_HOLDS_PROPERTIES, TIMER_PASSES_OVER, Version
@@ -160,14 +160,14 @@ def stale_units(state: TimerState, queue: TimerQueue | None, log: Sequence[Mappe
     for mapped in state.log.files:
         positions, targets = [], []
         for start, units, _ in written_units(mapped, state.reading):
-            waits = timer_log.leads_on(units) & (timer_log.dues(units) >= state.read_until)
+            waits = timer_wheel.leads_on(units) & (timer_wheel.dues(units) >= state.read_until)
             rows = np.flatnonzero(waits)
             offsets = units["physical_offset"][rows].astype(np.int64)
             is_stale = offsets >= state.log_end
             in_log = (offsets >= log_start(log)) & ~is_stale
             for row in np.flatnonzero(in_log & ~_are_among(known, offsets))[:_MAX_READ].tolist():
                 is_stale[row] = _is_another(log, int(offsets[row]))
-            positions.append(start - mapped.start_offset + timer_log.UNIT_SIZE * rows[is_stale])
+            positions.append(start - mapped.start_offset + timer_wheel.UNIT_SIZE * rows[is_stale])
             targets.append(offsets[is_stale])
         if sum(map(len, positions)):
             yield StaleUnits(mapped, np.concatenate(positions), np.concatenate(targets))

@@ -18,9 +18,10 @@ from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import InputFile, ReadPolicy, list_directory, read_all
 from rmqtool.base.mapped_files import MappedFile, MappedFiles, file_at, list_mapped_files
 from rmqtool.base.tolerant import skip_unreadable, skip_wrong_type
-from rmqtool.formats import timer_check, timer_log, timer_wheel
+from rmqtool.formats import timer_wheel
+from rmqtool.formats.checkpoint import TIMER_CHECK_SIZE, TimerCheck
 from rmqtool.formats.consume_queue import is_written
-from rmqtool.formats.layout import parse
+from rmqtool.formats.layout import decode_units, parse
 from rmqtool.rules.system_topics import TIMER_TOPIC
 from rmqtool.store.checkpoint import CHECKPOINT_TIMES, credible, read_checkpoint
 from rmqtool.store.paths import TIMER_CHECK, TIMER_LOG
@@ -36,7 +37,7 @@ Offsets = NDArray[np.int64]
 
 _FAMILY = "timer"
 _MAX_UNITS = 1 << 22  # newest units of the queue that are read; a delay is three days at most
-_PIECE = timer_log.UNIT_SIZE << 14  # bytes, whole units
+_PIECE = timer_wheel.UNIT_SIZE << 14  # bytes, whole units
 TIMER_LAG = 3000  # ms; what is due meanwhile is delivered at once and never gets into the timer log
 _BLANK_SLOTS = 60  # TimerMessageStore.TIMER_BLANK_SLOTS
 
@@ -64,7 +65,7 @@ class TimerState:
         """The used slots of the wheel that a start reads; none where it cannot be read, which has its own finding."""
         with skip_unreadable():
             return used_slots(newest_wheel(self.store), self.reading)
-        return timer_wheel.decode_slots(b"")
+        return decode_units(timer_wheel.SLOT_DTYPE, b"")
 
     @property
     def revised_from(self) -> int:
@@ -185,10 +186,10 @@ def timer_state_of(snapshot: Snapshot) -> TimerState:
 def _read_check(store: Store) -> Any:
     """The content of `timercheck`, None when it cannot be read, or is all zeros, as a start makes a missing one."""
     try:
-        data = read_all(store.root / CONFIG / TIMER_CHECK, timer_check.USED_SIZE)
+        data = read_all(store.root / CONFIG / TIMER_CHECK, TIMER_CHECK_SIZE)
     except RmqtoolError:
         return None
-    return parse(timer_check.TimerCheck, data) if len(data) == timer_check.USED_SIZE and any(data) else None
+    return parse(TimerCheck, data) if len(data) == TIMER_CHECK_SIZE and any(data) else None
 
 
 def is_timer_elsewhere(store: Store) -> bool:
@@ -240,7 +241,7 @@ def timer_queue_end(state: TimerState) -> int:
 def waiting_from(state: TimerState, log_end: int) -> int:
     """How many messages that the timer log or the rest of the queue lead to are at or past a physical offset."""
     units = waiting_units(state).values
-    found = [units["physical_offset"][timer_log.leads_on(units)].astype(np.int64)]
+    found = [units["physical_offset"][timer_wheel.leads_on(units)].astype(np.int64)]
     for numbers, queued in _newest_units(state):
         found.append(queued["physical_offset"][is_written(queued) & (numbers >= state.queue_offset)].astype(np.int64))
         if len(numbers) and numbers[0] <= state.queue_offset:
@@ -268,9 +269,9 @@ def next_timer_read(state: TimerState, queue: TimerQueue) -> NextRead:
     skipped = _Logged(queue)
     if state.is_ahead:
         earlier = waiting_units(replace(state, read_from=state.ran_until))
-        rows = timer_log.leads_on(earlier.values) & (earlier.slots < state.read_until)
+        rows = timer_wheel.leads_on(earlier.values) & (earlier.slots < state.read_until)
         skipped.add(earlier.values["physical_offset"][rows], earlier.slots[rows])
-    leads_on = timer_log.leads_on(units.values)
+    leads_on = timer_wheel.leads_on(units.values)
     is_named = np.isin(queue.physical_offsets, units.values["physical_offset"][leads_on].astype(np.int64))
     newest = units.newest
     behind = None if newest is None else queue.behind(newest)
@@ -324,15 +325,15 @@ def waiting_units(state: TimerState, passed: Callable[[Offsets, Offsets], None] 
     Files before those that it reads are kept as they are. `passed` is called with messages of slots that were read, and
     the slots.
     """
-    positions, found, slots_of = [np.empty(0, np.int64)], [timer_log.decode_units(b"")], [np.empty(0, np.int64)]
+    positions, found, slots_of = [np.empty(0, np.int64)], [np.empty(0, timer_wheel.UNIT_DTYPE)], [np.empty(0, np.int64)]
     newest, end, cut_chains = None, 0, 0
     for mapped in state.log.files:
         newest, is_cut = None, False
         for start, units, goes_on in written_units(mapped, state.reading):
             is_cut = not goes_on
-            places = start + timer_log.UNIT_SIZE * np.arange(len(units), dtype=np.int64)
-            slots = timer_log.dues(units) // state.precision * state.precision
-            leads_on, is_read = timer_log.leads_on(units), slots < state.read_until
+            places = start + timer_wheel.UNIT_SIZE * np.arange(len(units), dtype=np.int64)
+            slots = timer_wheel.dues(units) // state.precision * state.precision
+            leads_on, is_read = timer_wheel.leads_on(units), slots < state.read_until
             if passed is not None:
                 rows = leads_on & is_read
                 passed(units["physical_offset"][rows].astype(np.int64), slots[rows])
@@ -340,7 +341,7 @@ def waiting_units(state: TimerState, passed: Callable[[Offsets, Offsets], None] 
             positions.append(places[~is_read])
             slots_of.append(slots[~is_read])
             found.append(units[~is_read])
-            end = start + timer_log.UNIT_SIZE * len(units)
+            end = start + timer_wheel.UNIT_SIZE * len(units)
             if len(units):
                 newest = int(units["physical_offset"][-1]) if leads_on[-1] else -1
         if is_cut and mapped.start_offset >= state.revised_from:
@@ -369,7 +370,7 @@ def reached_units(state: TimerState, units: WaitingUnits) -> ReachedUnits:
     is_linked = np.where(is_first, (previous < oldest) | (previous >= units.end), previous == np.roll(positions, 1))
     heads = _heads(state, units, slots[is_last], positions[is_last])
     broken = np.unique(np.concatenate([slots[~is_linked], slots[is_last][heads != positions[is_last]]]))
-    is_whole = ~np.isin(slots, broken) & timer_log.leads_on(values)
+    is_whole = ~np.isin(slots, broken) & timer_wheel.leads_on(values)
     columns = [np.stack([positions, values["physical_offset"].astype(np.int64), slots])[:, is_whole]]
     loops_at = None
     for slot, head in zip(broken.tolist(), heads[np.isin(slots[is_last], broken)].tolist(), strict=True):
@@ -403,10 +404,12 @@ def _follow(state: TimerState, position: int) -> _Chain:
             return _Chain(units, loops=True)
         seen.add(position)
         with InputFile(file.path, state.reading) as opened:
-            unit = timer_log.decode_units(opened.read(position - file.start_offset, timer_log.UNIT_SIZE))
+            unit = decode_units(
+                timer_wheel.UNIT_DTYPE, opened.read(position - file.start_offset, timer_wheel.UNIT_SIZE)
+            )
         if not len(unit):
             break
-        if timer_log.leads_on(unit)[0]:
+        if timer_wheel.leads_on(unit)[0]:
             units.append((position, int(unit["physical_offset"][0])))
         position = int(unit["previous_position"][0])
     return _Chain(units)
@@ -466,10 +469,10 @@ def written_units(mapped: MappedFile, reading: ReadPolicy) -> Iterator[tuple[int
     """Positions and units of pieces of one timer log file, and whether the log goes on after each piece."""
     with InputFile(mapped.path, reading) as file:
         for at in range(0, mapped.size, _PIECE):
-            units = timer_log.decode_units(file.read(at, _PIECE))
-            written = timer_log.is_written(units)
+            units = decode_units(timer_wheel.UNIT_DTYPE, file.read(at, _PIECE))
+            written = timer_wheel.is_written(units)
             count = count_leading(written)
             is_whole = count == len(units)
-            yield mapped.start_offset + at, units[:count], is_whole or bool(timer_log.is_blank(units)[count])
+            yield mapped.start_offset + at, units[:count], is_whole or bool(timer_wheel.is_blank(units)[count])
             if not is_whole:
                 return

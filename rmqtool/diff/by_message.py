@@ -25,9 +25,8 @@ from rmqtool.base.limits import memory_is_short
 from rmqtool.broker.queue_numbers import TopicNumbers
 from rmqtool.diff.records import MAX_EXTENTS, SIDES, Difference, Name, Parting, Side, first_place
 from rmqtool.formats.layout import position_of
-from rmqtool.formats.message import PREFIX_DTYPE
+from rmqtool.formats.message import PREFIX_DTYPE, TRANSACTION_PREPARED
 from rmqtool.formats.properties import UNIQUE_KEY
-from rmqtool.formats.sys_flag import TRANSACTION_PREPARED
 from rmqtool.rules.system_topics import FILLED_BY_BROKERS
 from rmqtool.scan.block import Damage
 from rmqtool.scan.filters import Filters

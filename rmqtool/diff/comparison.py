@@ -17,7 +17,7 @@ from rmqtool.diff.by_message import Alignment, align
 from rmqtool.diff.log_pass import Counting, Progress, compare_logs, count_from
 from rmqtool.diff.queues import DifferingQueue, compare_queues
 from rmqtool.diff.records import SIDES, Name, Parting, Side, Tail
-from rmqtool.formats.timer_check import CHECK_DTYPE, USED_SIZE
+from rmqtool.formats.checkpoint import TIMER_CHECK_DTYPE, TIMER_CHECK_SIZE
 from rmqtool.scan.redaction import Redaction
 from rmqtool.store.config_json import ConfigFile, load_config
 from rmqtool.store.config_tables import CONSUMER_OFFSET, DELAYS, GROUPS, TOPICS, entries_in, main_table
@@ -100,14 +100,14 @@ def _committed(side: Side) -> Entries:
 def _timer_offset(side: Side) -> Entries:
     """The next queue offset that the timers take, from the file `timercheck`; nothing without the file."""
     try:
-        data = read_all(side.snapshot.store.root / CONFIG / TIMER_CHECK, USED_SIZE)
+        data = read_all(side.snapshot.store.root / CONFIG / TIMER_CHECK, TIMER_CHECK_SIZE)
     except RmqtoolError as error:
         if not isinstance(error.__cause__, FileNotFoundError):
             side.unread.append(error)
         return {}
-    if len(data) < USED_SIZE:
+    if len(data) < TIMER_CHECK_SIZE:
         return {"last_timer_queue_offset": "the file is cut"}
-    return {"last_timer_queue_offset": int(np.frombuffer(data, CHECK_DTYPE)[0]["last_timer_queue_offset"])}
+    return {"last_timer_queue_offset": int(np.frombuffer(data, TIMER_CHECK_DTYPE)[0]["last_timer_queue_offset"])}
 
 
 @dataclass(frozen=True)

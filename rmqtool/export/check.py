@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from rmqtool.base.parallel import keep_arrow_to_one_thread
 from rmqtool.base.remote_path import RemotePath
 from rmqtool.export.options import TEXT_SUFFIXES, ExportOptions, options_of
 from rmqtool.export.output import MANIFEST, interrupted_manifest, read_manifest
-from rmqtool.export.results import SUMMED_COLUMNS, QueueSums, Summing, Sums, merge_sums
+from rmqtool.export.results import SUMMED_COLUMNS, QueueSums, Summing, Sums, merge_sums, queue_sums
 from rmqtool.export.sink import TextRows, file_crc32
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
@@ -412,20 +412,14 @@ def check_sums(manifest: dict[str, Any], plan: CheckPlan, results: Sequence[Chec
             yield _finding("export.sums", facts, file=MANIFEST)
     log_sums: Sums = {}
     merge_sums(log_sums, (result.sums for result in results))
-    names = QueueSums.__dataclass_fields__
-    for queue in manifest["queues"]:
-        key = (queue["store"], queue["topic"], queue["queue_id"])
-        sums = log_sums.pop(key, QueueSums())
-        expected = QueueSums(**{name: queue[name] for name in names})
-        if queue["store"] in plan.whole and sums != expected:
-            pairs = [(name, getattr(expected, name), getattr(sums, name)) for name in names]
-            differ = [{"name": name, "expected": one, "found": two} for name, one, two in pairs if one != two]
-            yield _finding(
-                "export.sums",
-                {"problem": "queue", "differences": differ},
-                topic=queue["topic"],
-                queue_id=queue["queue_id"],
-            )
+    for (store, topic, queue_id), expected in queue_sums(manifest).items():
+        sums = log_sums.pop((store, topic, queue_id), QueueSums())
+        if store in plan.whole and sums != expected:
+            found = asdict(sums)
+            differ = [{"name": name, "expected": one, "found": found[name]}
+                      for name, one in asdict(expected).items() if one != found[name]]  # fmt: skip
+            facts = {"problem": "queue", "differences": differ}
+            yield _finding("export.sums", facts, topic=topic, queue_id=queue_id)
     for (store, topic, queue_id), sums in log_sums.items():
         if store in plan.whole:
             yield _finding("export.sums", {"problem": "no-queue", "rows": sums.rows}, topic=topic, queue_id=queue_id)

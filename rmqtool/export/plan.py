@@ -21,7 +21,6 @@ from rmqtool.export.write import SplitTask
 from rmqtool.scan.block import Damage
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.message_rows import DECODED_COLUMNS, message_dicts
-from rmqtool.scan.reader import scan_files
 from rmqtool.scan.single_record import record_at
 from rmqtool.store.message_reader import STORE_COLUMN, LastRecord
 from rmqtool.store.splits import Source, find_sources, split_source
@@ -228,11 +227,8 @@ def _check_goes_on(source: Source, known: dict[str, Any]) -> None:
 
 
 def _record_at(source: Source, offset: int) -> LastRecord | None:
-    for event in scan_files(source.files, offset, offset + 1):
-        if isinstance(event, RecordRun):
-            names = ("physical_offset", "message_size", "store_timestamp", "body_crc")
-            return LastRecord(*(int(event.headers.field(name)[0]) for name in names))
-    return None
+    record = record_at(source.files, offset)
+    return None if record is None else LastRecord.of(record)
 
 
 def _lost(source: Source, expected: int) -> ExportTotals:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Self
 
 import pyarrow as pa
 
 from rmqtool.export.sink import DataFile
 from rmqtool.scan.block import Damage
-from rmqtool.scan.message_rows import DecodeFailures
-from rmqtool.store.message_reader import INCLUDABLE, BodyProblems, LastRecord
+from rmqtool.store.message_reader import ReadCounts
 
 MAX_SKIPPED = 10_000
 """Damaged extents of a run that are kept one by one; all are counted, and all are in the side table."""
@@ -41,6 +41,16 @@ QueueKey = tuple[str, str, int]
 """Store, topic and queue number."""
 
 Sums = dict[QueueKey, QueueSums]
+
+QUEUE_KEY = ("store", "topic", "queue_id")
+
+
+def queue_sums(manifest: Mapping[str, Any]) -> Sums:
+    """The sums that a manifest has."""
+    names = [each.name for each in fields(QueueSums)]
+    return {tuple(queue[name] for name in QUEUE_KEY): QueueSums(**{name: queue[name] for name in names})
+            for queue in manifest.get("queues", [])}  # fmt: skip
+
 
 SUMMED_COLUMNS = ("topic", "queue_id", "queue_offset", "message_size", "body_crc")
 """The columns of a scan that sums are computed from."""
@@ -91,22 +101,13 @@ class Summing:
 
 
 @dataclass
-class ExportTotals:
-    """Counts of what was read and written of one store, or of a part of its log; `end` as in `SplitReader`."""
+class ExportTotals(ReadCounts):
+    """Counts of what was read and written of one store, or of a part of its log."""
 
-    messages: int = 0
-    bytes: int = 0
     rows: int = 0
-    excluded: dict[str, int] = field(default_factory=lambda: dict.fromkeys(INCLUDABLE, 0))
-    wrong_crc: BodyProblems = field(default_factory=BodyProblems)
-    not_decompressed: BodyProblems = field(default_factory=BodyProblems)
-    not_decoded: BodyProblems = field(default_factory=BodyProblems)
-    decode_failures: DecodeFailures = field(default_factory=DecodeFailures)
     skipped: list[Damage] = field(default_factory=list)
     skipped_count: int = 0
     skipped_bytes: int = 0
-    end: int | None = None
-    last_record: LastRecord | None = None
 
     @property
     def is_lossy(self) -> bool:
@@ -121,22 +122,13 @@ class ExportTotals:
         if len(self.skipped) < MAX_SKIPPED:
             self.skipped.append(damage)
 
-    def merge(self, other: ExportTotals) -> None:
+    def merge(self, other: Self) -> None:
         """Add a part of the log after this one."""
-        self.messages += other.messages
-        self.bytes += other.bytes
+        super().merge(other)
         self.rows += other.rows
-        for name, count in other.excluded.items():
-            self.excluded[name] += count
-        self.wrong_crc.merge(other.wrong_crc)
-        self.not_decompressed.merge(other.not_decompressed)
-        self.not_decoded.merge(other.not_decoded)
-        self.decode_failures.merge(other.decode_failures)
         self.skipped += other.skipped[: MAX_SKIPPED - len(self.skipped)]
         self.skipped_count += other.skipped_count
         self.skipped_bytes += other.skipped_bytes
-        self.end = other.end if other.end is not None else self.end
-        self.last_record = other.last_record or self.last_record
 
 
 @dataclass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
@@ -20,10 +20,9 @@ from rmqtool.base.remote_path import RemotePath
 from rmqtool.export.options import ExportOptions, Mode
 from rmqtool.export.output import MANIFEST_SCHEMA, Commit, Output, RemoteOutput, check_table
 from rmqtool.export.plan import ExportPlan, plan_export
-from rmqtool.export.results import MAX_SKIPPED, ExportTotals, QueueSums, SplitResult, Sums, merge_sums
+from rmqtool.export.results import MAX_SKIPPED, QUEUE_KEY, ExportTotals, SplitResult, Sums, merge_sums, queue_sums
 from rmqtool.export.sink import DataFile, open_data_file
 from rmqtool.export.write import TAIL_MARK
-from rmqtool.scan.block import Damage
 from rmqtool.store.message_reader import MAX_OFFSETS, BodyProblems
 from rmqtool.store.splits import HasSplit, Source
 from rmqtool.store.store import NamedStore, relative_to
@@ -40,13 +39,22 @@ def build_manifest(plan: ExportPlan, results: Sequence[SplitResult], run: str, f
     sources = {source["store"]: source for source in base.get("source", [])}
     for source in plan.sources:
         sources[source.name] = _source(source, totals[source.name], sources.get(source.name))
-    old_sums = {_queue_key(queue): _queue_sums(queue) for queue in base.get("queues", [])}
-    merge_sums(old_sums, [sums])
-    queues = [_queue(*item) for item in sorted(old_sums.items())]
+    all_sums = queue_sums(base)
+    merge_sums(all_sums, [sums])
+    queues = [dict(zip(QUEUE_KEY, key, strict=True)) | asdict(each) for key, each in sorted(all_sums.items())]
     kept = [extent for extent in base.get("skipped", []) if not _is_read_again(extent, plan)]
-    skipped = [*kept, *(_extent(name, extent) for name, total in totals.items() for extent in total.skipped)]
-    data = [*base.get("files", []), *(_file(file) for file in files)]
-    damaged = [*remaining_damaged(plan)[0], *(_damaged(file) for result in results for file in result.damaged)]
+    skipped = [
+        *kept,
+        *({"store": name, **asdict(extent)} for name, total in totals.items() for extent in total.skipped),
+    ]
+    written = [{name: value for name, value in asdict(file).items() if name != "temporary"} for file in files]
+    data = [*base.get("files", []), *written]
+    names = ("store", "path", "rows", "bytes", "crc32")
+    of_run = [{name: getattr(file, name) for name in names} for result in results for file in result.damaged]
+    damaged = [*remaining_damaged(plan)[0], *of_run]
+    excluded = Counter(base.get("excluded", {}))
+    for total in totals.values():
+        excluded.update(total.excluded)
     skipped_count = len(skipped) + sum(total.skipped_count - len(total.skipped) for total in totals.values())
     return {
         "schema": MANIFEST_SCHEMA,
@@ -59,7 +67,7 @@ def build_manifest(plan: ExportPlan, results: Sequence[SplitResult], run: str, f
             "messages": sum(source["messages"] for source in sources.values()),
             "bytes": sum(source["bytes"] for source in sources.values()),
         },
-        "excluded": _sum_counts([base.get("excluded", {}), *(total.excluded for total in totals.values())]),
+        "excluded": dict(excluded),
         "skipped_extents": skipped_count + base.get("skipped_extents", 0) - len(base.get("skipped", [])),
         "skipped": skipped[:MAX_SKIPPED],
         "wrong_bodies": {
@@ -137,39 +145,6 @@ def _is_read_again(extent: Json, plan: ExportPlan) -> bool:
         if source["store"] == extent["store"] and source["store"] in {read.name for read in plan.sources}:
             return bool(extent["physical_offset"] >= source["next_physical_offset"])
     return False
-
-
-def _queue_key(queue: Json) -> tuple[str, str, int]:
-    return queue["store"], queue["topic"], queue["queue_id"]
-
-
-def _queue_sums(queue: Json) -> QueueSums:
-    return QueueSums(**{name: queue[name] for name in QueueSums.__dataclass_fields__})
-
-
-def _queue(key: tuple[str, str, int], sums: QueueSums) -> Json:
-    return {"store": key[0], "topic": key[1], "queue_id": key[2], **asdict(sums)}
-
-
-def _extent(store: str, extent: Damage) -> Json:
-    extent_of_store = {"store": store, "physical_offset": extent.physical_offset, "size": extent.size}
-    return {**extent_of_store, "reason": extent.reason, "tail": extent.tail}
-
-
-def _file(file: DataFile) -> Json:
-    return {name: value for name, value in asdict(file).items() if name != "temporary"}
-
-
-def _damaged(file: DataFile) -> Json:
-    return {name: getattr(file, name) for name in ("store", "path", "rows", "bytes", "crc32")}
-
-
-def _sum_counts(counts: Iterable[dict[str, int]]) -> dict[str, int]:
-    sums: dict[str, int] = defaultdict(int)
-    for counted in counts:
-        for name, count in counted.items():
-            sums[name] += count
-    return dict(sums)
 
 
 def _problems(before: Json | None, others: Iterable[BodyProblems]) -> Json:

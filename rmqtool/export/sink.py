@@ -99,13 +99,6 @@ def unwritable(path: Path, error: OSError) -> RmqtoolError:
     return RmqtoolError(f"cannot write: {reason}", file=path)
 
 
-def abandon(writer: pq.ParquetWriter) -> None:
-    """Close a writer after an error; errors of the writer itself are ignored."""
-    with suppress(OSError, pa.ArrowException):
-        writer.close()
-    writer.is_open = False  # else it would try once more, and complain, when it is collected
-
-
 def file_crc32(path: Path) -> int:
     """CRC-32 of a whole file; just after writing it is in the page cache, and takes a fiftieth of the writing."""
     crc, piece = 0, memoryview(bytearray(_READ_AT_ONCE))
@@ -271,7 +264,7 @@ _LEAST_ROW_GROUP = 8 << 20
 
 _VALUES_AT_ONCE = 1 << 16  # Arrow's 1024 cost calls
 _DICTIONARY = ("topic", "tags", "born_host", "store_host", "transaction", "compression", "queue_id", "store",
-               "file", "flag", "sys_flag", "reconsume_times", "properties.key_value.key")  # fmt: skip
+               "file", "flag", "sys_flag", "reconsume_times", "properties.key_value.key", "reason")  # fmt: skip
 _DELTA = ("queue_offset", "physical_offset", "message_size", "body_size", "born_timestamp", "store_timestamp",
           "file_position")  # fmt: skip
 """Numbers near the one before: their differences take half the time to write, and less room."""
@@ -281,14 +274,40 @@ _STATISTICS = ("topic", "queue_id", "queue_offset", "physical_offset", "message_
 """Columns that are filtered on: with their statistics readers skip row groups."""
 
 
-class ParquetFile:
+class _RowsFile:
+    """A file of rows that is being written, as soon as many bytes are held."""
+
+    _sink: LocalSink | RemoteSink
+    _writer: Any
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.rows = 0
+        self._bytes = 0
+
+    def close(self) -> tuple[int, int]:
+        """Write the remaining rows and sync; return the file's size, bytes, and its CRC-32."""
+        self._flush()
+        with output_errors(self.path):
+            self._writer.close()
+            return self._sink.finish()
+
+    def abandon(self) -> None:
+        """Let go of the file after an error; errors of the writer itself are ignored."""
+        self._sink.abandon()
+        with suppress(OSError, pa.ArrowException):
+            self._writer.close()
+
+    def _flush(self) -> None:
+        raise NotImplementedError
+
+
+class ParquetFile(_RowsFile):
     """A Parquet file that is being written, a row group at a time."""
 
     def __init__(self, path: Path, schema: pa.Schema, options: ExportOptions) -> None:
-        self.path = path
-        self.rows = 0
+        super().__init__(path)
         self._batches: list[pa.RecordBatch] = []
-        self._bytes = 0
         self._limit = sized(ROW_GROUP_BYTES, _LEAST_ROW_GROUP)
         self._schema = schema
         with output_errors(path):
@@ -313,18 +332,10 @@ class ParquetFile:
         if self._bytes >= self._limit:
             self._flush()
 
-    def close(self) -> tuple[int, int]:
-        """Write the remaining rows and sync; return the file's size, bytes, and its CRC-32."""
-        self._flush()
-        with output_errors(self.path):
-            self._writer.close()
-            return self._sink.finish()
-
     def abandon(self) -> None:
-        """Let go of the file after an error."""
-        self._batches.clear()
-        self._sink.abandon()
-        abandon(self._writer)
+        """Let go of the file after an error; errors of the writer itself are ignored."""
+        super().abandon()
+        self._writer.is_open = False  # else it would try once more, and complain, when it is collected
 
     def _flush(self) -> None:
         # The writer takes one dictionary for a row group as it is; with several it would read each string again.
@@ -409,19 +420,17 @@ _FRAME_BYTES = 8 << 20
 """Text is compressed and written when it reaches this, bytes: readers of gzip and zstd take one frame after another."""
 
 
-class TextFile:
+class TextFile(_RowsFile):
     """A text file that is being written, a frame at a time."""
 
     def __init__(self, path: Path, options: ExportOptions) -> None:
-        self.path = path
-        self.rows = 0
+        super().__init__(path)
         self._text = TextRows(options)
         self._codec = None if options.codec == "none" else pa.Codec(options.codec, compression_level=options.level)
         self._pieces: list[bytes | memoryview] = [self._text.header]
-        self._bytes = 0
         with output_errors(path):
             self._sink = new_sink(path)
-            self._file = self._sink.open()
+            self._writer = self._sink.open()
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Add rows; they may be written later."""
@@ -432,26 +441,13 @@ class TextFile:
         if self._bytes >= _FRAME_BYTES:
             self._flush()
 
-    def close(self) -> tuple[int, int]:
-        """Write the remaining rows and sync; return the file's size, bytes, and its CRC-32."""
-        self._flush()
-        with output_errors(self.path):
-            self._file.close()
-            return self._sink.finish()
-
-    def abandon(self) -> None:
-        """Let go of the file after an error."""
-        self._pieces.clear()
-        self._sink.abandon()
-        self._file.close()
-
     def _flush(self) -> None:
         data = b"".join(self._pieces)
         self._pieces, self._bytes = [], 0
         with output_errors(self.path):
             rest = memoryview(self._codec.compress(data, asbytes=True) if self._codec and data else data)
             while rest:
-                rest = rest[self._file.write(rest) :]
+                rest = rest[self._writer.write(rest) :]
             self._sink.begin_sync()
 
 

@@ -9,12 +9,11 @@ import re
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from rmqtool.base.errors import RmqtoolError
@@ -24,18 +23,7 @@ from rmqtool.base.parallel import keep_arrow_to_one_thread
 from rmqtool.base.times import rfc3339
 from rmqtool.export.options import ExportOptions, PartitionKey, Target
 from rmqtool.export.results import SUMMED_COLUMNS, SplitResult, Summing
-from rmqtool.export.sink import (
-    DataFile,
-    LocalSink,
-    ParquetFile,
-    PartitionedRows,
-    RemoteSink,
-    TextFile,
-    abandon,
-    new_sink,
-    open_data_file,
-    output_errors,
-)
+from rmqtool.export.sink import DataFile, ParquetFile, PartitionedRows, TextFile, open_data_file
 from rmqtool.scan.block import Damage
 from rmqtool.store.message_reader import SplitReader
 from rmqtool.store.splits import Split
@@ -47,7 +35,7 @@ TAIL_MARK = "tail"
 PIECE_BYTES = 8 << 20
 """A longer extent becomes several rows, bytes; as many zeros or more, one row without data."""
 
-_BUFFERED_BYTES = 32 << 20
+_BUFFERED_BYTES = 8 << 20
 _ROW_BYTES = 512  # that a row costs beside its data
 _SCHEMA = pa.schema(
     [
@@ -73,12 +61,10 @@ class DamagedTable:
         suffix = f"-{TAIL_MARK}" if tail else ""
         self._temporary = f"{hidden}-damaged{suffix}.parquet"
         self._path = f"{DAMAGED_FOLDER}/{final}{suffix}-{run}.parquet"
-        self._file = target.file(self._temporary, self._path)
-        self._sink: LocalSink | RemoteSink | None = None
-        self._writer: pq.ParquetWriter | None = None
+        self._target = target.file(self._temporary, self._path)
+        self._file: ParquetFile | None = None
         self._rows: list[dict[str, object]] = []
         self._bytes = 0
-        self._count = 0
 
     def add(self, damage: Damage) -> None:
         """Add an extent with its bytes, if they are wanted; of one that no file holds they are null.
@@ -108,18 +94,14 @@ class DamagedTable:
     def close(self) -> list[DataFile]:
         """Write the remaining rows; returns the file, or nothing when there was no damage."""
         self._flush()
-        if self._writer is None or self._sink is None:
+        if self._file is None:
             return []
-        with output_errors(self._file):
-            self._writer.close()
-            size, crc = self._sink.finish()
-        return [DataFile(self._temporary, self._path, self._count, size, crc, self._split.store)]
+        return [DataFile(self._temporary, self._path, self._file.rows, *self._file.close(), self._split.store)]
 
     def abandon(self) -> None:
         """Let go of the file after an error."""
-        if self._writer is not None and self._sink is not None:
-            self._sink.abandon()
-            abandon(self._writer)
+        if self._file is not None:
+            self._file.abandon()
 
     def _zeros(self, start: int, end: int) -> int:
         """How many bytes from physical offset `start` on are zeros, where a row of zeros is possible; else 0."""
@@ -140,15 +122,8 @@ class DamagedTable:
     def _flush(self) -> None:
         if not self._rows:
             return
-        with output_errors(self._file):
-            if self._writer is None:
-                self._sink = new_sink(self._file)
-                dictionary = ["store", "reason"]
-                self._writer = pq.ParquetWriter(
-                    self._sink.target, _SCHEMA, compression="zstd", use_dictionary=dictionary
-                )
-            self._writer.write_table(pa.Table.from_pylist(self._rows, _SCHEMA))
-        self._count += len(self._rows)
+        self._file = self._file or ParquetFile(self._target, _SCHEMA, ExportOptions())
+        self._file.add(pa.RecordBatch.from_pylist(self._rows, _SCHEMA))
         self._rows, self._bytes = [], 0
 
 
@@ -261,7 +236,6 @@ class _SplitWriter:
         keys = (PARTITION_COLUMNS[key] for key in self._options.partition_by)
         extra = (*SUMMED_COLUMNS, "physical_offset", *keys)
         is_parquet = self._options.format == "parquet"
-        self._reader = SplitReader(task.split, self._options.query, extra, dictionary_encoded=is_parquet)
         # Another attempt at the same split must not meet this one's files.
         attempt = uuid.uuid4().hex
         self._name = f"{task.split_number:08d}-{attempt}"
@@ -269,6 +243,8 @@ class _SplitWriter:
         self._final = f"part-{task.store_number:05d}-{task.split.start:020d}"
         self._file_numbers = itertools.count()
         self._result = SplitResult(task.split_number, task.split.store)
+        self._totals = self._result.totals
+        self._reader = SplitReader(task.split, self._options.query, extra, self._totals, dictionary_encoded=is_parquet)
         self._summing = Summing(task.split.store)
         self._file: ParquetFile | TextFile | None = None
         self._span = (0, 0)  # physical offsets of the file's first and last rows
@@ -285,7 +261,7 @@ class _SplitWriter:
             with closing(self._reader.events()) as events:  # a decoder ends with them
                 for event in events:
                     if isinstance(event, Damage):
-                        self._result.totals.add_damage(event)
+                        self._totals.add_damage(event)
                         self._damaged[event.tail].add(event)
                     else:
                         self._add(event)
@@ -300,7 +276,7 @@ class _SplitWriter:
 
     def _add(self, batch: pa.RecordBatch) -> None:
         self._summing.add(batch)
-        self._result.totals.rows += batch.num_rows
+        self._totals.rows += batch.num_rows
         messages = self._reader.to_messages(batch)
         offsets = np.asarray(batch.column("physical_offset"))
         if not self._options.partition_by:
@@ -339,10 +315,8 @@ class _SplitWriter:
     def _close_file(self, directory: str = "", file_number: int = 0) -> None:
         if self._file is None:
             return
-        path = self._path(directory, file_number)
-        size, crc = self._file.close()
-        store = self._task.split.store
-        self._result.files.append(DataFile(self._file.path.name, path, self._file.rows, size, crc, store, *self._span))
+        file, path, store = self._file, self._path(directory, file_number), self._task.split.store
+        self._result.files.append(DataFile(file.path.name, path, file.rows, *file.close(), store, *self._span))
         self._file = None
 
     def _close(self) -> None:
@@ -351,16 +325,3 @@ class _SplitWriter:
         for damaged in self._damaged.values():
             self._result.damaged += damaged.close()
         self._result.sums = self._summing.sums()
-        reader = self._reader
-        self._result.totals = replace(
-            self._result.totals,
-            messages=reader.messages,
-            bytes=reader.bytes,
-            excluded=reader.excluded,
-            wrong_crc=reader.wrong_crc,
-            not_decompressed=reader.not_decompressed,
-            not_decoded=reader.not_decoded,
-            decode_failures=reader.decode_failures,
-            end=reader.end,
-            last_record=reader.last_record,
-        )

@@ -12,19 +12,10 @@ from rmqtool.base.errors import UnreadableError, UnsupportedError, WrongKindErro
 from rmqtool.base.files import InputFile, list_directory, unreadable
 from rmqtool.base.mapped_files import MappedFile, list_mapped_files
 from rmqtool.base.paths import absolute, entry_path, has_directory
-from rmqtool.formats import (
-    batch_consume_queue,
-    checkpoint,
-    consume_queue,
-    consume_queue_ext,
-    dledger,
-    index_file,
-    timer_log,
-    timer_wheel,
-)
+from rmqtool.formats import checkpoint, consume_queue, dledger, index_file, timer_wheel
 from rmqtool.formats.dledger import ENTRY_HEADER_SIZE
 from rmqtool.formats.file_name import is_index_name, start_offset_of
-from rmqtool.formats.layout import integer_at
+from rmqtool.formats.layout import decode_units, integer_at
 from rmqtool.formats.message import BLANK_SIZE, MAGIC_CODE_BLANK, MAGIC_CODE_V1, MAGIC_CODE_V2, PREFIX_DTYPE
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.scan.block import MAX_MESSAGE_SIZE
@@ -133,8 +124,8 @@ def _json(head: bytes, size: int) -> bool:
 
 
 def _timer_log(head: bytes, size: int) -> bool:
-    units = timer_log.decode_units(head[: timer_log.UNIT_SIZE])
-    return bool(len(units) and timer_log.is_written(units)[0] and _is_time(int(units["write_timestamp"][0])))
+    units = decode_units(timer_wheel.UNIT_DTYPE, head[: timer_wheel.UNIT_SIZE])
+    return bool(len(units) and timer_wheel.is_written(units)[0] and _is_time(int(units["write_timestamp"][0])))
 
 
 def _lock(head: bytes, size: int) -> bool:
@@ -142,14 +133,14 @@ def _lock(head: bytes, size: int) -> bool:
 
 
 def _checkpoint(head: bytes, size: int) -> bool:
-    return size == checkpoint.FILE_SIZE and all(
+    return size == checkpoint.CHECKPOINT_FILE_SIZE and all(
         _is_time(integer_at(checkpoint.CHECKPOINT_DTYPE, name, head))
         for name in ("physic_message_timestamp", "logics_message_timestamp")
     )
 
 
 def _wheel(head: bytes, size: int) -> bool:
-    return size == timer_wheel.FILE_SIZE
+    return size == timer_wheel.WHEEL_SIZE
 
 
 def _index(head: bytes, size: int) -> bool:
@@ -161,17 +152,17 @@ def _index(head: bytes, size: int) -> bool:
 
 
 def _dledger_index(head: bytes, size: int) -> bool:
-    units = dledger.decode_index(head[: 2 * dledger.INDEX_UNIT_SIZE])
+    units = decode_units(dledger.INDEX_DTYPE, head[: 2 * dledger.INDEX_UNIT_SIZE])
     return bool(len(units) and dledger.is_written(units)[0] and units["position"][0] >= 0 and units["term"][0] >= 0)
 
 
 def _batch_queue(head: bytes, size: int) -> bool:
-    units = batch_consume_queue.decode_units(head[: batch_consume_queue.UNIT_SIZE])
-    return bool(len(units) and batch_consume_queue.is_written(units)[0] and _is_time(int(units["store_timestamp"][0])))
+    units = decode_units(consume_queue.BATCH_UNIT_DTYPE, head[: consume_queue.BATCH_UNIT_SIZE])
+    return bool(len(units) and consume_queue.is_batch_written(units)[0] and _is_time(int(units["store_timestamp"][0])))
 
 
 def _queue(head: bytes, size: int) -> bool:
-    units = consume_queue.decode_units(head)[:_FIRST_UNITS]
+    units = decode_units(consume_queue.UNIT_DTYPE, head)[:_FIRST_UNITS]
     if size % consume_queue.UNIT_SIZE or not len(units) or _index(head, size):
         return False
     written = consume_queue.is_written(units) & (units["message_size"] <= MAX_MESSAGE_SIZE)
@@ -181,7 +172,7 @@ def _queue(head: bytes, size: int) -> bool:
 
 
 def _ext(head: bytes, size: int) -> bool:
-    first = next(consume_queue_ext.decode_units(head), None)
+    first = next(consume_queue.decode_ext_units(head), None)
     return first is not None and first.is_sound and _is_time(first.store_timestamp)
 
 

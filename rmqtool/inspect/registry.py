@@ -18,19 +18,14 @@ from rmqtool.base.files import read_all
 from rmqtool.base.paths import is_remote
 from rmqtool.base.times import rfc3339
 from rmqtool.formats import rocksdb_rows as rows
-from rmqtool.formats import timer_check
-from rmqtool.formats.batch_consume_queue import BatchConsumeQueueUnit
-from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE, Checkpoint
-from rmqtool.formats.consume_queue import ConsumeQueueUnit
-from rmqtool.formats.consume_queue_ext import ConsumeQueueExtUnit
+from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE, TIMER_CHECK_DTYPE, Checkpoint, TimerCheck
+from rmqtool.formats.consume_queue import BatchConsumeQueueUnit, ConsumeQueueExtUnit, ConsumeQueueUnit
 from rmqtool.formats.dledger import DLedgerIndexUnit
 from rmqtool.formats.index_file import IndexUnit
 from rmqtool.formats.java import decode_text
 from rmqtool.formats.message import MessageUnit
 from rmqtool.formats.rocksdb_rows import config_entry
-from rmqtool.formats.timer_check import CHECK_DTYPE, TimerCheck
-from rmqtool.formats.timer_log import TimerLogUnit
-from rmqtool.formats.timer_wheel import TimerSlot
+from rmqtool.formats.timer_wheel import TimerLogUnit, TimerSlot
 from rmqtool.inspect.commit_log import RAFT_COLUMNS, list_compaction, list_dledger_index, list_entries, list_log
 from rmqtool.inspect.locate import Location, require_kind
 from rmqtool.inspect.options import ListingOptions
@@ -160,7 +155,7 @@ def list_checkpoint(location: Location, options: ListingOptions) -> Iterator[Row
 
 def list_timer_check(location: Location, options: ListingOptions) -> Iterator[Rows]:
     """The fields of `timercheck`, one row."""
-    yield from _integer_rows("timercheck", location, timer_check.CHECK_DTYPE, options)
+    yield from _integer_rows("timercheck", location, TIMER_CHECK_DTYPE, options)
 
 
 def integer_columns(dtype: np.dtype[np.void]) -> tuple[str, ...]:
@@ -341,7 +336,7 @@ LISTINGS: Mapping[Kind, Listing] = {
         ("index", "term", "position", "size", "kind"), _OFFSETS, DLedgerIndexUnit, by_record=FILTER_NAMES - _OFFSETS,
     ),
     "checkpoint": Listing(list_checkpoint, integer_columns(CHECKPOINT_DTYPE), (), frozenset(), Checkpoint),
-    "timercheck": Listing(list_timer_check, integer_columns(CHECK_DTYPE), (), frozenset(), TimerCheck),
+    "timercheck": Listing(list_timer_check, integer_columns(TIMER_CHECK_DTYPE), (), frozenset(), TimerCheck),
     "abort": Listing(list_marker, ("file", "content", "process_id", *_HOLDER), ()),
     "lock": Listing(list_marker, ("file", "content", *_HOLDER), ()),
     "text": Listing(list_text, ("file", "line", "text"), ()),

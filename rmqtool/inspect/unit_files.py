@@ -15,8 +15,8 @@ from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile, list_mapped_files
 from rmqtool.base.times import rfc3339
 from rmqtool.base.tolerant import skip_unreadable
-from rmqtool.formats import batch_consume_queue, consume_queue, index_file, timer_log, timer_wheel
-from rmqtool.formats.consume_queue_ext import HEADER, MAX_UNIT_SIZE, ExtUnit, address_of, decode_units
+from rmqtool.formats import consume_queue, index_file, timer_wheel
+from rmqtool.formats.consume_queue import EXT_HEADER, MAX_EXT_UNIT_SIZE, ExtUnit, decode_ext_units, ext_address
 from rmqtool.formats.file_name import start_offset_of
 from rmqtool.formats.index_file import HEADER_SIZE, SLOT_DTYPE, UNIT_DTYPE, unit_position
 from rmqtool.formats.java import string_hash
@@ -52,10 +52,10 @@ def list_queues(location: Location, options: ListingOptions) -> Iterator[Rows]:
 
 def list_batch_queues(location: Location, options: ListingOptions) -> Iterator[Rows]:
     """The units of batch queues, and of compactions' queues with the marks that end their files."""
-    for group, _, block in _blocks(location, options, batch_consume_queue.UNIT_DTYPE):
+    for group, _, block in _blocks(location, options, consume_queue.BATCH_UNIT_DTYPE):
         units = block.units
-        codes = np.where(batch_consume_queue.is_written(units), _MESSAGE, _EMPTY)
-        codes[batch_consume_queue.is_end_mark(units)] = _OTHER
+        codes = np.where(consume_queue.is_batch_written(units), _MESSAGE, _EMPTY)
+        codes[consume_queue.is_end_mark(units)] = _OTHER
         times = units["store_timestamp"].astype(np.int64)
         kept = _kept(group, units, codes == _MESSAGE, options, times)
         columns = _columns(group, units["base_queue_offset"], units, options)
@@ -184,7 +184,7 @@ def _window(file: InputFile, position: int) -> tuple[list[_UnitAt], int]:
     """The units of the window that begins at `position`, and where the next one begins: after the last, the end."""
     units: list[_UnitAt] = []
     end = 0
-    for unit in decode_units(file.read(position, _WINDOW + MAX_UNIT_SIZE)):
+    for unit in decode_ext_units(file.read(position, _WINDOW + MAX_EXT_UNIT_SIZE)):
         if unit.position >= _WINDOW:
             break
         units.append((position + unit.position, unit))
@@ -204,13 +204,13 @@ def _rows(group: FileGroup, mapped: MappedFile, units: list[tuple[int, ExtUnit]]
 
 
 def _row(group: FileGroup, offset: int, unit: ExtUnit) -> dict[str, Any]:
-    head = HEADER.pack(unit.size, unit.tags_code, unit.store_timestamp, len(unit.filter_bit_map))
+    head = EXT_HEADER.pack(unit.size, unit.tags_code, unit.store_timestamp, len(unit.filter_bit_map))
     return {
         "kind": "ext_unit" if unit.is_sound else "bad_unit",
         "topic": group.topic,
         "queue_id": group.queue_id,
         "ext_offset": offset,
-        "address": address_of(offset),
+        "address": ext_address(offset),
         "size": unit.size,
         "tags_code": unit.tags_code,
         "store_timestamp": unit.store_timestamp,
@@ -432,22 +432,22 @@ def list_timer_log(location: Location, options: ListingOptions) -> Iterator[Rows
     """The units of the timer log; one that the broker would not take for a unit is a ``bad_unit``."""
     for mapped in reversed(location.files) if options.reverse else location.files:
         require_kind(mapped.path, "timerlog")
-        for block in read_units(mapped, timer_log.UNIT_DTYPE, options.reading, reverse=options.reverse):
+        for block in read_units(mapped, timer_wheel.UNIT_DTYPE, options.reading, reverse=options.reverse):
             units = block.units
-            codes = np.where(timer_log.is_written(units), _UNIT, 0)
-            codes[timer_log.is_blank(units)] = _BLANK
-            due = timer_log.dues(units)
+            codes = np.where(timer_wheel.is_written(units), _UNIT, 0)
+            codes[timer_wheel.is_blank(units)] = _BLANK
+            due = timer_wheel.dues(units)
             columns: dict[str, Any] = {
                 "file": constant_strings(location.relative(mapped.path), len(units)),
-                "position": mapped.start_offset + block.indices * timer_log.UNIT_SIZE,
+                "position": mapped.start_offset + block.indices * timer_wheel.UNIT_SIZE,
                 **{name: units[name] for name in ("size", "previous_position", "magic", "write_timestamp")},
                 "write_time": times_of(pa.array(units["write_timestamp"].astype(np.int64))),
                 "delay": units["delay"],
                 "due_timestamp": due,
                 "due_time": times_of(pa.array(due)),
                 **{name: units[name] for name in ("physical_offset", "message_size", "topic_hash")},
-                "rolled": (units["magic"] & timer_log.MAGIC_ROLL) != 0,
-                "deleted": (units["magic"] & timer_log.MAGIC_DELETE) != 0,
+                "rolled": (units["magic"] & timer_wheel.MAGIC_ROLL) != 0,
+                "deleted": (units["magic"] & timer_wheel.MAGIC_DELETE) != 0,
             }
             if options.with_hex:
                 columns["hex"] = hex_of(units)

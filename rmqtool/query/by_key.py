@@ -12,7 +12,7 @@ from heapq import nlargest
 
 from rmqtool.base.times import rfc3339
 from rmqtool.formats.layout import FormatError
-from rmqtool.formats.message_id import parse_message_id
+from rmqtool.formats.message import parse_message_id
 from rmqtool.formats.properties import KEY_SEPARATOR
 from rmqtool.query.by_place import Message, Notes, by_message_id, message_at
 from rmqtool.scan.filters import TopicChoice

@@ -10,8 +10,7 @@ from rmqtool.base.errors import UnsupportedError
 from rmqtool.base.mapped_files import file_at
 from rmqtool.base.visible import quote
 from rmqtool.clients.queue_view import QueueViews
-from rmqtool.formats.host import format_host
-from rmqtool.formats.message_id import parse_message_id
+from rmqtool.formats.message import format_host, parse_message_id
 from rmqtool.scan.block import REASON_MEANINGS, Blank
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.message_rows import BodyChoice, message_dicts

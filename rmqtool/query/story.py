@@ -16,7 +16,7 @@ from typing import Any, Literal
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.times import rfc3339
 from rmqtool.formats.layout import FormatError
-from rmqtool.formats.message_id import parse_message_id
+from rmqtool.formats.message import parse_message_id
 from rmqtool.formats.message_trace import CONSUME_RESULTS, TraceBody, TraceRecord, decode_trace
 from rmqtool.query.by_key import KeyQuery, by_key
 from rmqtool.query.by_place import Message, Notes, message_at

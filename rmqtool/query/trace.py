@@ -15,7 +15,7 @@ from rmqtool.broker.dispatched_units import QueueUnits
 from rmqtool.broker.dispatcher import KEY, TAGS, UNIQUE_KEY, Dispatched, Dispatcher
 from rmqtool.clients.queue_view import QueueHole, QueueView, QueueViews
 from rmqtool.formats.consume_queue import is_ext_address
-from rmqtool.formats.crc import record_crc, stored_record_crc
+from rmqtool.formats.message import record_crc, stored_record_crc
 from rmqtool.formats.rocksdb_rows import INDEX_HOUR
 from rmqtool.query.by_key import needs_rocksdb
 from rmqtool.query.by_place import Message

@@ -17,7 +17,7 @@ from rmqtool.base.errors import ChangedError
 from rmqtool.base.files import list_directory
 from rmqtool.base.times import file_time, rfc3339
 from rmqtool.broker.other_log import index_of_another_log
-from rmqtool.formats import batch_consume_queue, consume_queue
+from rmqtool.formats import consume_queue
 from rmqtool.formats.index_file import SLOT_DTYPE
 from rmqtool.formats.index_file import UNIT_SIZE as INDEX_UNIT_SIZE
 from rmqtool.formats.message import MIN_MESSAGE_SIZE
@@ -462,7 +462,7 @@ def _stage_end(source: RebuildSource, queue: CarriedQueue, transaction: Transact
 
 
 def _batch_end(source: RebuildSource, queue: CarriedQueue) -> np.ndarray:
-    units = np.zeros(1, batch_consume_queue.UNIT_DTYPE)
+    units = np.zeros(1, consume_queue.BATCH_UNIT_DTYPE)
     units["physical_offset"], units["message_size"] = queue.last.physical_offset, _size_of_last(source, queue)
     units["base_queue_offset"], units["batch_size"] = queue.last.queue_offset, 1
     units["compacted_offset"] = _NO_COMPACTED_OFFSET

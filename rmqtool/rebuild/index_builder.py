@@ -20,12 +20,11 @@ from rmqtool.formats.index_file import (
     UNIT_DTYPE,
     UNIT_SIZE,
     IndexHeader,
-    decode_units,
     file_size,
     slot_position,
     unit_position,
 )
-from rmqtool.formats.layout import build
+from rmqtool.formats.layout import build, decode_units
 from rmqtool.rebuild.existing import IndexWriter
 from rmqtool.store.index_files import WESTERNMOST, Geometry, IndexFile
 
@@ -393,7 +392,7 @@ def _blocks(files: Sequence[IndexFile], geometry: Geometry) -> Generator[_Units,
             at_once = sized(_UNITS_AT_ONCE, _LEAST_AT_ONCE)
             for first in range(1, index_file.keys + 1, at_once):
                 count = min(at_once, index_file.keys + 1 - first)
-                units = decode_units(file.read(unit_position(geometry.slots, first), count * UNIT_SIZE))
+                units = decode_units(UNIT_DTYPE, file.read(unit_position(geometry.slots, first), count * UNIT_SIZE))
                 _check_links(units, slots, first, count)
                 _check_ends(index_file, units, first)
                 yield _Units(index_file, first, units)

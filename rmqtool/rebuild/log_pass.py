@@ -26,7 +26,7 @@ from rmqtool.broker.dispatched_units import QueueName, QueueUnits
 from rmqtool.broker.dispatcher import Dispatched, Dispatcher, IndexKeys
 from rmqtool.broker.proven_records import ProvenRecords
 from rmqtool.formats.file_name import MAX_OFFSET
-from rmqtool.formats.sys_flag import INNER_BATCH
+from rmqtool.formats.message import INNER_BATCH
 from rmqtool.rebuild.existing import StoredUnits
 from rmqtool.rebuild.options import Part, QueueSelection
 from rmqtool.rebuild.queue_placement import NEUTRALISED, Extent, Order

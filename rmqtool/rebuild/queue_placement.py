@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from rmqtool.base.files import OpenFiles
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.broker.dispatched_units import QueueName, QueueUnits, group
-from rmqtool.formats.batch_consume_queue import UNIT_SIZE
-from rmqtool.formats.consume_queue import UNIT_DTYPE, is_pre_blank
+from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_DTYPE, is_pre_blank
 from rmqtool.formats.message import MIN_MESSAGE_SIZE
 from rmqtool.rebuild.existing import (
     ExistingQueues,
@@ -454,7 +453,7 @@ class SimpleQueues:
         return True
 
 
-_RAW = np.dtype(f"V{UNIT_SIZE}")
+_RAW = np.dtype(f"V{BATCH_UNIT_SIZE}")
 
 
 class BatchQueues:

@@ -16,7 +16,6 @@ from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.dispatcher import TAGS, Dispatcher
 from rmqtool.findings.finding import Finding, counted
-from rmqtool.formats.crc import record_crc, stored_record_crc
 from rmqtool.formats.message import (
     BODY_SIZE_WIDTH,
     HEADER_DTYPES,
@@ -26,6 +25,8 @@ from rmqtool.formats.message import (
     MIN_MESSAGE_SIZE,
     PREFIX_DTYPE,
     PROPERTIES_SIZE_WIDTH,
+    record_crc,
+    stored_record_crc,
     topic_size_width,
 )
 from rmqtool.repair.change import name_in_store

@@ -18,7 +18,7 @@ from rmqtool.base.mapped_files import MappedFile, MappedFiles, file_at
 from rmqtool.base.times import file_time, rfc3339
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.findings.report import UNREADABLE
-from rmqtool.formats.checkpoint import FILE_SIZE as CHECKPOINT_SIZE
+from rmqtool.formats.checkpoint import CHECKPOINT_FILE_SIZE
 from rmqtool.formats.file_name import file_name
 from rmqtool.formats.message import BLANK_SIZE, HEAD, build_blank
 from rmqtool.repair.change import KEPT, Change, TakenOut, codes_of, name_in_store, names_in_store, zero_from
@@ -252,7 +252,7 @@ class NewCheckpoint:
     codes: frozenset[str]
     proof: str | None = None  # of newer messages than the log holds, which goes with it
     what: str = f"{CHECKPOINT} is written with the times of the log's last record"
-    size: int = CHECKPOINT_SIZE
+    size: int = CHECKPOINT_FILE_SIZE
 
     @property
     def lost(self) -> str | None:

@@ -30,7 +30,8 @@ from rmqtool.broker.timer_start import (
     waiting_units,
 )
 from rmqtool.findings.finding import Finding, counted
-from rmqtool.formats import timer_check, timer_log, timer_wheel
+from rmqtool.formats import timer_wheel
+from rmqtool.formats.checkpoint import CHECKPOINT_FILE_SIZE, TIMER_CHECK_DTYPE, TimerCheck
 from rmqtool.formats.layout import build
 from rmqtool.formats.timer_wheel import is_wheel_name
 from rmqtool.repair.change import KEPT, Change, FileChange, TakenOut, codes_of, name_in_store, names_in_store
@@ -74,7 +75,7 @@ class PassedOver:
         file = transaction.file(self.name)
         file.copy(self.path)
         for position in self.positions.tolist():
-            file.write(timer_log.NO_MESSAGE, position + timer_log.MESSAGE_SIZE_POSITION)
+            file.write(timer_wheel.NO_MESSAGE, position + timer_wheel.MESSAGE_SIZE_POSITION)
         transaction.put(self.name)
 
 
@@ -134,13 +135,13 @@ def _linked_again(snapshot: Snapshot, state: TimerState) -> Iterator[Change]:
     slots_of, precision = units.slots.copy(), state.precision
     for row, (due, _) in delays.items():
         slots_of[row] = due // precision * precision
-    links = {int(units.positions[row]) + timer_log.DELAY_POSITION: delay.to_bytes(4, "big", signed=True)
+    links = {int(units.positions[row]) + timer_wheel.DELAY_POSITION: delay.to_bytes(4, "big", signed=True)
              for row, (_, delay) in delays.items()}  # fmt: skip
     slots = list[tuple[int, bytes]]()
     for slot in np.union1d(broken, slots_of[list(delays)]).tolist():
         positions = units.positions[slots_of == slot].tolist()
         for before, position in pairwise([-1, *positions]):
-            links[position + timer_log.PREVIOUS_POSITION] = before.to_bytes(8, "big", signed=True)
+            links[position + timer_wheel.PREVIOUS_POSITION] = before.to_bytes(8, "big", signed=True)
         if positions:
             slots.append(_slot(slot // precision, positions))
     for file in state.log.files:
@@ -151,7 +152,7 @@ def _linked_again(snapshot: Snapshot, state: TimerState) -> Iterator[Change]:
             yield Relinked(name, file.path, own, file.size)
     wheel = newest_wheel(snapshot.store)
     if slots and (name := name_in_store(snapshot.store, wheel)):
-        yield Relinked(name, wheel, slots, timer_wheel.FILE_SIZE)
+        yield Relinked(name, wheel, slots, timer_wheel.WHEEL_SIZE)
 
 
 def _slot(time: int, positions: Sequence[int]) -> tuple[int, bytes]:
@@ -168,8 +169,8 @@ def _right_delays(snapshot: Snapshot, units: WaitingUnits, rows: NDArray[np.bool
     A unit that puts its message off has a time of its own.
     """
     found = {}
-    is_final = rows & timer_log.leads_on(units.values) & ((units.values["magic"] & timer_log.MAGIC_ROLL) == 0)
-    times = timer_log.dues(units.values)
+    is_final = rows & timer_wheel.leads_on(units.values) & ((units.values["magic"] & timer_wheel.MAGIC_ROLL) == 0)
+    times = timer_wheel.dues(units.values)
     for row in np.flatnonzero(is_final).tolist():
         due = due_at(snapshot.log.files, int(units.values["physical_offset"][row]))
         if due is not None and due != times[row]:
@@ -187,8 +188,8 @@ def _right_check(snapshot: Snapshot, state: TimerState, codes: frozenset[str]) -
         if name and state.check is None and _CODE_AGAIN in codes:
             yield from _new_check(snapshot, state, name, codes & {_CODE_AGAIN, _LOG})
         return
-    content = bytearray(read_all(path, timer_check.FILE_SIZE))
-    check = np.frombuffer(content, timer_check.CHECK_DTYPE, 1)  # a view, by which the content changes
+    content = bytearray(read_all(path, CHECKPOINT_FILE_SIZE))
+    check = np.frombuffer(content, TIMER_CHECK_DTYPE, 1)  # a view, by which the content changes
     what, details = [], []
     if _AHEAD in codes:
         end = timer_queue_end(state)
@@ -231,7 +232,7 @@ def _new_check(snapshot: Snapshot, state: TimerState, name: str, codes: frozense
     content = {_READ: read_until, "last_timer_log_flush_position": 0, **offsets, "state_version": 0,
                "version_timestamp": state.latest, "version_counter": 1}  # fmt: skip
     what = f"{name}: written again; the timer goes on in its queue at {found.logged_end}, and reads the wheel from "
-    yield FileChange(name, build(timer_check.TimerCheck, content).ljust(timer_check.FILE_SIZE, b"\0"),
+    yield FileChange(name, build(TimerCheck, content).ljust(CHECKPOINT_FILE_SIZE, b"\0"),
                      codes, f"{what}{rfc3339(read_until)} on")  # fmt: skip
 
 

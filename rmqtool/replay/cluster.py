@@ -10,8 +10,7 @@ from typing import Any
 from rmqtool.base.errors import UsageError
 from rmqtool.formats.java import string_hash
 from rmqtool.formats.layout import FormatError
-from rmqtool.formats.message import parse_message
-from rmqtool.formats.message_id import format_message_id
+from rmqtool.formats.message import format_message_id, parse_message
 from rmqtool.formats.properties import UNIQUE_KEY, decode_properties
 from rmqtool.replay import connection as codes
 from rmqtool.replay.connection import (

@@ -13,7 +13,19 @@ from typing import Any
 from construct import Bytes, Int16ub, Int32sb, Int32ub, Struct, this
 
 from rmqtool.formats.layout import FormatError, build, parse
-from rmqtool.formats.message import MAX_PROPERTIES_SIZE, MIN_MESSAGE_SIZE
+from rmqtool.formats.message import (
+    COMPRESSED,
+    COMPRESSION_TYPE_MASK,
+    INNER_BATCH,
+    MAX_PROPERTIES_SIZE,
+    MIN_MESSAGE_SIZE,
+    MULTI_TAGS,
+    NEED_UNWRAP,
+    TRANSACTION_PREPARED,
+    TRANSACTION_ROLLBACK,
+    compression,
+    transaction,
+)
 from rmqtool.formats.properties import (
     DELAY,
     HALF_OFFSET,
@@ -27,17 +39,6 @@ from rmqtool.formats.properties import (
     UNIQUE_KEY,
     decode_properties,
     encode_properties,
-)
-from rmqtool.formats.sys_flag import (
-    COMPRESSED,
-    COMPRESSION_TYPE_MASK,
-    INNER_BATCH,
-    MULTI_TAGS,
-    NEED_UNWRAP,
-    TRANSACTION_PREPARED,
-    TRANSACTION_ROLLBACK,
-    compression,
-    transaction,
 )
 from rmqtool.replay.cluster import REPLAY_OF, BrokerFacts
 from rmqtool.replay.connection import MAX_FRAME_SIZE, SEND_BATCH_MESSAGE, SEND_MESSAGE_V2, Request

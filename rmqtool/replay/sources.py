@@ -135,7 +135,7 @@ class StoreSource:
         for split in split_source(self.log):
             reader = SplitReader(split, query, proves_bodies=False)
             for event in reader.events():
-                done = (reader.end or split.start) - self.log.start
+                done = (reader.counts.end or split.start) - self.log.start
                 if isinstance(event, Damage):
                     reading.add(event)
                     continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from rmqtool.formats import batch_consume_queue, consume_queue
+from rmqtool.formats import consume_queue
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import RELEASES, Releases, Version
 
@@ -20,7 +20,7 @@ QUEUE_FILE_SIZE: dict[Literal["simple", "batch"], tuple[str, ...]] = {
 DEFAULT_LOG_FILE_SIZE = 1 << 30
 DEFAULT_QUEUE_FILE_SIZE: dict[Literal["simple", "batch"], int] = {
     "simple": _DEFAULT_QUEUE_UNITS * consume_queue.UNIT_SIZE,
-    "batch": _DEFAULT_QUEUE_UNITS * batch_consume_queue.UNIT_SIZE,
+    "batch": _DEFAULT_QUEUE_UNITS * consume_queue.BATCH_UNIT_SIZE,
 }
 
 

@@ -16,8 +16,8 @@ from typing import Any
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import read_all
 from rmqtool.broker.dispatched_units import QueueName
+from rmqtool.formats.checkpoint import TIMER_CHECK_SIZE, TimerCheck
 from rmqtool.formats.layout import build, parse
-from rmqtool.formats.timer_check import USED_SIZE, TimerCheck
 from rmqtool.rules.system_topics import (
     DEAD_LETTER_PREFIX,
     LMQ_PREFIX,
@@ -134,12 +134,12 @@ def _fit_timer_check(config: Path, moved: Moved, first_timer: int | None) -> Non
     fields |= {"last_timer_log_flush_position": 0}
     fields |= dict(zip(("last_timer_queue_offset", "master_timer_queue_offset"), offsets, strict=True))
     data = read_all(path, 1 << 20)
-    _replace(path, build(TimerCheck, fields) + data[USED_SIZE:])
+    _replace(path, build(TimerCheck, fields) + data[TIMER_CHECK_SIZE:])
 
 
 def _timer_check(config: Path) -> Any:
     try:
-        return parse(TimerCheck, read_all(config / TIMER_CHECK, 1 << 20)[:USED_SIZE])
+        return parse(TimerCheck, read_all(config / TIMER_CHECK, 1 << 20)[:TIMER_CHECK_SIZE])
     except (RmqtoolError, ValueError):
         return None
 

@@ -23,10 +23,16 @@ from rmqtool.base.new_files import (
     set_time,
     write_all,
 )
-from rmqtool.formats.crc import CRC32_PROPERTY_SIZE, CRC_MASK, build_crc32_property
 from rmqtool.formats.file_name import file_name
 from rmqtool.formats.layout import position_of
-from rmqtool.formats.message import BLANK_SIZE, PREFIX_DTYPE, build_blank
+from rmqtool.formats.message import (
+    BLANK_SIZE,
+    CRC32_PROPERTY_SIZE,
+    CRC_MASK,
+    PREFIX_DTYPE,
+    build_blank,
+    build_crc32_property,
+)
 from rmqtool.salvage.carve import Progress, Sources, no_progress
 from rmqtool.salvage.inputs import Inputs
 from rmqtool.salvage.layout import Layout, LogFile

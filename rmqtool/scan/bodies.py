@@ -12,7 +12,7 @@ from isal import isal_zlib
 from numpy.typing import NDArray
 
 from rmqtool.base.limits import sized
-from rmqtool.formats.sys_flag import COMPRESSED, COMPRESSION_TYPE_MASK, compression
+from rmqtool.formats.message import COMPRESSED, COMPRESSION_TYPE_MASK, compression
 from rmqtool.scan.frames import RecordRun
 
 MAX_BODY_SIZE = 64 << 20

@@ -13,16 +13,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from rmqtool.formats.host import HOST_V4_SIZE, format_host
-from rmqtool.formats.message import MAGIC_CODE_V2
-from rmqtool.formats.properties import KEY_SEPARATOR, KEYS, TAGS, UNIQUE_KEY
-from rmqtool.formats.sys_flag import (
+from rmqtool.formats.message import (
     COMPRESSED,
     COMPRESSION_NAMES,
     COMPRESSION_TYPE_MASK,
+    HOST_V4_SIZE,
+    MAGIC_CODE_V2,
     TRANSACTION_MASK,
     TRANSACTION_NAMES,
+    format_host,
 )
+from rmqtool.formats.properties import KEY_SEPARATOR, KEYS, TAGS, UNIQUE_KEY
 from rmqtool.scan.bodies import stored_bodies, with_plain_bodies
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.properties import PropertyTable, UniformProperties, read_properties

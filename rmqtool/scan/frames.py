@@ -16,9 +16,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from zlib_ng import zlib_ng
 
-from rmqtool.formats.crc import CRC32_PROPERTY, CRC32_PROPERTY_SIZE, CRC_MASK
 from rmqtool.formats.dledger import ENTRY_DTYPE, ENTRY_HEADER_SIZE, MAGIC_ENTRY
 from rmqtool.formats.message import (
+    CRC32_PROPERTY,
+    CRC32_PROPERTY_SIZE,
+    CRC_MASK,
     HEADER_DTYPES,
     HOST_BITS,
     MAGIC_CODE_V1,

@@ -6,9 +6,15 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from rmqtool.formats.crc import body_crc
-from rmqtool.formats.message import BLANK_SIZE, MIN_MESSAGE_SIZE, build_blank, build_message
-from rmqtool.formats.sys_flag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
+from rmqtool.formats.message import (
+    BLANK_SIZE,
+    MIN_MESSAGE_SIZE,
+    TRANSACTION_MASK,
+    TRANSACTION_ROLLBACK,
+    body_crc,
+    build_blank,
+    build_message,
+)
 from rmqtool.scan.frames import RecordRun
 
 LOST_TOPIC = b"%RMQTOOL%LOST"

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from rmqtool.base.decoders import Decoded, Decoder, Decoding
 from rmqtool.base.times import rfc3339
-from rmqtool.formats.sys_flag import COMPRESSED
+from rmqtool.formats.message import COMPRESSED
 from rmqtool.scan.block import Blank, Damage
 from rmqtool.scan.bodies import BodyError, decompress, with_plain_bodies
 from rmqtool.scan.columns import ColumnRun, column_of, is_wished, needs_plain_body, record_batches

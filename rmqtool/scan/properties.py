@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rmqtool.formats.crc import CRC32_DIGITS, CRC32_PROPERTY, CRC32_PROPERTY_SIZE
 from rmqtool.formats.java import decode_text
+from rmqtool.formats.message import CRC32_DIGITS, CRC32_PROPERTY, CRC32_PROPERTY_SIZE
 from rmqtool.formats.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 from rmqtool.scan.block import Positions, gather_slices, take
 from rmqtool.scan.frames import NO_NUMBER, RecordRun

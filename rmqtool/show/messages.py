@@ -11,9 +11,8 @@ from construct import Struct
 
 from rmqtool.base.numbers import byte_size
 from rmqtool.base.visible import json_text, visible
-from rmqtool.formats.host import format_host
 from rmqtool.formats.layout import field_extents, field_meanings
-from rmqtool.formats.sys_flag import BORN_HOST_V6, INNER_BATCH, MULTI_TAGS, NEED_UNWRAP, STORE_HOST_V6
+from rmqtool.formats.message import BORN_HOST_V6, INNER_BATCH, MULTI_TAGS, NEED_UNWRAP, STORE_HOST_V6, format_host
 from rmqtool.scan.block import REASON_MEANINGS
 from rmqtool.scan.message_rows import BODY_DECODED, DECODE_ERROR
 from rmqtool.show.times import TIME, sentence, time_text

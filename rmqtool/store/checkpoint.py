@@ -9,7 +9,7 @@ import numpy as np
 from rmqtool.base.errors import UnreadableError, WrongKindError
 from rmqtool.base.files import read_all
 from rmqtool.base.times import rfc3339
-from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE, FILE_SIZE, USED_SIZE, Checkpoint
+from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE, CHECKPOINT_FILE_SIZE, CHECKPOINT_SIZE, Checkpoint
 from rmqtool.formats.layout import build
 from rmqtool.store.store import CHECKPOINT, Store
 
@@ -20,7 +20,7 @@ CHECKPOINT_TIMES = ("physic_message_timestamp", "logics_message_timestamp", "ind
 def read_checkpoint(store: Store) -> dict[str, int] | None:
     """The checkpoint's fields by name, None without the file; those beyond a short file's end read as 0, as in Java."""
     try:
-        data = read_all(store.root / CHECKPOINT, USED_SIZE)
+        data = read_all(store.root / CHECKPOINT, CHECKPOINT_SIZE)
     except UnreadableError as error:
         if isinstance(error.__cause__, FileNotFoundError):
             return None
@@ -28,7 +28,7 @@ def read_checkpoint(store: Store) -> dict[str, int] | None:
     except WrongKindError as error:
         error.hint = "move it away: no broker starts with it, and a new one is made"
         raise
-    fields = np.frombuffer(data.ljust(USED_SIZE, b"\0"), CHECKPOINT_DTYPE)[0]
+    fields = np.frombuffer(data.ljust(CHECKPOINT_SIZE, b"\0"), CHECKPOINT_DTYPE)[0]
     return {name: int(fields[name]) for name in CHECKPOINT_DTYPE.names or ()}
 
 
@@ -41,4 +41,4 @@ def credible(fields: Mapping[str, int] | None) -> Mapping[str, int]:
 def checkpoint_file(fields: Mapping[str, int]) -> bytes:
     """The whole file with these fields; the others are 0."""
     values = {field.name: fields.get(field.name, 0) for field in Checkpoint.subcons}
-    return build(Checkpoint, values).ljust(FILE_SIZE, b"\0")
+    return build(Checkpoint, values).ljust(CHECKPOINT_FILE_SIZE, b"\0")

@@ -20,7 +20,7 @@ from rmqtool.base.files import list_directory
 from rmqtool.base.mapped_files import MappedFile, MappedFiles, list_mapped_files, made
 from rmqtool.base.paths import DirectoryEntry, Place, entry_place
 from rmqtool.base.tolerant import ReadScope
-from rmqtool.formats import batch_consume_queue, consume_queue
+from rmqtool.formats import consume_queue
 from rmqtool.formats.file_name import file_name
 from rmqtool.rules.system_topics import LMQ_PREFIX
 from rmqtool.store.rocksdb_queues import QueueDatabase
@@ -45,7 +45,7 @@ class UnitFormat(NamedTuple):
 
 UNIT_FORMATS: dict[Kind, UnitFormat] = {
     "simple": UnitFormat(CONSUME_QUEUE, consume_queue.UNIT_DTYPE, consume_queue.is_written),
-    "batch": UnitFormat(BATCH_CONSUME_QUEUE, batch_consume_queue.UNIT_DTYPE, batch_consume_queue.is_written),
+    "batch": UnitFormat(BATCH_CONSUME_QUEUE, consume_queue.BATCH_UNIT_DTYPE, consume_queue.is_batch_written),
 }
 
 

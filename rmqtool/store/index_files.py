@@ -23,13 +23,14 @@ from rmqtool.formats.index_file import (
     HEADER_DTYPE,
     HEADER_SIZE,
     SLOT_DTYPE,
+    UNIT_DTYPE,
     UNIT_SIZE,
-    decode_units,
     file_size,
     key_hash,
     slot_position,
     unit_position,
 )
+from rmqtool.formats.layout import decode_units
 from rmqtool.store.store import INDEX, Store
 
 _NUMERIC_NAME = re.compile(r"\d+", re.ASCII)
@@ -150,7 +151,7 @@ def geometries_by_size(size: int, configured: tuple[int, int] | None) -> Iterato
 def stored_offset(path: Path, geometry: Geometry, number: int) -> int | None:
     """The physical offset in one unit of an index file; None when it cannot be read."""
     with skip_unreadable(), InputFile(path) as file:
-        units = decode_units(file.read(unit_position(geometry.slots, number), UNIT_SIZE))
+        units = decode_units(UNIT_DTYPE, file.read(unit_position(geometry.slots, number), UNIT_SIZE))
         return int(units["physical_offset"][0]) if len(units) else None
     return None
 
@@ -174,7 +175,7 @@ def _fits(file: InputFile, keys: int, slots: int) -> bool:
     """Whether the newest units stand where slots and hashes of this geometry say, and link only to older ones."""
     first = max(1, keys - _PROBED_UNITS + 1)
     data = file.read(unit_position(slots, first), (keys + 1 - first) * UNIT_SIZE)
-    units = decode_units(data)
+    units = decode_units(UNIT_DTYPE, data)
     unit_indexes = np.arange(first, keys + 1)
     if len(units) != len(unit_indexes) or (units["key_hash"] < 0).any() or (units["previous"] < 0).any():
         return False
@@ -190,7 +191,7 @@ def _leads_to(file: InputFile, slots: int, slot: int, unit_index: int, keys: int
     for _ in range(_MAX_NEWER_UNITS):
         if newest <= keys:
             break
-        units = decode_units(file.read(unit_position(slots, newest), UNIT_SIZE))
+        units = decode_units(UNIT_DTYPE, file.read(unit_position(slots, newest), UNIT_SIZE))
         if not len(units) or units["key_hash"][0] % slots != slot:
             return False
         newest = int(units["previous"][0])
@@ -438,4 +439,4 @@ class _Chain:
         count = min(_WINDOW, unit_index) if wide and self._window else 1
         self._first = unit_index + 1 - count
         data = self._opened.read(unit_position(self._geometry.slots, self._first), count * UNIT_SIZE)
-        self._window = decode_units(data).tolist()
+        self._window = decode_units(UNIT_DTYPE, data).tolist()

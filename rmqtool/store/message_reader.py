@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cache, cached_property
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from rmqtool.base.decoders import Decoder
 from rmqtool.base.errors import RmqtoolError, UnreadableError, UsageError
 from rmqtool.base.files import RateLimit, ReadPolicy
-from rmqtool.formats.sys_flag import COMPRESSED, TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from rmqtool.formats.message import COMPRESSED, TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from rmqtool.scan.block import REASON_MEANINGS, Damage
 from rmqtool.scan.columns import (
     DICTIONARY_STRING,
@@ -203,14 +204,47 @@ class LastRecord:
     store_timestamp: int
     body_crc: int
 
+    @classmethod
+    def of(cls, run: RecordRun) -> LastRecord:
+        """The last record of a run."""
+        last = run[len(run) - 1 :].headers
+        return cls(*(int(last.field(each.name)[0]) for each in fields(cls)))
+
+
+@dataclass
+class ReadCounts:
+    """What was read of a log; `end` is the end of the last record or blank, bytes, and None when there was none."""
+
+    messages: int = 0
+    bytes: int = 0
+    excluded: dict[str, int] = field(default_factory=lambda: dict.fromkeys(INCLUDABLE, 0))
+    wrong_crc: BodyProblems = field(default_factory=BodyProblems)
+    not_decompressed: BodyProblems = field(default_factory=BodyProblems)
+    not_decoded: BodyProblems = field(default_factory=BodyProblems)
+    decode_failures: DecodeFailures = field(default_factory=DecodeFailures)
+    end: int | None = None
+    last_record: LastRecord | None = None
+
+    def merge(self, other: Self) -> None:
+        """Add a part of the log after this one."""
+        self.messages += other.messages
+        self.bytes += other.bytes
+        for name, count in other.excluded.items():
+            self.excluded[name] += count
+        self.wrong_crc.merge(other.wrong_crc)
+        self.not_decompressed.merge(other.not_decompressed)
+        self.not_decoded.merge(other.not_decoded)
+        self.decode_failures.merge(other.decode_failures)
+        self.end = other.end if other.end is not None else self.end
+        self.last_record = other.last_record or self.last_record
+
 
 class SplitReader:
-    """One pass over a split; its counts are complete when `events` is at its end.
+    """One pass over a split; its `counts`, or those that are given, are complete when `events` is at its end.
 
     Batches hold the columns `extra` too; where they are `dictionary_encoded`, columns of few distinct strings are
     dictionaries, for a writer. Bodies are proven by their CRC where they are read, unless `proves_bodies` is false.
     Small runs of messages share a batch; damage may come before messages in front of it then, unless `in_order`.
-    `end` is the end of the last record or blank, bytes, and None when there was none.
     """
 
     def __init__(
@@ -218,6 +252,7 @@ class SplitReader:
         split: Split,
         query: Query,
         extra: Sequence[str] = (),
+        counts: ReadCounts | None = None,
         *,
         proves_bodies: bool = True,
         dictionary_encoded: bool = False,
@@ -237,15 +272,7 @@ class SplitReader:
             columns += ("body",)  # to count those that cannot be decompressed
         needed = (*columns, "physical_offset", "body_crc_ok") if self._proves_bodies or query.decoder else columns
         self._columns = tuple(dict.fromkeys(needed))
-        self.messages = 0
-        self.bytes = 0
-        self.excluded = dict.fromkeys(INCLUDABLE, 0)
-        self.wrong_crc = BodyProblems()
-        self.not_decompressed = BodyProblems()
-        self.not_decoded = BodyProblems()
-        self.decode_failures = DecodeFailures()
-        self.end: int | None = None
-        self.last_record: LastRecord | None = None
+        self.counts = counts or ReadCounts()
 
     def events(self) -> Generator[pa.RecordBatch | Damage, None, None]:
         """Batches of the wanted messages, as the scan gives them, and damage.
@@ -261,7 +288,7 @@ class SplitReader:
                     yield event
                 else:
                     yield from self._decoded(event, decoder)
-        self.decode_failures = decoder.failures
+        self.counts.decode_failures = decoder.failures
 
     def _scanned(self) -> Iterator[pa.RecordBatch | Damage]:
         split, rate = self._split, self._query.bytes_per_second
@@ -275,7 +302,7 @@ class SplitReader:
                     if not (split.live and event.tail):
                         yield event
                     continue
-                self.end = event.physical_offset + event.size
+                self.counts.end = event.physical_offset + event.size
                 if isinstance(event, RecordRun):
                     yield from self._batches_with(event)
         except UnreadableError:
@@ -361,16 +388,14 @@ class SplitReader:
         row = 0
         for piece, texts, errors in decoder.pieces(scanned, bodies, place):
             failed = np.flatnonzero(np.asarray(errors.is_valid()))
-            self.not_decoded.add(offsets[row + failed])
+            self.counts.not_decoded.add(offsets[row + failed])
             row += piece.num_rows
             yield piece.append_column(BODY_DECODED, texts).append_column(DECODE_ERROR, errors)
 
     def _count(self, frames: RecordRun) -> None:
-        self.messages += len(frames)
-        self.bytes += frames.record_bytes
-        names = ("physical_offset", "message_size", "store_timestamp", "body_crc")
-        last = frames[len(frames) - 1 :].headers
-        self.last_record = LastRecord(*(int(last.field(name)[0]) for name in names))
+        self.counts.messages += len(frames)
+        self.counts.bytes += frames.record_bytes
+        self.counts.last_record = LastRecord.of(frames)
 
     def _visible(self, frames: RecordRun) -> RecordRun | None:
         """The records of a transaction type that is wanted; the others are counted."""
@@ -379,7 +404,7 @@ class SplitReader:
         for name, kind in INCLUDABLE.items():
             if name not in self._query.include:
                 hidden = kinds == kind
-                self.excluded[name] += int(hidden.sum())
+                self.counts.excluded[name] += int(hidden.sum())
                 kept &= ~hidden
         if kept.all():
             return frames
@@ -389,8 +414,8 @@ class SplitReader:
         """Count bodies without their CRC, and those that were `left` as stored."""
         offsets = frames.physical_offsets
         is_right = np.asarray(batch.column(self._columns.index("body_crc_ok")))
-        self.wrong_crc.add(offsets[~is_right])
-        self.not_decompressed.add(offsets[left])
+        self.counts.wrong_crc.add(offsets[~is_right])
+        self.counts.not_decompressed.add(offsets[left])
 
     def _left_as_stored(self, batch: pa.RecordBatch, frames: RecordRun) -> list[int]:
         """The rows of compressed bodies that could not be decompressed."""
@@ -437,8 +462,8 @@ def read_messages(split: Split, query: Query, *, fails: bool, way_out: str) -> I
     """The messages of a split; damage is passed over, or `fails` with RmqtoolError, which names the `way_out`."""
     reader = SplitReader(split, query, proves_bodies=fails, in_order=fails)
     for event in reader.events():
-        if fails and reader.wrong_crc.count:
-            offset = reader.wrong_crc.physical_offsets[0]
+        if fails and reader.counts.wrong_crc.count:
+            offset = reader.counts.wrong_crc.physical_offsets[0]
             raise _damaged(split, offset, "a body that does not have its CRC", way_out)
         if not isinstance(event, Damage):
             yield reader.to_messages(event)

@@ -17,8 +17,7 @@ import numpy as np
 from rmqtool.base.errors import note_failure
 from rmqtool.base.files import UNLIMITED, InputFile, OpenFiles
 from rmqtool.base.mapped_files import MappedFile, file_at, list_mapped_files
-from rmqtool.formats.consume_queue import is_ext_address
-from rmqtool.formats.consume_queue_ext import HEADER_DTYPE, offset_of
+from rmqtool.formats.consume_queue import EXT_HEADER_DTYPE, MIN_EXT_UNIT_SIZE, ext_offset, is_ext_address
 from rmqtool.rules.versions import Version
 from rmqtool.store.consume_queues import UNIT_FORMATS, Queue, queue_in
 from rmqtool.store.queue_minimum import SimpleQueue, batch_min_offset, end_of_batch, rows_min_offset
@@ -341,11 +340,11 @@ class ExtTags:
         """The tags code that a unit stores, or that of the ext unit at its address; None without that ext unit."""
         if not is_ext_address(stored):
             return stored
-        offset = offset_of(stored)
+        offset = ext_offset(stored)
         mapped = None if offset is None else file_at(self._files, offset)
         if mapped is None or offset is None:
             return None
         with InputFile(mapped.path) as file:
-            data = file.read(offset - mapped.start_offset, HEADER_DTYPE.itemsize).ljust(HEADER_DTYPE.itemsize, b"\0")
-        unit = np.frombuffer(data, HEADER_DTYPE)[0]
+            data = file.read(offset - mapped.start_offset, MIN_EXT_UNIT_SIZE).ljust(MIN_EXT_UNIT_SIZE, b"\0")
+        unit = np.frombuffer(data, EXT_HEADER_DTYPE)[0]
         return int(unit["tags_code"]) if unit["size"] > 0 else None

@@ -26,8 +26,7 @@ from rmqtool.base.new_files import own_directory
 from rmqtool.base.numbers import byte_size
 from rmqtool.base.paths import DirectoryEntry, is_remote
 from rmqtool.formats.layout import FormatError
-from rmqtool.formats.rocksdb_log import first_damage
-from rmqtool.formats.rocksdb_manifest import oldest_log
+from rmqtool.formats.rocksdb_log import first_damage, oldest_log
 
 MOST_COPIED = 4 << 30
 """Bytes of the largest database that is copied."""

@@ -10,10 +10,8 @@ from typing import Any, NamedTuple
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.formats.layout import struct_of
-from rmqtool.formats.message import HEADER_DTYPES
-from rmqtool.formats.message_id import format_message_id
+from rmqtool.formats.message import HEADER_DTYPES, format_message_id, transaction
 from rmqtool.formats.properties import KEYS, REAL_QUEUE_ID, REAL_TOPIC, TAGS, UNIQUE_KEY, split_keys
-from rmqtool.formats.sys_flag import transaction
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.scan.single_record import SingleRecord, single_record_at
 from rmqtool.store.queue_units import LoadedQueue

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from rmqtool.base.files import InputFile, ReadPolicy, list_directory
 from rmqtool.base.mapped_files import MappedFile, MappedFiles, file_at
 from rmqtool.base.tolerant import skip_unreadable
-from rmqtool.formats import timer_log, timer_wheel
+from rmqtool.formats import timer_wheel
+from rmqtool.formats.layout import decode_units
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.store.store import Store
 
@@ -30,7 +31,7 @@ def newest_wheel(store: Store) -> Path:
 def is_wheel_whole(store: Store) -> bool:
     """Whether there is a wheel of the right size, so that its slots can be compared with the timer log."""
     path = newest_wheel(store)
-    return path.is_file() and path.stat().st_size == timer_wheel.FILE_SIZE
+    return path.is_file() and path.stat().st_size == timer_wheel.WHEEL_SIZE
 
 
 def used_slots(path: Path, reading: ReadPolicy) -> NDArray[np.void]:
@@ -38,12 +39,12 @@ def used_slots(path: Path, reading: ReadPolicy) -> NDArray[np.void]:
 
     A slot counts only at the place of its time. Holes of the file are not read.
     """
-    found = [timer_wheel.decode_slots(b"")]
+    found = [decode_units(timer_wheel.SLOT_DTYPE, b"")]
     with InputFile(path, reading) as wheel:
         at = 0
         while (at := wheel.next_data(at, wheel.size)) < wheel.size:
             at -= at % timer_wheel.SLOT_SIZE
-            slots = timer_wheel.decode_slots(wheel.read(at, _PIECE))
+            slots = decode_units(timer_wheel.SLOT_DTYPE, wheel.read(at, _PIECE))
             if not len(slots):
                 break
             numbers = at // timer_wheel.SLOT_SIZE + np.arange(len(slots))
@@ -76,12 +77,12 @@ def _shown_precision(slot: np.void | None, log: MappedFiles, reading: ReadPolicy
     if slot is None or file is None or slot["time"] < 0:
         return None
     units = written_unit(file, int(slot["last_position"]), reading)
-    precision = int(timer_log.dues(units)[0]) // int(slot["time"]) if len(units) else 0
+    precision = int(timer_wheel.dues(units)[0]) // int(slot["time"]) if len(units) else 0
     return precision if 0 < precision <= _LONGEST_SLOT else None
 
 
 def written_unit(file: MappedFile, position: int, reading: ReadPolicy) -> NDArray[np.void]:
     """The unit at a timer log position, which is in `file`; empty where none is written."""
     with InputFile(file.path, reading) as opened:
-        units = timer_log.decode_units(opened.read(position - file.start_offset, timer_log.UNIT_SIZE))
-    return units[timer_log.is_written(units)]
+        units = decode_units(timer_wheel.UNIT_DTYPE, opened.read(position - file.start_offset, timer_wheel.UNIT_SIZE))
+    return units[timer_wheel.is_written(units)]

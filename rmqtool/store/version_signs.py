@@ -13,12 +13,19 @@ from rmqtool.base.files import UNLIMITED, InputFile, ReadPolicy, read_all
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.base.paths import has_entry
 from rmqtool.base.tolerant import skip_unreadable
-from rmqtool.formats.crc import CRC32_PROPERTY, CRC32_PROPERTY_SIZE
-from rmqtool.formats.index_file import UNIT_SIZE, decode_units, key_hash, unit_position
+from rmqtool.formats.index_file import UNIT_DTYPE, UNIT_SIZE, key_hash, unit_position
 from rmqtool.formats.java import decode_text
-from rmqtool.formats.message import HOST_BITS, MAGIC_CODE_V2
+from rmqtool.formats.layout import decode_units
+from rmqtool.formats.message import (
+    COMPRESSED,
+    COMPRESSION_TYPE_MASK,
+    CRC32_PROPERTY,
+    CRC32_PROPERTY_SIZE,
+    HOST_BITS,
+    INNER_BATCH,
+    MAGIC_CODE_V2,
+)
 from rmqtool.formats.properties import KEYS, TAGS, UNIQUE_KEY, split_keys
-from rmqtool.formats.sys_flag import COMPRESSED, COMPRESSION_TYPE_MASK, INNER_BATCH
 from rmqtool.rules.versions import (
     FASTJSON_2,
     INDEX_COUNTS_SLOTS,
@@ -211,7 +218,9 @@ def holds_tags(newest: IndexFile, geometry: Geometry, files: Sequence[MappedFile
     with InputFile(newest.path) as file:
         for _ in range(_MAX_PROBES):
             first = max(1, stop - _PROBED_UNITS)
-            units = decode_units(file.read(unit_position(geometry.slots, first), (stop - first) * UNIT_SIZE))
+            units = decode_units(
+                UNIT_DTYPE, file.read(unit_position(geometry.slots, first), (stop - first) * UNIT_SIZE)
+            )
             has_tags = set()
             for physical_offset in sorted(set(units["physical_offset"].tolist())):
                 hashes = set(units["key_hash"][units["physical_offset"] == physical_offset].tolist())

@@ -20,14 +20,8 @@ from rmqtool.base.mapped_files import MappedFile, MappedFiles, file_at, list_map
 from rmqtool.base.tolerant import skip_unreadable
 from rmqtool.base.visible import quote
 from rmqtool.findings.report import Report
-from rmqtool.formats.dledger import (
-    ENTRY_DTYPE,
-    ENTRY_HEADER_SIZE,
-    INDEX_DTYPE,
-    INDEX_UNIT_SIZE,
-    MAGIC_ENTRY,
-    decode_index,
-)
+from rmqtool.formats.dledger import ENTRY_DTYPE, ENTRY_HEADER_SIZE, INDEX_DTYPE, INDEX_UNIT_SIZE, MAGIC_ENTRY
+from rmqtool.formats.layout import decode_units
 from rmqtool.scan.frames import RecordRun, entry_headers
 from rmqtool.scan.single_record import single_record_at
 from rmqtool.store.snapshot import Snapshot
@@ -56,7 +50,7 @@ class UnreadUnits:
                 with InputFile(file.path) as opened:
                     found = opened.read(low - file.start_offset, high - low)
                 data[low - start : low - start + len(found)] = found
-        return decode_index(data)
+        return decode_units(INDEX_DTYPE, data)
 
 
 def unread_units(snapshot: Snapshot) -> UnreadUnits | None:

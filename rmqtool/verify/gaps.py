@@ -13,7 +13,7 @@ from rmqtool.base.files import list_directory
 from rmqtool.base.paths import entry_path
 from rmqtool.findings.catalogue import CATALOGUE
 from rmqtool.findings.report import NEEDING_QUEUES, Selection
-from rmqtool.formats.checkpoint import FILE_SIZE
+from rmqtool.formats.checkpoint import CHECKPOINT_FILE_SIZE
 from rmqtool.store.checkpoint import credible, read_checkpoint
 from rmqtool.store.config_tables import CONFIG_DATABASES
 from rmqtool.store.paths import COMPACTION, COMPACTION_CHECKPOINT
@@ -176,7 +176,7 @@ def _left_out(selection: Selection) -> tuple[str, ...]:
 def _has_started(store: Store) -> bool:
     """Whether a broker was ever started on the store: its first start writes the checkpoint, a whole page."""
     try:
-        has_size = (store.root / CHECKPOINT).stat().st_size >= FILE_SIZE
+        has_size = (store.root / CHECKPOINT).stat().st_size >= CHECKPOINT_FILE_SIZE
         return has_size and bool(credible(read_checkpoint(store)))
     except OSError as error:
         note_failure(store.root / CHECKPOINT, error)

@@ -18,13 +18,13 @@ from rmqtool.formats.index_file import (
     HEADER_DTYPE,
     HEADER_SIZE,
     SLOT_DTYPE,
+    UNIT_DTYPE,
     UNIT_SIZE,
-    decode_units,
     file_size,
     slot_position,
     unit_position,
 )
-from rmqtool.formats.layout import position_of
+from rmqtool.formats.layout import decode_units, position_of
 from rmqtool.store.index_files import Geometry, IndexFile
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.store import Store
@@ -160,7 +160,7 @@ class ChainCheck:
             for first in range(self._next, index_file.units + 1, self._chunk):
                 count = min(self._chunk, index_file.units + 1 - first)
                 data = file.read(unit_position(index_file.geometry.slots, first), count * UNIT_SIZE)
-                self.add(first, decode_units(data))
+                self.add(first, decode_units(UNIT_DTYPE, data))
                 yield count * UNIT_SIZE
                 left -= count * UNIT_SIZE
             self._check_waiting()
@@ -249,7 +249,7 @@ class ChainCheck:
         seen = 0
         for first in range(1, total + 1, self._chunk):
             count = min(self._chunk, total + 1 - first)
-            units = decode_units(file.read(unit_position(slots, first), count * UNIT_SIZE))
+            units = decode_units(UNIT_DTYPE, file.read(unit_position(slots, first), count * UNIT_SIZE))
             hashes = units["key_hash"].astype(np.int32)
             of_slots = _slots_of(hashes, slots)
             is_reached = reached[first : first + len(units)]
@@ -271,7 +271,7 @@ class ChainCheck:
         unit_number = int(np.frombuffer(file.read(slot_position(slot), SLOT_DTYPE.itemsize), SLOT_DTYPE)[0])
         before = units + 1
         while 0 < unit_number < before:  # a link to a newer unit would never end
-            unit = decode_units(file.read(unit_position(slots, unit_number), UNIT_SIZE))[0]
+            unit = decode_units(UNIT_DTYPE, file.read(unit_position(slots, unit_number), UNIT_SIZE))[0]
             if int(unit["seconds_since_begin"]) < 0:
                 return
             if int(unit["key_hash"]) % slots == slot and int(unit["seconds_since_begin"]) <= self._most_seconds:
@@ -285,7 +285,9 @@ class ChainCheck:
         for name, unit_number in ends.items():
             if not 0 < unit_number <= index_file.units:
                 continue
-            unit = decode_units(file.read(unit_position(index_file.geometry.slots, unit_number), UNIT_SIZE))[0]
+            unit = decode_units(
+                UNIT_DTYPE, file.read(unit_position(index_file.geometry.slots, unit_number), UNIT_SIZE)
+            )[0]
             stored = getattr(index_file.file, f"{name}_physical_offset")
             actual = int(unit["physical_offset"])
             if actual != stored:

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from rmqtool.base.files import OpenFiles
 from rmqtool.base.tolerant import skip_unreadable
-from rmqtool.formats.index_file import UNIT_DTYPE, UNIT_SIZE, decode_units, unit_position
+from rmqtool.formats.index_file import UNIT_DTYPE, UNIT_SIZE, unit_position
+from rmqtool.formats.layout import decode_units
 from rmqtool.rules.versions import INDEX_OF_TAGS
 from rmqtool.store.index_files import Geometry, IndexFile
 from rmqtool.store.snapshot import Snapshot
@@ -92,7 +93,7 @@ class IndexUnits:
     def _read_file(self, file: FileUnits, first: int, stop: int) -> NDArray[np.void]:
         position = unit_position(file.geometry.slots, first - file.start + 1)
         opened = self._open.get(file.file.path, file.file.size)
-        units = decode_units(opened.read(position, (stop - first) * UNIT_SIZE))
+        units = decode_units(UNIT_DTYPE, opened.read(position, (stop - first) * UNIT_SIZE))
         if self.on_read is not None:
             self.on_read(file, first, units)
         return units

@@ -21,8 +21,9 @@ from rmqtool.base.tolerant import skip_unreadable
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.other_log import index_of_another_log
 from rmqtool.findings.report import Report
-from rmqtool.formats import timer_check, timer_log, timer_wheel
-from rmqtool.formats.layout import parse
+from rmqtool.formats import timer_wheel
+from rmqtool.formats.checkpoint import TIMER_CHECK_SIZE, TimerCheck
+from rmqtool.formats.layout import decode_units, parse
 from rmqtool.store.checkpoint import CHECKPOINT_TIMES, credible
 from rmqtool.store.config_tables import (
     CONSUMER_OFFSET,
@@ -185,10 +186,10 @@ def _of_offsets(store: Store, committed: Sequence[CommittedOffset]) -> Iterator[
     if levels:
         yield Witness("delivered", DELAYS, more={"levels": levels[:_MAX_SHOWN]})
     try:
-        data = read_all(store.root / CONFIG / "timercheck", timer_check.USED_SIZE)
+        data = read_all(store.root / CONFIG / "timercheck", TIMER_CHECK_SIZE)
     except RmqtoolError:
         return
-    check = parse(timer_check.TimerCheck, data.ljust(timer_check.USED_SIZE, b"\0"))
+    check = parse(TimerCheck, data.ljust(TIMER_CHECK_SIZE, b"\0"))
     if check.last_timer_queue_offset > 0:
         yield Witness("timers-read", f"{CONFIG}/timercheck", more={"messages": check.last_timer_queue_offset})
 
@@ -208,11 +209,11 @@ def _of_timer_files(store: Store) -> Iterator[Witness]:
     """Evidence of timer messages in the timer log or the wheel."""
     for mapped in list_mapped_files(store.root / TIMER_LOG).files[-1:]:
         with skip_unreadable(), InputFile(mapped.path) as file:
-            if any(file.read(0, timer_log.UNIT_SIZE)):
+            if any(file.read(0, timer_wheel.UNIT_SIZE)):
                 yield Witness("timer-log", store.relative(mapped.path))
     wheel = newest_wheel(store)
     with skip_unreadable():
-        times = timer_wheel.decode_slots(read_all(wheel, timer_wheel.FILE_SIZE))["time"]
+        times = decode_units(timer_wheel.SLOT_DTYPE, read_all(wheel, timer_wheel.WHEEL_SIZE))["time"]
         if slots := int(np.count_nonzero(times > 0)):
             yield Witness("timer-wheel", store.relative(wheel), more={"slots": slots})
 

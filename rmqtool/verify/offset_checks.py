@@ -17,7 +17,7 @@ from rmqtool.clients.delays import logged_levels
 from rmqtool.findings.finding import Severity
 from rmqtool.findings.report import Report
 from rmqtool.formats.layout import FormatError
-from rmqtool.formats.message_id import parse_message_id
+from rmqtool.formats.message import parse_message_id
 from rmqtool.rules.broker_conf import known_levels
 from rmqtool.rules.system_topics import (
     DEAD_LETTER_PREFIX,

@@ -10,11 +10,12 @@ import numpy as np
 
 from rmqtool.broker.dispatcher import Dispatched
 from rmqtool.findings.report import Report
-from rmqtool.formats.message import HOST_BITS, MAGIC_CODE_V2
-from rmqtool.formats.sys_flag import (
+from rmqtool.formats.message import (
     COMPRESSED,
     COMPRESSION_TYPE_MASK,
+    HOST_BITS,
     INNER_BATCH,
+    MAGIC_CODE_V2,
     MULTI_TAGS,
     NEED_UNWRAP,
     TRANSACTION_COMMIT,

@@ -38,7 +38,8 @@ from rmqtool.broker.timer_start import (
 )
 from rmqtool.findings.finding import Severity
 from rmqtool.findings.report import Report
-from rmqtool.formats import timer_check, timer_wheel
+from rmqtool.formats import timer_wheel
+from rmqtool.formats.checkpoint import TIMER_CHECK_SIZE, TimerCheck
 from rmqtool.formats.layout import parse
 from rmqtool.rules.system_topics import TIMER_TOPIC
 from rmqtool.rules.versions import TIMER_OFFSET_IN_RANGE, Releases
@@ -237,8 +238,8 @@ def check_wheel_size(store: Store, report: Report) -> None:
         note_failure(store.root / WHEEL, error)
         return
     report.check("timer.wheel-size")
-    if size not in (0, timer_wheel.FILE_SIZE):
-        report.add("timer.wheel-size", file=WHEEL, details={"size": size, "expected": timer_wheel.FILE_SIZE})
+    if size not in (0, timer_wheel.WHEEL_SIZE):
+        report.add("timer.wheel-size", file=WHEEL, details={"size": size, "expected": timer_wheel.WHEEL_SIZE})
 
 
 def check_timer(
@@ -282,15 +283,15 @@ def _files_out_of_line(store: Store, log: MappedFiles) -> Iterator[tuple[str, di
 def _checkpoint_ahead(store: Store, log: MappedFiles) -> Iterator[tuple[str, dict[str, Any]]]:
     path = store.root / _CHECK
     try:
-        data = read_all(path, timer_check.USED_SIZE)
+        data = read_all(path, TIMER_CHECK_SIZE)
     except RmqtoolError as error:
         if path.exists():
             yield _CHECK, {"problem": "unreadable", "why": error.message}
         return
-    if len(data) < timer_check.USED_SIZE:
-        yield _CHECK, {"problem": "short", "size": len(data), "expected": timer_check.USED_SIZE}
+    if len(data) < TIMER_CHECK_SIZE:
+        yield _CHECK, {"problem": "short", "size": len(data), "expected": TIMER_CHECK_SIZE}
         return
-    check = parse(timer_check.TimerCheck, data)
+    check = parse(TimerCheck, data)
     end = log.files[-1].end_offset if log.files else check.last_timer_log_flush_position
     if check.last_timer_log_flush_position > end:
         flushed = check.last_timer_log_flush_position

@@ -10,12 +10,10 @@ from typing import BinaryIO
 
 import numpy as np
 
-from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE
-from rmqtool.formats.checkpoint import FILE_SIZE as CHECKPOINT_FILE_SIZE
+from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE, CHECKPOINT_FILE_SIZE
 from rmqtool.formats.consume_queue import build_unit
-from rmqtool.formats.crc import body_crc
 from rmqtool.formats.file_name import file_name
-from rmqtool.formats.message import BLANK_SIZE, build_blank, build_message
+from rmqtool.formats.message import BLANK_SIZE, body_crc, build_blank, build_message
 from rmqtool.formats.properties import encode_properties, tags_code
 from tests.benchmarks.messages import (
     BORN_HOST,

@@ -14,19 +14,21 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from zlib_ng import zlib_ng
 
-from rmqtool.formats.crc import CRC32_PROPERTY_SIZE, CRC_MASK, build_crc32_property
-from rmqtool.formats.host import build_host
 from rmqtool.formats.layout import dtype_of
 from rmqtool.formats.message import (
+    COMPRESSED,
+    CRC32_PROPERTY_SIZE,
+    CRC_MASK,
     HEADER_DTYPES,
     HOST_BITS,
     MAGIC_CODE_V1,
     MAGIC_CODE_V2,
     PROPERTIES_SIZE_WIDTH,
+    build_crc32_property,
+    build_host,
     topic_size_width,
 )
-from rmqtool.formats.sys_flag import COMPRESSED
-from rmqtool.formats.unique_key import UniqueKeyV4
+from tests.formats.unique_keys import UniqueKeyV4
 
 TOPICS = (
     "payments",

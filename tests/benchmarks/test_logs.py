@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from rmqtool.formats.consume_queue import decode_units
-from rmqtool.formats.crc import body_crc, record_crc, stored_record_crc
-from rmqtool.formats.layout import parse
+from rmqtool.formats.consume_queue import UNIT_DTYPE
+from rmqtool.formats.layout import decode_units, parse
 from rmqtool.formats.message import (
     BLANK_SIZE,
     HOST_BITS,
@@ -20,13 +19,16 @@ from rmqtool.formats.message import (
     MAGIC_CODE_V1,
     MAGIC_CODE_V2,
     Blank,
+    body_crc,
     build_blank,
     parse_message,
+    record_crc,
+    stored_record_crc,
 )
 from rmqtool.formats.properties import decode_properties, split_keys, tags_code
-from rmqtool.formats.unique_key import parse_unique_key
 from tests.benchmarks.logs import log_files, make_log, make_one_message_store, message_count
 from tests.benchmarks.messages import CHINESE_TAGS, KINDS, TAGS, TOPICS
+from tests.formats.unique_keys import parse_unique_key
 
 FILE_SIZE = 1 << 18
 SIZE = 5 * FILE_SIZE // 2
@@ -138,7 +140,7 @@ def test_one_message_store(tmp_path: Path) -> None:
     [file] = log_files(directory)
     [(position, message)] = messages_of(file.read_bytes())
     [queue] = (directory / "consumequeue" / message.topic.decode() / str(message.queue_id)).iterdir()
-    unit = decode_units(queue.read_bytes())[message.queue_offset]
+    unit = decode_units(UNIT_DTYPE, queue.read_bytes())[message.queue_offset]
     tag = decode_properties(message.properties)["TAGS"]
     assert unit.tolist() == (position, message.message_size, tags_code(tag))
     assert message.body_crc == body_crc(message.body)

@@ -15,7 +15,7 @@ import pytest
 
 import tests.benchmarks.__main__ as runner
 from rmqtool.base.mapped_files import list_mapped_files
-from rmqtool.formats.crc import CRC_MASK, body_crc
+from rmqtool.formats.message import CRC_MASK, body_crc
 from rmqtool.scan.block import Damage
 from rmqtool.scan.columns import COLUMNS
 from rmqtool.scan.reader import scan_files

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from rmqtool.formats.batch_consume_queue import UNIT_DTYPE
+from rmqtool.formats.consume_queue import BATCH_UNIT_DTYPE
 from rmqtool.formats.file_name import file_name
-from rmqtool.formats.sys_flag import INNER_BATCH, NEED_UNWRAP
+from rmqtool.formats.message import INNER_BATCH, NEED_UNWRAP
 from tests.building import START_TIME, LogBuilder
 from tests.changed_rocksdb import changed, end_value, max_key, unit_key, unit_value, write_queues
 
@@ -34,7 +34,7 @@ def batches_of_killed(root: Path) -> Path:
     """Write the store: all units in files, no row."""
     log = _log()
     log.write(root)
-    units, count = np.zeros(_UNITS, UNIT_DTYPE), len(BATCHES)
+    units, count = np.zeros(_UNITS, BATCH_UNIT_DTYPE), len(BATCHES)
     units["physical_offset"][:count] = log.offsets
     units["message_size"][:count] = _sizes(log)
     units["store_timestamp"][:count] = START_TIME + 1

@@ -11,9 +11,9 @@ from rmqtool.base.errors import UsageError
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_units import QueueUnits
 from rmqtool.broker.dispatcher import Dispatcher, KeyTexts, multi_dispatch_targets, split_keys
+from rmqtool.formats.message import INNER_BATCH
 from rmqtool.formats.properties import split_keys as split_one
 from rmqtool.formats.properties import tags_code
-from rmqtool.formats.sys_flag import INNER_BATCH
 from rmqtool.rules.broker_conf import DEFAULT_LEVELS, BrokerConf, delay_levels_of, parse_broker_conf, parse_delay_levels
 from rmqtool.rules.versions import Version, parse_version
 from rmqtool.scan.frames import RecordRun

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rmqtool.broker.pull import Answer, Puller, Subscription, limits_of, puller_of
-from rmqtool.formats.consume_queue_ext import address_of
+from rmqtool.formats.consume_queue import ext_address
 from rmqtool.formats.java import string_hash
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import parse_version
@@ -81,7 +81,7 @@ def test_tags_in_ext_units(tmp_path: Path) -> None:
     store = made(2)
     units = store.units["orders", 0]
     first = struct.pack(">hqqh", 20, string_hash("Cc"), 0, 0)
-    for number, address in enumerate((address_of(0), address_of(4000))):
+    for number, address in enumerate((ext_address(0), ext_address(4000))):
         units[number] = units[number][:12] + struct.pack(">q", address)
     root = store.write(tmp_path)
     write_queue(root, "orders", 0, units)

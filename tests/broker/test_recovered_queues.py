@@ -18,7 +18,7 @@ from rmqtool.broker.queue_recovery import (
     recover_queue,
     wrote,
 )
-from rmqtool.formats.batch_consume_queue import UNIT_DTYPE as BATCH_DTYPE
+from rmqtool.formats.consume_queue import BATCH_UNIT_DTYPE as BATCH_DTYPE
 from rmqtool.formats.consume_queue import build_unit
 from rmqtool.formats.file_name import file_name
 from rmqtool.rules.recovery import RecoveryRules

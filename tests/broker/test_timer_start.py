@@ -8,7 +8,8 @@ import numpy as np
 
 from rmqtool.base.files import UNLIMITED
 from rmqtool.broker.timer_start import TimerQueue, next_timer_read, timer_state
-from rmqtool.formats.timer_log import decode_units, is_written
+from rmqtool.formats.layout import decode_units
+from rmqtool.formats.timer_wheel import UNIT_DTYPE, is_written
 from rmqtool.store.store import open_store
 from tests.verify.timer_store import TIMERS, due_of, store_with_timers
 
@@ -26,5 +27,5 @@ def test_slots(tmp_path: Path) -> None:
 
 def _targets(store: Path) -> list[int]:
     """Physical offsets that the timer log names."""
-    units = [decode_units(path.read_bytes()) for path in sorted((store / "timerlog").iterdir())]
+    units = [decode_units(UNIT_DTYPE, path.read_bytes()) for path in sorted((store / "timerlog").iterdir())]
     return [int(offset) for each in units for offset in each[is_written(each)]["physical_offset"]]

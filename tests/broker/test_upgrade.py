@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.broker.upgrade import changed_defaults, changes, refusals, switches
-from rmqtool.formats.checkpoint import FILE_SIZE
+from rmqtool.formats.checkpoint import CHECKPOINT_FILE_SIZE
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version, parse_version
 from rmqtool.store.checkpoint import checkpoint_file
@@ -99,7 +99,7 @@ def test_a_flag_is_on_when_it_is_true_and_nothing_else(tmp_path: Path) -> None:
     assert not refused(store, {"rocksdbCQDoubleWriteEnable": "true "})
 
 
-@pytest.mark.parametrize("size", [0, 40, FILE_SIZE])
+@pytest.mark.parametrize("size", [0, 40, CHECKPOINT_FILE_SIZE])
 def test_a_checkpoint_of_any_size(size: int, tmp_path: Path) -> None:
     """What is cut off counts as 0."""
     store = small_store(tmp_path / "store")

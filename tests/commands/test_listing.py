@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 
 from rmqtool.base.errors import Exit
-from rmqtool.formats.crc import body_crc
+from rmqtool.formats.message import COMPRESSED, body_crc
 from rmqtool.formats.properties import encode_properties
-from rmqtool.formats.sys_flag import COMPRESSED
 from tests.building import LogBuilder
 from tests.commands.running import inspect, listing, rmqtool
 from tests.conftest import GoldenStore

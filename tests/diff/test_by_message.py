@@ -12,7 +12,7 @@ import pytest
 
 from rmqtool.base.errors import Exit, UsageError
 from rmqtool.diff import by_message
-from rmqtool.formats.sys_flag import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from rmqtool.formats.message import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from tests.building import LOG, START_TIME
 from tests.commands.running import Result, rmqtool
 from tests.copies import copied

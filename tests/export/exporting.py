@@ -20,8 +20,8 @@ from rmqtool.export.results import SplitResult
 from rmqtool.export.run import Exported, run_export, run_local
 from rmqtool.export.write import write_split
 from rmqtool.findings.finding import Finding
+from rmqtool.formats.message import compression, transaction
 from rmqtool.formats.properties import split_keys
-from rmqtool.formats.sys_flag import compression, transaction
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.scan.filters import Filters
 from rmqtool.scan.message_rows import BodyChoice

@@ -58,7 +58,7 @@ def test_a_record_that_is_being_written(store: Path, builder: LogBuilder, row: i
         for event in reader.events():
             assert isinstance(event, pa.RecordBatch)
             rows += reader.to_messages(event).to_pylist()
-        assert reader.wrong_crc.count == 0
+        assert reader.counts.wrong_crc.count == 0
     assert [one["physical_offset"] for one in rows] in (builder.offsets, builder.offsets[:-1])
     assert {one["body"] for one in rows} == {BODY}
 

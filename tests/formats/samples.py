@@ -6,9 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from rmqtool.formats.host import host_size
-from rmqtool.formats.message import HOST_BITS, MAGIC_CODE_V1, MAGIC_CODE_V2
-from rmqtool.formats.sys_flag import BORN_HOST_V6, STORE_HOST_V6
+from rmqtool.formats.message import BORN_HOST_V6, HOST_BITS, MAGIC_CODE_V1, MAGIC_CODE_V2, STORE_HOST_V6, host_size
 
 # Made by running the broker's own encoder.
 MESSAGE = bytes.fromhex(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE, FILE_SIZE, USED_SIZE, Checkpoint
+from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE, CHECKPOINT_FILE_SIZE, CHECKPOINT_SIZE, Checkpoint
 from rmqtool.formats.layout import build, parse
 
 STORED = bytes.fromhex(
@@ -20,8 +20,8 @@ VALUES = {
 
 def test_checkpoint() -> None:
     """Each number stands where StoreCheckpoint puts it, in a page of otherwise unused bytes."""
-    fields = parse(Checkpoint, STORED.ljust(FILE_SIZE, b"\x00"))
+    fields = parse(Checkpoint, STORED.ljust(CHECKPOINT_FILE_SIZE, b"\x00"))
     assert {name: fields[name] for name in VALUES} == VALUES
     assert tuple(VALUES) == CHECKPOINT_DTYPE.names
     assert build(Checkpoint, VALUES) == STORED
-    assert (USED_SIZE, FILE_SIZE) == (48, 4096)
+    assert (CHECKPOINT_SIZE, CHECKPOINT_FILE_SIZE) == (48, 4096)

@@ -11,11 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rmqtool.formats import batch_consume_queue, checkpoint, consume_queue, index_file
-from rmqtool.formats.crc import body_crc, record_crc, stored_record_crc
+from rmqtool.formats import checkpoint, consume_queue, index_file
 from rmqtool.formats.file_name import is_index_name, start_offset_of
-from rmqtool.formats.host import build_host
-from rmqtool.formats.layout import parse
+from rmqtool.formats.layout import decode_units, parse
 from rmqtool.formats.message import (
     HEADER_DTYPES,
     HOST_BITS,
@@ -23,12 +21,17 @@ from rmqtool.formats.message import (
     MAGIC_CODE_V1,
     MAGIC_CODE_V2,
     Blank,
+    body_crc,
+    build_host,
     build_message,
+    format_message_id,
     parse_message,
+    parse_message_id,
+    record_crc,
+    stored_record_crc,
 )
-from rmqtool.formats.message_id import format_message_id, parse_message_id
 from rmqtool.formats.properties import decode_properties, tags_code
-from rmqtool.formats.unique_key import parse_unique_key
+from tests.formats.unique_keys import parse_unique_key
 from tests.golden.stores import names, oracle, unpack
 from tests.real_broker.harness import GEOMETRY
 
@@ -172,7 +175,9 @@ def test_consume_queue_units(golden: Golden) -> None:
     for queue in golden.says["queues"]:
         if queue["kind"] == "simple":
             start, data = golden.read_mapped_files("consumequeue", queue["topic"], str(queue["queue_id"]))
-            units = consume_queue.decode_units(data)[queue["first_unit"] - start // consume_queue.UNIT_SIZE :]
+            units = decode_units(consume_queue.UNIT_DTYPE, data)[
+                queue["first_unit"] - start // consume_queue.UNIT_SIZE :
+            ]
             count = len(queue["units"])
             assert [list(unit) for unit in units[:count].tolist()] == queue["units"]
             assert consume_queue.is_written(units[:count]).all()
@@ -186,11 +191,11 @@ def test_batch_consume_queue_units(golden: Golden) -> None:
     for queue in golden.says["queues"]:
         if queue["kind"] == "batch":
             _, data = golden.read_mapped_files("batchconsumequeue", queue["topic"], str(queue["queue_id"]))
-            units = batch_consume_queue.decode_units(data)
+            units = decode_units(consume_queue.BATCH_UNIT_DTYPE, data)
             count = len(queue["units"])
             assert [list(unit) for unit in units[:count].tolist()] == [[*unit, -1, 0] for unit in queue["units"]]
-            assert batch_consume_queue.is_written(units[:count]).all()
-            assert not batch_consume_queue.is_written(units[count:]).any()
+            assert consume_queue.is_batch_written(units[:count]).all()
+            assert not consume_queue.is_batch_written(units[count:]).any()
 
 
 def test_index_headers(golden: Golden) -> None:
@@ -206,7 +211,9 @@ def find_in_index(data: bytes, key_hash: int) -> Iterator[int]:
     slots = np.frombuffer(data, index_file.SLOT_DTYPE, count=SLOTS, offset=index_file.HEADER_SIZE)
     number = slots[key_hash % SLOTS]
     while number:
-        [unit] = index_file.decode_units(data[index_file.unit_position(SLOTS, number) :][: index_file.UNIT_SIZE])
+        [unit] = decode_units(
+            index_file.UNIT_DTYPE, data[index_file.unit_position(SLOTS, number) :][: index_file.UNIT_SIZE]
+        )
         if unit["key_hash"] == key_hash:
             yield int(unit["physical_offset"])
         number = unit["previous"]
@@ -229,5 +236,5 @@ def test_checkpoint(golden: Golden) -> None:
     full_index_files = [said for said in golden.says["index"]["files"] if said["index_count"] == UNITS]
     assert {fields.physic_message_timestamp, fields.logics_message_timestamp} <= times
     assert fields.index_message_timestamp in {said["end_timestamp"] for said in full_index_files}
-    assert not any(data[checkpoint.USED_SIZE :])
-    assert len(data) == checkpoint.FILE_SIZE
+    assert not any(data[checkpoint.CHECKPOINT_SIZE :])
+    assert len(data) == checkpoint.CHECKPOINT_FILE_SIZE

@@ -13,13 +13,14 @@ from rmqtool.formats.index_file import (
     HEADER_DTYPE,
     HEADER_SIZE,
     SLOT_DTYPE,
+    UNIT_DTYPE,
     UNIT_SIZE,
-    decode_units,
     file_size,
     key_hash,
     unit_position,
 )
 from rmqtool.formats.java import string_hash
+from rmqtool.formats.layout import decode_units
 
 HEADER = bytes.fromhex("0000018BCFE5687B 0000018BCFE56C63 00000000000003E8 0000000000000490 00000001 00000003")
 UNITS = bytes.fromhex("62B4514C 00000000000003E8 00000000 00000000  62B4514C 0000000000000490 00000001 00000001")
@@ -70,4 +71,4 @@ def test_units() -> None:
     """Each field of a unit stands where IndexFile#putKey puts it; a partial last unit is left out."""
     expected = [(1655984460, 1000, 0, 0), (1655984460, 1168, 1, 1)]
     for rest in (0, UNIT_SIZE - 1):
-        assert decode_units(UNITS + UNITS[:rest]).tolist() == expected
+        assert decode_units(UNIT_DTYPE, UNITS + UNITS[:rest]).tolist() == expected

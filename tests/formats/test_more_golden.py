@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rmqtool.formats import batch_consume_queue, consume_queue, consume_queue_ext, dledger, timer_check, timer_wheel
-from rmqtool.formats import timer_log as log
+from rmqtool.formats import consume_queue, dledger, timer_wheel
+from rmqtool.formats.checkpoint import CHECKPOINT_FILE_SIZE, TIMER_CHECK_SIZE, TimerCheck
 from rmqtool.formats.file_name import start_offset_of
 from rmqtool.formats.java import string_hash
-from rmqtool.formats.layout import parse
+from rmqtool.formats.layout import build, decode_units, parse
 from rmqtool.formats.message import MAGIC_CODE_BLANK, Blank, parse_message
 from tests.conftest import GoldenStore
 
@@ -34,18 +34,25 @@ def images(folder: Path) -> dict[int, bytes]:
     return {start_offset_of(file.name) or 0: file.read_bytes() for file in sorted(folder.iterdir())}
 
 
+def ext_unit(tags_code: int, store_timestamp: int, bit_map: bytes) -> bytes:
+    """One unit, built."""
+    fields = {"tags_code": tags_code, "store_timestamp": store_timestamp, "filter_bit_map": bit_map}
+    sizes = {"size": consume_queue.MIN_EXT_UNIT_SIZE + len(bit_map), "bit_map_size": len(bit_map)}
+    return build(consume_queue.ConsumeQueueExtUnit, fields | sizes)
+
+
 def test_ext_units_are_where_the_queue_points(extras: Path) -> None:
     """Each tags code is the address of the unit that follows the one before; every second unit has a bit map."""
     for queue in (0, 1):
         units = [
             (start + unit.position, unit)
             for start, data in images(extras / f"consumequeue_ext/orders/{queue}").items()
-            for unit in consume_queue_ext.decode_units(data)
+            for unit in consume_queue.decode_ext_units(data)
         ]
         [data] = images(extras / f"consumequeue/orders/{queue}").values()
-        addresses = consume_queue.decode_units(data)["tags_code"].tolist()
-        assert [consume_queue_ext.address_of(offset) for offset, _ in units] == addresses
-        assert [consume_queue_ext.offset_of(address) for address in addresses] == [offset for offset, _ in units]
+        addresses = decode_units(consume_queue.UNIT_DTYPE, data)["tags_code"].tolist()
+        assert [consume_queue.ext_address(offset) for offset, _ in units] == addresses
+        assert [consume_queue.ext_offset(address) for address in addresses] == [offset for offset, _ in units]
         assert all(consume_queue.is_ext_address(address) for address in addresses)
         for number, (_, unit) in enumerate(units):
             assert unit.is_sound
@@ -56,26 +63,26 @@ def test_ext_units_are_where_the_queue_points(extras: Path) -> None:
 def test_ext_units_are_built_as_the_broker_builds_them(extras: Path) -> None:
     """The values of every unit give its bytes back."""
     for data in images(extras / "consumequeue_ext/orders/0").values():
-        for unit in consume_queue_ext.decode_units(data):
-            built = consume_queue_ext.build_unit(unit.tags_code, unit.store_timestamp, unit.filter_bit_map)
+        for unit in consume_queue.decode_ext_units(data):
+            built = ext_unit(unit.tags_code, unit.store_timestamp, unit.filter_bit_map)
             assert built == data[unit.position : unit.position + unit.size]
 
 
 @pytest.mark.parametrize("address", [0, 5, -1, -(1 << 31), (1 << 63) - 1])
 def test_a_plain_tags_code_is_no_address(address: int) -> None:
     """What a hash or a delivery time can be never leads to an ext unit."""
-    assert consume_queue_ext.offset_of(address) is None
+    assert consume_queue.ext_offset(address) is None
 
 
 def test_ext_units_end_where_sizes_do_not_fit() -> None:
     """A wrong size is the last that is told, and never leads out of the data."""
-    good = consume_queue_ext.build_unit(7, 8, b"abc")
+    good = ext_unit(7, 8, b"abc")
     for bad in (good[:18] + b"\x00\x09abc", b"\x7f\xff" + good[2:], b"\x00\x01" + good[2:], good[:-1]):
-        units = list(consume_queue_ext.decode_units(good + bad))
+        units = list(consume_queue.decode_ext_units(good + bad))
         assert [unit.is_sound for unit in units] == [True, False]
         assert units[-1].position == len(good)
-    assert list(consume_queue_ext.decode_units(b"\xff\xff" + good)) == []
-    assert list(consume_queue_ext.decode_units(b"\x00")) == []
+    assert list(consume_queue.decode_ext_units(b"\xff\xff" + good)) == []
+    assert list(consume_queue.decode_ext_units(b"\x00")) == []
 
 
 def test_timer_log_units(extras: Path) -> None:
@@ -84,30 +91,30 @@ def test_timer_log_units(extras: Path) -> None:
     files = images(extras / "timerlog")
     number = 0
     for start, data in files.items():
-        units = log.decode_units(data)
-        for place, unit in enumerate(units[log.is_written(units)]):
+        units = decode_units(timer_wheel.UNIT_DTYPE, data)
+        for place, unit in enumerate(units[timer_wheel.is_written(units)]):
             due = int(unit["write_timestamp"]) + int(unit["delay"])
             assert unit["delay"] == DELAY_MS + number // 3 * 1000
-            assert unit["magic"] == log.MAGIC_DEFAULT
+            assert unit["magic"] == timer_wheel.MAGIC_DEFAULT
             assert unit["previous_position"] == position_of_slot.get(due, -1)
             assert unit["topic_hash"] == string_hash("orders")
-            position_of_slot[due] = start + place * log.UNIT_SIZE
+            position_of_slot[due] = start + place * timer_wheel.UNIT_SIZE
             number += 1
     assert number == MESSAGES
-    first = log.decode_units(files[0])
-    [blank] = np.flatnonzero(log.is_blank(first))
-    rest = len(files[0]) - int(blank) * log.UNIT_SIZE
-    assert parse(log.TimerLogBlank, files[0][-rest:]).size == rest
-    assert not log.is_written(first)[blank]
+    first = decode_units(timer_wheel.UNIT_DTYPE, files[0])
+    [blank] = np.flatnonzero(timer_wheel.is_blank(first))
+    rest = len(files[0]) - int(blank) * timer_wheel.UNIT_SIZE
+    assert parse(timer_wheel.TimerLogBlank, files[0][-rest:]).size == rest
+    assert not timer_wheel.is_written(first)[blank]
 
 
-@pytest.mark.parametrize("name", ["timerwheel", f"timerwheel.{MESSAGES * log.UNIT_SIZE}"])
+@pytest.mark.parametrize("name", ["timerwheel", f"timerwheel.{MESSAGES * timer_wheel.UNIT_SIZE}"])
 def test_timer_wheel(extras: Path, name: str) -> None:
     """A slot stands at its time modulo the wheel and leads to its first and newest unit; a snapshot is the same."""
     data = (extras / name).read_bytes()
-    assert len(data) == timer_wheel.FILE_SIZE
+    assert len(data) == timer_wheel.WHEEL_SIZE
     assert timer_wheel.is_wheel_name(name)
-    slots = timer_wheel.decode_slots(data)
+    slots = decode_units(timer_wheel.SLOT_DTYPE, data)
     used = np.flatnonzero(slots["time"])
     assert (slots["time"][used] % timer_wheel.WHEEL_SLOTS == used).all()
     assert slots["count"][used].tolist() == [3] * (MESSAGES // 3)
@@ -115,20 +122,20 @@ def test_timer_wheel(extras: Path, name: str) -> None:
     for slot in slots[used]:
         for field in ("first_position", "last_position"):
             start = max(start for start in files if start <= slot[field])
-            unit = log.decode_units(files[start][int(slot[field]) - start :])[0]
+            unit = decode_units(timer_wheel.UNIT_DTYPE, files[start][int(slot[field]) - start :])[0]
             assert (unit["write_timestamp"] + unit["delay"]) // timer_wheel.DEFAULT_PRECISION_MS == slot["time"]
 
 
 def test_timer_check(extras: Path) -> None:
     """The seven numbers, and nothing after them."""
     data = (extras / "config/timercheck").read_bytes()
-    fields = parse(timer_check.TimerCheck, data)
+    fields = parse(TimerCheck, data)
     assert fields.last_read_timestamp == 1_700_000_000_123
-    assert fields.last_timer_log_flush_position == MESSAGES * log.UNIT_SIZE
+    assert fields.last_timer_log_flush_position == MESSAGES * timer_wheel.UNIT_SIZE
     assert (fields.last_timer_queue_offset, fields.master_timer_queue_offset) == (MESSAGES, MESSAGES + 1)
     assert (fields.state_version, fields.version_counter) == (7, 1)
-    assert len(data) == timer_check.FILE_SIZE
-    assert not any(data[timer_check.USED_SIZE :])
+    assert len(data) == CHECKPOINT_FILE_SIZE
+    assert not any(data[TIMER_CHECK_SIZE:])
 
 
 def test_compaction_queue_and_log(extras: Path) -> None:
@@ -138,8 +145,8 @@ def test_compaction_queue_and_log(extras: Path) -> None:
     assert logs.keys() == queues.keys()
     number = 0
     for start, data in queues.items():
-        units = batch_consume_queue.decode_units(data)
-        written = batch_consume_queue.is_written(units)
+        units = decode_units(consume_queue.BATCH_UNIT_DTYPE, data)
+        written = consume_queue.is_batch_written(units)
         for unit in units[written]:
             record = parse_message(logs[start][int(unit["physical_offset"]) - start :])
             assert record.physical_offset == unit["physical_offset"]
@@ -147,7 +154,7 @@ def test_compaction_queue_and_log(extras: Path) -> None:
             assert record.body == b"state %d" % number
             number += 1
         if start != max(queues):
-            assert batch_consume_queue.is_end_mark(units).tolist() == [*[False] * int(written.sum()), True]
+            assert consume_queue.is_end_mark(units).tolist() == [*[False] * int(written.sum()), True]
             end = int(units[written][-1]["physical_offset"] + units[written][-1]["message_size"]) - start
             assert parse(Blank, logs[start][end:]).magic_code == MAGIC_CODE_BLANK
     assert number == MESSAGES
@@ -157,7 +164,7 @@ def test_dledger_entries_and_index(group: Path) -> None:
     """Entries follow each other, wrap a record that tells the place after the header, and the index leads to them."""
     files = images(next(group.glob("dledger-*/data")))
     [data] = images(next(group.glob("dledger-*/index"))).values()
-    units = dledger.decode_index(data)
+    units = decode_units(dledger.INDEX_DTYPE, data)
     units = units[dledger.is_written(units)]
     expected = 0
     for number, unit in enumerate(units):

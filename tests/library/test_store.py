@@ -17,7 +17,7 @@ import pytest
 
 import rmqtool
 from rmqtool.base.errors import NotAStoreError, RmqtoolError, UsageError
-from rmqtool.formats.sys_flag import TRANSACTION_PREPARED
+from rmqtool.formats.message import TRANSACTION_PREPARED
 from rmqtool.library.messages import Message, Messages
 from rmqtool.library.store import Queue, Store
 from rmqtool.store.message_reader import EXPORT_COLUMNS

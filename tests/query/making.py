@@ -10,11 +10,15 @@ from typing import Any
 
 from rmqtool.formats.consume_queue import build_unit
 from rmqtool.formats.file_name import file_name
-from rmqtool.formats.host import build_host
 from rmqtool.formats.index_file import HEADER_SIZE, file_size, key_hash, unit_position
-from rmqtool.formats.message_id import format_message_id
+from rmqtool.formats.message import (
+    TRANSACTION_MASK,
+    TRANSACTION_PREPARED,
+    TRANSACTION_ROLLBACK,
+    build_host,
+    format_message_id,
+)
 from rmqtool.formats.properties import KEYS, TAGS, UNIQUE_KEY, split_keys, tags_code
-from rmqtool.formats.sys_flag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.building import START_TIME, V4, LogBuilder, message

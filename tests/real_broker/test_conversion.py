@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from rmqtool.base.errors import Exit
-from rmqtool.formats.consume_queue import build_unit, decode_units
+from rmqtool.formats.consume_queue import UNIT_DTYPE, build_unit
 from rmqtool.formats.file_name import file_name
+from rmqtool.formats.layout import decode_units
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG, open_store
 from rmqtool.transaction.system import SYSTEM
@@ -180,7 +181,7 @@ def delete_queue_files(root: Path) -> None:
     """Delete what the cleaner deletes with the log; a broker takes the begin of the first file for the minimum."""
     log_min = min(int(path.name) for path in (root / "commitlog").iterdir())
     for path in (root / "consumequeue").glob("live/0/*"):
-        if decode_units(path.read_bytes())["physical_offset"][-1] in range(1, log_min):
+        if decode_units(UNIT_DTYPE, path.read_bytes())["physical_offset"][-1] in range(1, log_min):
             path.unlink()
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import rmqtool
-from rmqtool.formats.sys_flag import COMPRESSED
+from rmqtool.formats.message import COMPRESSED
 from tests.building import LogBuilder
 from tests.conftest import GoldenStore
 from tests.deriving import derive

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rmqtool.formats import timer_log
+from rmqtool.formats import timer_wheel
 from rmqtool.formats.consume_queue import UNIT_DTYPE, is_written
+from rmqtool.formats.layout import decode_units
 from tests.commands.running import rmqtool
 from tests.real_broker.served import Served, served, wait_for
 from tests.verify.timer_store import cut_log_before
@@ -176,12 +177,12 @@ def test_a_lost_timercheck(version: str, tmp_path: Path) -> None:
 def cut_chain(root: Path) -> None:
     """The unit in the middle of the longest chain leads to none before it."""
     [path] = sorted((root / "timerlog").glob("*"))[:1]
-    data = bytearray(path.read_bytes()[: MANY * timer_log.UNIT_SIZE])
-    units = timer_log.decode_units(data)
-    slots = timer_log.dues(units) // 1000
+    data = bytearray(path.read_bytes()[: MANY * timer_wheel.UNIT_SIZE])
+    units = decode_units(timer_wheel.UNIT_DTYPE, data)
+    slots = timer_wheel.dues(units) // 1000
     rows = np.flatnonzero(slots == np.bincount(slots - slots.min()).argmax() + slots.min())
     with path.open("r+b") as file:
-        file.seek(int(rows[len(rows) // 2]) * timer_log.UNIT_SIZE + timer_log.PREVIOUS_POSITION)
+        file.seek(int(rows[len(rows) // 2]) * timer_wheel.UNIT_SIZE + timer_wheel.PREVIOUS_POSITION)
         file.write((-1).to_bytes(8, "big", signed=True))
 
 
@@ -204,5 +205,5 @@ def logged(root: Path, most: int = _LOGGED) -> int:
     if not files:
         return 0
     with files[0].open("rb") as file:
-        units = timer_log.decode_units(file.read(most * timer_log.UNIT_SIZE))
-    return int(np.count_nonzero(timer_log.is_written(units)))
+        units = decode_units(timer_wheel.UNIT_DTYPE, file.read(most * timer_wheel.UNIT_SIZE))
+    return int(np.count_nonzero(timer_wheel.is_written(units)))

@@ -10,10 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rmqtool.formats.message import MAGIC_CODE_V2
-from rmqtool.formats.sys_flag import (
+from rmqtool.formats.message import (
     BORN_HOST_V6,
     INNER_BATCH,
+    MAGIC_CODE_V2,
     STORE_HOST_V6,
     TRANSACTION_COMMIT,
     TRANSACTION_PREPARED,

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import UNLIMITED, OpenFiles
-from rmqtool.formats.index_file import UNIT_SIZE, decode_units, unit_position
+from rmqtool.formats.index_file import UNIT_DTYPE, UNIT_SIZE, unit_position
+from rmqtool.formats.layout import decode_units
 from rmqtool.formats.message import HEADER_DTYPES
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
@@ -133,6 +134,6 @@ def keys(root: Path) -> Counter[tuple[int, int]]:
     for file, geometry in Snapshot(open_store(root)).index_geometries:
         if geometry is not None:
             start = unit_position(geometry.slots, 1)
-            units = decode_units(file.path.read_bytes()[start : start + file.keys * UNIT_SIZE])
+            units = decode_units(UNIT_DTYPE, file.path.read_bytes()[start : start + file.keys * UNIT_SIZE])
             found.update(zip(units["key_hash"].tolist(), units["physical_offset"].tolist(), strict=True))
     return found

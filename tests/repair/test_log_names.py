@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.formats.file_name import file_name
-from rmqtool.formats.sys_flag import TRANSACTION_PREPARED
+from rmqtool.formats.message import TRANSACTION_PREPARED
 from rmqtool.repair.fields import RightFields
 from rmqtool.rules.broker_conf import BrokerConf
 from tests.building import START_TIME, write_log

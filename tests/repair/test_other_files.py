@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from rmqtool.formats.timer_log import decode_units, is_written
+from rmqtool.formats.layout import decode_units
+from rmqtool.formats.timer_wheel import UNIT_DTYPE, is_written
 from rmqtool.repair.log_files import log_file_changes
 from rmqtool.repair.plan import permission_command
 from rmqtool.rules.broker_conf import BrokerConf
@@ -115,7 +116,9 @@ def test_an_inert_record_in_place_of_a_timer_message(timers: Path) -> None:
 
 def timer_units(store: Path) -> NDArray[np.void]:
     """The units of the timer log."""
-    units = np.concatenate([decode_units(file.read_bytes()) for file in sorted((store / "timerlog").iterdir())])
+    units = np.concatenate(
+        [decode_units(UNIT_DTYPE, file.read_bytes()) for file in sorted((store / "timerlog").iterdir())]
+    )
     return units[is_written(units)]
 
 

@@ -19,7 +19,7 @@ from unittest.mock import patch
 
 import rmqtool.transaction as transactions
 from rmqtool.base.errors import Exit
-from rmqtool.formats.checkpoint import FILE_SIZE
+from rmqtool.formats.checkpoint import CHECKPOINT_FILE_SIZE
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.store.checkpoint import checkpoint_file
 from rmqtool.store.lock import HELD_HERE
@@ -61,7 +61,7 @@ def make_damaged(root: Path) -> Path:
         "config/delayOffset.json": b'{"offsetTable":{1:900}}',
         "timerlog/00000000000000000000": b"junk" * 26,
         "timerwheel": b"x" * 100,
-        "checkpoint": checkpoint_file(times)[:FILE_SIZE],
+        "checkpoint": checkpoint_file(times)[:CHECKPOINT_FILE_SIZE],
         "abort": b"",
         "lock": b"",
     }

@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from rmqtool.formats.crc import body_crc
+from rmqtool.formats.message import body_crc
 from tests.building import LogBuilder
 
 KEY = "7F00000100002A9F0000000000000000"

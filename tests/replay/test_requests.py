@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rmqtool.formats.sys_flag import COMPRESSED
+from rmqtool.formats.message import COMPRESSED
 from rmqtool.replay.cluster import BrokerFacts, Route, TargetQueue, Targets
 from rmqtool.replay.journal import Outgoing
 from rmqtool.replay.requests import Rewriting, can_share, fit, send_request, unpack

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rmqtool.formats.sys_flag import BORN_HOST_V6, COMPRESSED, INNER_BATCH, MULTI_TAGS, NEED_UNWRAP, STORE_HOST_V6
+from rmqtool.formats.message import BORN_HOST_V6, COMPRESSED, INNER_BATCH, MULTI_TAGS, NEED_UNWRAP, STORE_HOST_V6
 from rmqtool.replay.journal import Identity, LeftOut, Outgoing
 from rmqtool.replay.requests import Part, Rewriting, pack
 from rmqtool.scan.filters import TopicChoice

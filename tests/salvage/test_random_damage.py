@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqtool.formats.crc import CRC32_PROPERTY, CRC32_PROPERTY_SIZE
+from rmqtool.formats.message import CRC32_PROPERTY, CRC32_PROPERTY_SIZE
 from tests.building import LOG
 from tests.copies import copied
 from tests.salvage.damaged_logs import Records, checked_log, damage, images_of, records_of, salvaged, whole_in

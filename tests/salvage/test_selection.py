@@ -15,10 +15,9 @@ from typing import Any
 import pytest
 
 from rmqtool.base.errors import Exit
-from rmqtool.formats.crc import CRC32_PROPERTY_SIZE, build_crc32_property, record_crc, stored_record_crc
+from rmqtool.formats.checkpoint import CHECKPOINT_FILE_SIZE, TIMER_CHECK_SIZE, TimerCheck
 from rmqtool.formats.layout import build, parse
-from rmqtool.formats.timer_check import FILE_SIZE as CHECK_SIZE
-from rmqtool.formats.timer_check import USED_SIZE, TimerCheck
+from rmqtool.formats.message import CRC32_PROPERTY_SIZE, build_crc32_property, record_crc, stored_record_crc
 from tests.building import LOG, START_TIME
 from tests.commands.running import Result, rmqtool
 from tests.salvage.damaged_logs import records_of, walked
@@ -261,11 +260,11 @@ def test_delays_and_timers(tmp_path: Path, queue_offsets: str) -> None:
     fields = {"last_read_timestamp": START_TIME + 1_500_000, "last_timer_log_flush_position": 52,
               "last_timer_queue_offset": 18, "master_timer_queue_offset": 18, "state_version": 0,
               "version_timestamp": 0, "version_counter": 0}  # fmt: skip
-    (store / "config" / "timercheck").write_bytes(build(TimerCheck, fields).ljust(CHECK_SIZE, b"\0"))
+    (store / "config" / "timercheck").write_bytes(build(TimerCheck, fields).ljust(CHECKPOINT_FILE_SIZE, b"\0"))
     assert choose(store, new, "--from-offset", builder.offsets[10], "--queue-offsets", queue_offsets).status == Exit.OK
     left_out = 5 if queue_offsets == "new" else 0
     assert json.loads((new / "config" / "delayOffset.json").read_text()) == {"offsetTable": {"1": 15 - left_out}}
-    check = parse(TimerCheck, (new / "config" / "timercheck").read_bytes()[:USED_SIZE])
+    check = parse(TimerCheck, (new / "config" / "timercheck").read_bytes()[:TIMER_CHECK_SIZE])
     assert check.last_timer_queue_offset == check.master_timer_queue_offset == 8 - left_out  # of 0, 200 s, ... 1600 s
     assert check.last_timer_log_flush_position == 0
     assert check.last_read_timestamp == START_TIME + 1_500_000

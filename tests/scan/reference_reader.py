@@ -14,8 +14,6 @@ from construct import Struct
 
 from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.formats.crc import body_crc
-from rmqtool.formats.host import format_host
 from rmqtool.formats.java import decode_text
 from rmqtool.formats.layout import FormatError, parse, size_of
 from rmqtool.formats.message import (
@@ -26,14 +24,17 @@ from rmqtool.formats.message import (
     MAGIC_CODE_V1,
     MAGIC_CODE_V2,
     MessageUnit,
+    body_crc,
     build_message,
+    compression,
+    format_host,
+    format_message_id,
     parse_message,
     topic_size_width,
+    transaction,
 )
 from rmqtool.formats.message import Blank as BlankUnit
-from rmqtool.formats.message_id import format_message_id
 from rmqtool.formats.properties import KEYS, TAGS, UNIQUE_KEY, decode_properties, split_keys
-from rmqtool.formats.sys_flag import compression, transaction
 from rmqtool.scan.block import MAX_MESSAGE_SIZE, Blank, Damage, Reason
 from rmqtool.scan.bodies import BodyError, decompress
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from rmqtool.formats.sys_flag import COMPRESSED, STORE_HOST_V6
+from rmqtool.formats.message import COMPRESSED, STORE_HOST_V6
 from rmqtool.scan.columns import COLUMNS, record_batches
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqtool.formats.host import build_host
-from rmqtool.formats.message import MAGIC_CODE_V1, MAGIC_CODE_V2
+from rmqtool.formats.message import MAGIC_CODE_V1, MAGIC_CODE_V2, build_host
 from tests.building import LogBuilder, write_log
 from tests.sampling import examples
 from tests.scan.damaging import deterministic

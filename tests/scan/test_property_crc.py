@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqtool.formats.crc import (
+from rmqtool.formats.message import (
     CRC32_PROPERTY,
     CRC32_PROPERTY_SIZE,
     CRC_MASK,

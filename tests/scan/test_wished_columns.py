@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqtool.base.errors import UsageError
-from rmqtool.formats.sys_flag import COMPRESSED
+from rmqtool.formats.message import COMPRESSED
 from rmqtool.scan.columns import json_field, parse_json
 from rmqtool.scan.filters import Filters
 from rmqtool.store.message_reader import EXPORT_COLUMNS, make_query

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from rmqtool.base.mapped_files import file_at
-from rmqtool.formats.consume_queue import UNIT_SIZE, decode_units, is_written
+from rmqtool.formats.consume_queue import UNIT_DTYPE, UNIT_SIZE, is_written
+from rmqtool.formats.layout import decode_units
 from rmqtool.rules.broker_conf import BrokerConf, delay_levels_of
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.store.delays_seen import delay_levels_of_store, observed_delays
@@ -81,7 +82,7 @@ def test_without_agreement_the_default_counts(shop: Path) -> None:
 def test_more_levels_than_by_default(shop: Path) -> None:
     """A broker may have more levels; one in between that shows nothing counts as the last of the default."""
     queues = shop / CONSUME_QUEUE / SCHEDULE_TOPIC
-    units = decode_units((shop / LEVEL_17).read_bytes())
+    units = decode_units(UNIT_DTYPE, (shop / LEVEL_17).read_bytes())
     for offset in units[is_written(units)]["physical_offset"].tolist():
         log = file_at(open_store(shop).commit_log().files, offset)
         assert log is not None

@@ -52,9 +52,9 @@ def test_files_share_a_batch(tmp_path: Path) -> None:
     [batch] = reader.events()
     assert len(log.files) > 1
     assert reader.to_messages(batch).column("physical_offset").to_pylist() == log.offsets
-    assert (reader.messages, reader.end) == (COUNT, log.end)
-    assert reader.last_record is not None
-    assert reader.last_record.physical_offset == log.offsets[-1]
+    assert (reader.counts.messages, reader.counts.end) == (COUNT, log.end)
+    assert reader.counts.last_record is not None
+    assert reader.counts.last_record.physical_offset == log.offsets[-1]
 
 
 def test_damage_does_not_part_them(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rmqtool.base.errors import UnreadableError
 from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import list_mapped_files
-from rmqtool.formats import batch_consume_queue, consume_queue
+from rmqtool.formats import consume_queue
 from rmqtool.formats.consume_queue import PRE_BLANK_MESSAGE_SIZE, build_unit
 from rmqtool.formats.file_name import file_name
 from rmqtool.formats.layout import build
@@ -147,10 +147,10 @@ def encode(unit: Unit, kind: Kind) -> bytes:
         "compacted_offset": 0 if unit == ZERO else -1,
         "reserved": 0,
     }
-    return build(batch_consume_queue.BatchConsumeQueueUnit, values)
+    return build(consume_queue.BatchConsumeQueueUnit, values)
 
 
-UNIT_SIZES = {"simple": consume_queue.UNIT_SIZE, "batch": batch_consume_queue.UNIT_SIZE}
+UNIT_SIZES = {"simple": consume_queue.UNIT_SIZE, "batch": consume_queue.BATCH_UNIT_SIZE}
 
 
 def write(directory: Path, files: Files, start: int = 0, kind: Kind = "simple") -> Queue:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.formats.sys_flag import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_COMMIT, TRANSACTION_PREPARED
+from rmqtool.formats.message import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_COMMIT, TRANSACTION_PREPARED
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.message_rows import message_dicts
 from rmqtool.scan.reader import scan_files

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from rmqtool.base.mapped_files import MappedFile, list_mapped_files
-from rmqtool.formats.message import MAGIC_CODE_V2
-from rmqtool.formats.sys_flag import BORN_HOST_V6, COMPRESSED, INNER_BATCH
+from rmqtool.formats.message import BORN_HOST_V6, COMPRESSED, INNER_BATCH, MAGIC_CODE_V2
 from rmqtool.inspect.overview import overview_of
 from rmqtool.rules.versions import parse_version
 from rmqtool.store.index_files import IndexFile

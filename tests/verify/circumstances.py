@@ -13,11 +13,10 @@ from typing import NamedTuple
 from unittest.mock import patch
 
 from rmqtool.broker.trigger import Disk
+from rmqtool.formats.checkpoint import TIMER_CHECK_DTYPE
 from rmqtool.formats.consume_queue import build_unit
 from rmqtool.formats.file_name import file_name
-from rmqtool.formats.host import build_host
-from rmqtool.formats.message import MAGIC_CODE_V1
-from rmqtool.formats.timer_check import CHECK_DTYPE
+from rmqtool.formats.message import MAGIC_CODE_V1, build_host
 from rmqtool.transaction.losses import ChoiceRecord, keep_choice
 from rmqtool.verify import disk_and_time_checks
 from tests.building import START_TIME, message
@@ -459,7 +458,7 @@ def timer_checkpoint_ahead(store: Path) -> None:
     sparse(f"timerlog/{file_name(0)}", 5200)(store)
     numbers = [START_TIME, 9000, 0, 0, 0, 0, 0]
     data = b"".join(struct.pack(">q", number) for number in numbers)
-    assert len(data) == CHECK_DTYPE.itemsize
+    assert len(data) == TIMER_CHECK_DTYPE.itemsize
     (store / "config" / "timercheck").write_bytes(data.ljust(4096, b"\0"))
 
 

@@ -13,9 +13,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from rmqtool.formats.crc import CRC32_PROPERTY
 from rmqtool.formats.index_file import HEADER_DTYPE, HEADER_SIZE, UNIT_DTYPE
-from rmqtool.formats.message import HEADER_DTYPES, HOST_BITS
+from rmqtool.formats.message import CRC32_PROPERTY, HEADER_DTYPES, HOST_BITS
 from tests.verify.shares import counts_of_all
 from tests.verify.small_store import FILE_SIZE, GEOMETRY, small_log, small_store
 from tests.verify.verifying import verify

@@ -9,10 +9,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from rmqtool.formats.crc import CRC32_PROPERTY_SIZE, build_crc32_property, record_crc
-from rmqtool.formats.message import MAGIC_CODE_V2
+from rmqtool.formats.message import (
+    BORN_HOST_V6,
+    CRC32_PROPERTY_SIZE,
+    MAGIC_CODE_V2,
+    STORE_HOST_V6,
+    TRANSACTION_COMMIT,
+    TRANSACTION_PREPARED,
+    build_crc32_property,
+    record_crc,
+)
 from rmqtool.formats.properties import encode_properties
-from rmqtool.formats.sys_flag import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_COMMIT, TRANSACTION_PREPARED
 from tests.building import START_TIME, LogBuilder
 from tests.deriving import derive
 

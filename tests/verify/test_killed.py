@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.formats.crc import CRC32_PROPERTY_SIZE
 from rmqtool.formats.file_name import file_name
+from rmqtool.formats.message import CRC32_PROPERTY_SIZE
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.file_sizes import refuses_empty_last_file
 from rmqtool.scan.frames import RecordRun

@@ -13,11 +13,9 @@ import pytest
 
 from rmqtool.broker.dispatched_record import Lookups
 from rmqtool.broker.dispatched_units import QueueName
-from rmqtool.formats.batch_consume_queue import UNIT_DTYPE
-from rmqtool.formats.consume_queue import build_unit
+from rmqtool.formats.consume_queue import BATCH_UNIT_DTYPE, build_unit
 from rmqtool.formats.file_name import file_name
-from rmqtool.formats.message import MAGIC_CODE_V2
-from rmqtool.formats.sys_flag import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from rmqtool.formats.message import MAGIC_CODE_V2, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from rmqtool.rebuild.apply import apply_plan
 from rmqtool.rebuild.options import RebuildOptions
 from rmqtool.rebuild.plan import make_plan
@@ -203,7 +201,7 @@ def test_batch_queues(tmp_path: Path) -> None:
 def _batch_unit(builder: StoreBuilder, number: int) -> bytes:
     plain = unit(builder, number)
     found = plain + struct.pack(">qqhii", START_TIME + 1, 5 * number, 5, -1, 0)
-    assert len(found) == UNIT_DTYPE.itemsize
+    assert len(found) == BATCH_UNIT_DTYPE.itemsize
     return found
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.formats.timer_log import decode_units, dues, is_written
+from rmqtool.formats.layout import decode_units
+from rmqtool.formats.timer_wheel import UNIT_DTYPE, dues, is_written
 from tests.building import START_TIME
 from tests.clients.due_times import timers_after_start
 from tests.commands.running import rmqtool
@@ -49,7 +50,7 @@ def counts(store: Path) -> dict[str, int]:
 
 def dues_in(store: Path) -> list[int]:
     """When the units of the timer log are due, epoch ms."""
-    logs = [decode_units(path.read_bytes()) for path in (store / "timerlog").iterdir()]
+    logs = [decode_units(UNIT_DTYPE, path.read_bytes()) for path in (store / "timerlog").iterdir()]
     return sorted(due for units in logs for due in dues(units[is_written(units)]).tolist())
 
 

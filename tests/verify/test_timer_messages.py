@@ -12,7 +12,7 @@ import pytest
 
 from rmqtool.findings.finding import Finding
 from rmqtool.formats.file_name import file_name
-from rmqtool.formats.timer_log import UNIT_DTYPE, UNIT_SIZE
+from rmqtool.formats.timer_wheel import UNIT_DTYPE, UNIT_SIZE
 from rmqtool.rules.broker_conf import BrokerConf
 from tests.conftest import GoldenStore
 from tests.golden import stores

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.base.mapped_files import list_mapped_files
-from rmqtool.formats.crc import CRC32_PROPERTY_SIZE, build_crc32_property, record_crc
-from rmqtool.formats.sys_flag import COMPRESSED
+from rmqtool.formats.message import COMPRESSED, CRC32_PROPERTY_SIZE, build_crc32_property, record_crc
 from rmqtool.scan.bodies import begins_as_flagged, compressed_but_not_flagged
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files

@@ -6,7 +6,8 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-from rmqtool.formats import timer_check, timer_log, timer_wheel
+from rmqtool.formats import timer_wheel
+from rmqtool.formats.checkpoint import CHECKPOINT_FILE_SIZE, TIMER_CHECK_DTYPE, TimerCheck
 from rmqtool.formats.file_name import file_name
 from rmqtool.formats.layout import build
 from rmqtool.formats.message import MAGIC_CODE_BLANK
@@ -16,7 +17,7 @@ from tests.verify.small_store import FILE_SIZE, StoreBuilder, finish, write_topi
 TIMERS = 20
 OLD = 8  # timers of the last slot, whose units are in the oldest files of the timer log alone
 PER_FILE = 3
-LOG_FILE_SIZE = (PER_FILE + 1) * timer_log.UNIT_SIZE
+LOG_FILE_SIZE = (PER_FILE + 1) * timer_wheel.UNIT_SIZE
 WRITTEN = START_TIME + 1000
 READ_UNTIL = START_TIME + 20_000
 _LATEST_SLOT = START_TIME + 62_000
@@ -29,7 +30,7 @@ def due_of(number: int) -> int:
 
 def position_of(number: int) -> int:
     """The timer log position of a unit."""
-    return number // PER_FILE * LOG_FILE_SIZE + number % PER_FILE * timer_log.UNIT_SIZE
+    return number // PER_FILE * LOG_FILE_SIZE + number % PER_FILE * timer_wheel.UNIT_SIZE
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class TimerChains:
         """Change a field of the unit of a message."""
         position = position_of(number)
         path = self.store / "timerlog" / file_name(position // LOG_FILE_SIZE * LOG_FILE_SIZE)
-        kind, place = timer_log.UNIT_DTYPE.fields[field][:2]  # type: ignore[index]
+        kind, place = timer_wheel.UNIT_DTYPE.fields[field][:2]  # type: ignore[index]
         _write(path, position % LOG_FILE_SIZE + place, value.to_bytes(kind.itemsize, "big", signed=True))
 
     def set_slot(self, number: int, field: str, value: int) -> None:
@@ -53,7 +54,7 @@ class TimerChains:
 
     def set_check(self, field: str, value: int) -> None:
         """Change a field of `timercheck`."""
-        place = timer_check.CHECK_DTYPE.fields[field][1]  # type: ignore[index]
+        place = TIMER_CHECK_DTYPE.fields[field][1]  # type: ignore[index]
         _write(self.store / "config" / "timercheck", place, struct.pack(">q", value))
 
 
@@ -68,18 +69,18 @@ def store_with_chains(store: Path, queue_offset: int = TIMERS) -> TimerChains:
     write_topics(store, ("orders", "rmq_sys_wheel_timer"))
     slots = _write_log(store, builder.offsets)
     with (store / "timerwheel").open("wb") as wheel:
-        wheel.truncate(timer_wheel.FILE_SIZE)
+        wheel.truncate(timer_wheel.WHEEL_SIZE)
         for time, positions in slots.items():
             wheel.seek(time % timer_wheel.WHEEL_SLOTS * timer_wheel.SLOT_SIZE)
             content = {"time": time, "first_position": positions[0], "last_position": positions[-1],
                        "count": len(positions), "magic": 0}  # fmt: skip
             wheel.write(build(timer_wheel.TimerSlot, content))
     check = {"last_read_timestamp": READ_UNTIL, "last_timer_queue_offset": queue_offset,
-             "last_timer_log_flush_position": position_of(TIMERS - 1) + timer_log.UNIT_SIZE,
+             "last_timer_log_flush_position": position_of(TIMERS - 1) + timer_wheel.UNIT_SIZE,
              "master_timer_queue_offset": queue_offset, "state_version": 0, "version_timestamp": READ_UNTIL + 500,
              "version_counter": 3}  # fmt: skip
-    data = build(timer_check.TimerCheck, check)
-    (store / "config" / "timercheck").write_bytes(data.ljust(timer_check.FILE_SIZE, b"\0"))
+    data = build(TimerCheck, check)
+    (store / "config" / "timercheck").write_bytes(data.ljust(CHECKPOINT_FILE_SIZE, b"\0"))
     return TimerChains(store)
 
 
@@ -89,15 +90,15 @@ def _write_log(store: Path, offsets: list[int]) -> dict[int, list[int]]:
     for number, offset in enumerate(offsets):
         position, due = position_of(number), due_of(number)
         positions = slots.setdefault(due // 1000, [])
-        unit = {"size": timer_log.UNIT_SIZE, "previous_position": positions[-1] if positions else -1, "magic": 1,
+        unit = {"size": timer_wheel.UNIT_SIZE, "previous_position": positions[-1] if positions else -1, "magic": 1,
                 "write_timestamp": WRITTEN, "delay": due - WRITTEN, "physical_offset": offset, "message_size": 200,
                 "topic_hash": 0, "reserved": 0}  # fmt: skip
         positions.append(position)
         base, place = position // LOG_FILE_SIZE * LOG_FILE_SIZE, position % LOG_FILE_SIZE
         data = files.setdefault(base, bytearray(LOG_FILE_SIZE))
-        data[place : place + timer_log.UNIT_SIZE] = build(timer_log.TimerLogUnit, unit)
-        blank = build(timer_log.TimerLogBlank, {"size": 52, "reserved": 0, "magic": MAGIC_CODE_BLANK})
-        data[place + timer_log.UNIT_SIZE : place + timer_log.UNIT_SIZE + len(blank)] = blank
+        data[place : place + timer_wheel.UNIT_SIZE] = build(timer_wheel.TimerLogUnit, unit)
+        blank = build(timer_wheel.TimerLogBlank, {"size": 52, "reserved": 0, "magic": MAGIC_CODE_BLANK})
+        data[place + timer_wheel.UNIT_SIZE : place + timer_wheel.UNIT_SIZE + len(blank)] = blank
     (store / "timerlog").mkdir()
     for base, content in files.items():
         (store / "timerlog" / file_name(base)).write_bytes(content)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from rmqtool.formats import timer_check, timer_log, timer_wheel
+from rmqtool.formats import timer_wheel
+from rmqtool.formats.checkpoint import CHECKPOINT_FILE_SIZE, TimerCheck
 from rmqtool.formats.consume_queue import UNIT_DTYPE
 from rmqtool.formats.file_name import file_name
 from rmqtool.formats.layout import build
@@ -18,7 +19,7 @@ from tests.verify.small_store import FILE_SIZE, StoreBuilder, finish, write_topi
 
 TIMERS = 9
 PUT_OFF = 2
-LOG_FILE_SIZE = 4 * timer_log.UNIT_SIZE  # three units and a blank
+LOG_FILE_SIZE = 4 * timer_wheel.UNIT_SIZE  # three units and a blank
 WRITTEN = START_TIME + 1000  # by the broker's clock, ms
 READ_UNTIL = START_TIME + 20_000  # the first message was due before
 
@@ -76,7 +77,7 @@ def write_timer(store: Path, offsets: list[int]) -> None:
 def write_wheel(store: Path, count: int = TIMERS, precision: int = timer_wheel.DEFAULT_PRECISION_MS) -> None:
     """The wheel of so many messages, with slots of `precision` ms."""
     with (store / "timerwheel").open("wb") as wheel:
-        wheel.truncate(timer_wheel.FILE_SIZE)
+        wheel.truncate(timer_wheel.WHEEL_SIZE)
         for number in range(count):
             slot, position = due_of(number) // precision, _position_of(number)
             wheel.seek(slot % timer_wheel.WHEEL_SLOTS * timer_wheel.SLOT_SIZE)
@@ -86,29 +87,29 @@ def write_wheel(store: Path, count: int = TIMERS, precision: int = timer_wheel.D
 
 def _position_of(number: int) -> int:
     """The timer log position of a unit."""
-    return number // 3 * LOG_FILE_SIZE + number % 3 * timer_log.UNIT_SIZE
+    return number // 3 * LOG_FILE_SIZE + number % 3 * timer_wheel.UNIT_SIZE
 
 
 def _write_unit(store: Path, position: int, offset: int, delay: int) -> None:
     base = position // LOG_FILE_SIZE * LOG_FILE_SIZE
     path = store / "timerlog" / file_name(base)
-    values = {"size": timer_log.UNIT_SIZE, "previous_position": -1, "magic": 1, "write_timestamp": WRITTEN,
+    values = {"size": timer_wheel.UNIT_SIZE, "previous_position": -1, "magic": 1, "write_timestamp": WRITTEN,
               "delay": delay, "physical_offset": offset, "message_size": 1, "topic_hash": 0, "reserved": 0}  # fmt: skip
     with path.open("r+b" if path.exists() else "w+b") as file:
         file.truncate(LOG_FILE_SIZE)
         file.seek(position - base)
-        file.write(build(timer_log.TimerLogUnit, values))
-        file.write(build(timer_log.TimerLogBlank, {"size": 52, "reserved": 0, "magic": MAGIC_CODE_BLANK}))
+        file.write(build(timer_wheel.TimerLogUnit, values))
+        file.write(build(timer_wheel.TimerLogBlank, {"size": 52, "reserved": 0, "magic": MAGIC_CODE_BLANK}))
 
 
 def write_check(store: Path, *, queue_offset: int, read_until: int = READ_UNTIL) -> None:
     """The file `timercheck`: all of the timer log is flushed."""
-    flushed = (TIMERS - 1) // 3 * LOG_FILE_SIZE + ((TIMERS - 1) % 3 + 1) * timer_log.UNIT_SIZE
+    flushed = (TIMERS - 1) // 3 * LOG_FILE_SIZE + ((TIMERS - 1) % 3 + 1) * timer_wheel.UNIT_SIZE
     values = {"last_read_timestamp": read_until, "last_timer_log_flush_position": flushed,
               "last_timer_queue_offset": queue_offset, "master_timer_queue_offset": queue_offset,
               "state_version": 0, "version_timestamp": 0, "version_counter": 0}  # fmt: skip
-    data = build(timer_check.TimerCheck, values)
-    (store / "config" / "timercheck").write_bytes(data.ljust(timer_check.FILE_SIZE, b"\0"))
+    data = build(TimerCheck, values)
+    (store / "config" / "timercheck").write_bytes(data.ljust(CHECKPOINT_FILE_SIZE, b"\0"))
 
 
 def cut_log_before(store: Path, number: int) -> None:

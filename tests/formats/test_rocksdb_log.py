@@ -1,4 +1,4 @@
-"""The MANIFEST of a RocksDB database: the oldest log that it asks for, and what is none."""
+"""The logs of a RocksDB database: the oldest log that a MANIFEST asks for, and what is none."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqtool.formats.layout import FormatError
-from rmqtool.formats.rocksdb_log import crc32c, first_damage, payloads
-from rmqtool.formats.rocksdb_manifest import oldest_log
+from rmqtool.formats.rocksdb_log import crc32c, first_damage, oldest_log, payloads
 
 FULL, FIRST, MIDDLE, LAST = range(1, 5)
 COMPARATOR = b"\x01\x1aleveldb.BytewiseComparator"

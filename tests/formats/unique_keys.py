@@ -6,7 +6,7 @@ from typing import Any
 
 from construct import Bytes, Int16ub, Int32sb, Int32ub, Struct
 
-from .layout import FormatError, parse, size_of
+from rmqtool.formats.layout import parse
 
 _REST = (
     "process_id" / Int16ub * "low 16 bits of the client's process id",
@@ -19,9 +19,5 @@ UniqueKeyV6 = Struct("address" / Bytes(16) * "client's IPv6 address", *_REST)
 
 
 def parse_unique_key(text: str) -> Any:
-    """Decode a unique key of 32 (IPv4) or 56 (IPv6) hex digits; raise FormatError for anything else."""
-    layouts = {2 * size_of(layout): layout for layout in (UniqueKeyV4, UniqueKeyV6)}
-    try:
-        return parse(layouts[len(text)], bytes.fromhex(text))
-    except (KeyError, ValueError) as error:
-        raise FormatError(f"a unique key has 32 or 56 hex digits: {text!r}") from error
+    """Decode a unique key of 32 (IPv4) or 56 (IPv6) hex digits."""
+    return parse({32: UniqueKeyV4, 56: UniqueKeyV6}[len(text)], bytes.fromhex(text))
