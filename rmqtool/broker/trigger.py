@@ -130,12 +130,7 @@ def disk_of(path: Path, version: Version, fixed_ratio: float | None = None) -> D
         raise unreadable(path, None, error) from error
     unit = space.f_frsize
     return Disk(
-        path,
-        status.st_dev,
-        space.f_blocks * unit,
-        space.f_bfree * unit,
-        space.f_bavail * unit,
-        fixed_ratio=fixed_ratio,
+        path, status.st_dev, space.f_blocks * unit, space.f_bfree * unit, space.f_bavail * unit, fixed_ratio=fixed_ratio
     )
 
 

@@ -63,7 +63,7 @@ CLEANING = (
                 "not-forced": "the oldest has not expired, and cleanFileForciblyEnable=false keeps what has not",
                 "not-expired": "the oldest expires {expires!t}, and only above {level:.0%} are files deleted that "
                 "have not expired",
-            },
+            }
         },
         effect="logs `disk space will be full soon, but delete file failed` with every run",
         versions=(
@@ -136,10 +136,7 @@ CLEANING = (
         says="{setting}={given}: {why}",
         effect="works with another value than the one that was given",
         versions=(
-            (
-                "before 5.0.0",
-                "the disk's two levels are properties of the JVM, and deleteFileBatchMax is 10.",
-            ),
+            ("before 5.0.0", "the disk's two levels are properties of the JVM, and deleteFileBatchMax is 10."),
             ("5.0.0 and later", "keeps the levels between 35 and 90, and between 30 and 85 percent."),
         ),
         repair="Correct broker.conf.",
@@ -209,10 +206,7 @@ OWN_RUNS = (
         "log, a newer checkpoint, damaged bytes of the log), or a salvage made the store without the lost messages. "
         "The record is in .rmqtool.",
         how="The log had lost its end, a file, or bytes when rmqtool rebuilt what is derived from it.",
-        says={
-            "loss": "{loss}",
-            "unreadable": "holds no record of a loss that this version can read",
-        },
+        says={"loss": "{loss}", "unreadable": "holds no record of a loss that this version can read"},
         effect="none: it serves what is left. Groups that had consumed beyond the new end of a queue skip new messages "
         "until it has grown that far",
         versions=(("all", "do not look at .rmqtool."),),

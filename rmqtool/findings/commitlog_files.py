@@ -137,10 +137,7 @@ LOG_FILES = (
         effect="starts, and skips what is missing when it is read; a rebuild of the consume queues by the broker "
         "hangs or shifts offsets. Restore the missing files; do not let a broker rebuild",
         versions=(
-            (
-                "4.4.0 to 4.9",
-                "starts silently. When the consume queues are gone too, 4.5.1 to 4.9.8 hang in start().",
-            ),
+            ("4.4.0 to 4.9", "starts silently. When the consume queues are gone too, 4.5.1 to 4.9.8 hang in start()."),
             (
                 "5.0 and later",
                 "starts and logs `[BUG]The mappedFile queue's data is damaged`. A rebuild of the queues "

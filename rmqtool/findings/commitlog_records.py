@@ -368,7 +368,7 @@ LOG_LOSSES = (
                 "which the cleaner takes along",
                 "early": "its first message is of {stored!t}, and {directory}/ was changed last {minutes:minute} "
                 "later: what was before it had not expired",
-            },
+            }
         },
         gist="the log begins at {log_start}",
         effect="the messages before are gone; groups that had not consumed them go on after them",
@@ -484,13 +484,7 @@ MESSAGES = (
         how="A flipped bit on the disk or in memory.",
         says="{field} is {found!v}[, was {expected!v}][; the index has the hash {hash}, which none of its keys gives]: "
         "shown by {witnesses}",
-        parts={
-            "witnesses": {
-                "consume-queue": "its queue entry",
-                "index": "the index",
-                "property-crc": "its __CRC32#",
-            },
-        },
+        parts={"witnesses": {"consume-queue": "its queue entry", "index": "the index", "property-crc": "its __CRC32#"}},
         effect="consumers get the message through its queue entry, with the damaged field in it; a broker that builds "
         "queues or index from the log again puts it elsewhere or nowhere",
         versions=(("all", "reads the record as it is; neither broker nor client compares it with the queue."),),

@@ -174,9 +174,7 @@ CONFIG = (
         "messageDelayLevel in broker.conf names.",
         how="messageDelayLevel was shortened, or left out of broker.conf, while messages waited.",
         says="messageDelayLevel has {configured_levels:level}, and {messages:message waits|messages wait} at {waiting}",
-        parts={
-            "waiting": "level {level} ({messages})",
-        },
+        parts={"waiting": "level {level} ({messages})"},
         effect="these messages are never delivered, unless messageDelayLevel names their level again",
         versions=(("all", "start no delivery of such a level, and leave its offset as it is."),),
         repair="Before the broker starts, name these levels in messageDelayLevel of its broker.conf again, each with "
@@ -211,7 +209,7 @@ CONFIG = (
                 "groups": "and the store knows {shown:group}: {shown!n}",
                 "offsets-of-all": "which each release has",
                 "groups-of-all": "though each release writes groups of its own into it",
-            },
+            }
         },
         effect="the broker starts with an empty table, and says nothing",
         versions=(
@@ -327,7 +325,7 @@ CONFIG = (
                 "beyond": "far beyond the end of its queue ({other_offset})",
                 "backup": "its .bak, written earlier, has {other_offset}",
                 "retries": "its retries show that it has consumed the message at {other_offset}",
-            },
+            }
         },
         effect="the group consumes messages again, or skips some",
         versions=(

@@ -264,10 +264,7 @@ DERIVED = (
         says="no record begins at {physical_offset}",
         effect="5.5.0 with enableAcceleratedRecovery refuses to start or cuts the log there; without it, the offset "
         "only chooses the file where a start after a crash begins",
-        versions=(
-            ("before 5.5.0", "does not read it."),
-            ("5.5.0 and later", "see above."),
-        ),
+        versions=(("before 5.5.0", "does not read it."), ("5.5.0 and later", "see above.")),
         repair="Switch enableAcceleratedRecovery off for the next start.",
     ),
 )

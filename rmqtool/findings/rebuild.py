@@ -105,10 +105,7 @@ REBUILDS = (
         how="The setting; index files that are there are from before it.",
         says="{setting}=false: this broker puts nothing into an index, and none is built",
         effect="puts no key into an index; queries by key find what is in the files from before",
-        versions=(
-            ("all", "honours messageIndexEnable."),
-            ("5.4.0 and later", "also honours indexFileWriteEnable."),
-        ),
+        versions=(("all", "honours messageIndexEnable."), ("5.4.0 and later", "also honours indexFileWriteEnable.")),
         repair="To build an index all the same leave --broker-conf away.",
     ),
     Entry(
@@ -302,9 +299,7 @@ EXPORTS = (
             "queue": "{differences}",
             "no-queue": "{rows:message} in the log, none in the manifest",
         },
-        parts={
-            "differences": "{name} {expected}, in the log {found}",
-        },
+        parts={"differences": "{name} {expected}, in the log {found}"},
         effect=_EFFECT,
         versions=_VERSIONS,
         repair=_REPAIR,

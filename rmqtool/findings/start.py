@@ -86,7 +86,7 @@ STARTS = (
                 "hangs": "{releases}: never ready",
                 "refuses": "{releases}: refuses to start: {refuses}",
                 "": "{releases}: ends the log at {max_offset_after}, {messages_lost:message} lost[, {also!l}]",
-            },
+            }
         },
         effect="depends on the release, as the message says",
         versions=(
@@ -106,10 +106,7 @@ STARTS = (
         "5.2.0.",
         says="a start of {version}: {end}, by {setting} in broker.conf: {messages:message} would be out of reach",
         effect="the broker starts without the messages of the store; without a log it deletes the consume queues, too",
-        versions=(
-            ("before 5.2.0", "blanks around a path belong to it."),
-            ("5.2.0 and later", "they are cut off."),
-        ),
+        versions=(("before 5.2.0", "blanks around a path belong to it."), ("5.2.0 and later", "they are cut off.")),
         repair="Take the blanks at the end of the value away in broker.conf, before a broker starts with it.",
     ),
     Entry(
@@ -208,7 +205,7 @@ STARTS = (
             "again": {
                 "none": "none of their keys again",
                 "some": "keys again from physical offset {put_again_from} on only",
-            },
+            }
         },
         effect="the broker starts, and queries by key or by unique key do not find these messages any more",
         versions=(("all", "an index that is in RocksDB is not concerned."),),
@@ -237,7 +234,7 @@ STARTS = (
                 "few-files": "the start looks for them in few log files, and with {setting} in all",
                 "limit": "the start reads the last {read} of {files:commit log file}, and with {setting} all",
                 "clean-stop": "after a clean stop a start does not look for them",
-            },
+            }
         },
         effect="the broker starts silently, and these messages are never consumed: their offsets have no entry",
         versions=(
@@ -349,16 +346,13 @@ UPGRADES = (
                 "blanks-cut": "the blanks around it are cut off since {since}",
                 "blanks-kept": "the blanks around it are part of it[ up to {until}]",
                 "blanks-kept-elsewhere": "the blanks around it are part of it[ up to {until}]: another directory",
-            },
+            }
         },
         effect="the broker silently ignores it, and takes its default",
         versions=(
             ("4.5.2 and later", "mapedFileSizeCommitLog is mappedFileSizeCommitLog, and so for consume queues."),
             ("before 5.2.0", "blanks around text belong to it: a path with one is another directory."),
-            (
-                "5.3.3 and later",
-                "aclEnable has no effect: authenticationEnabled and authorizationEnabled decide.",
-            ),
+            ("5.3.3 and later", "aclEnable has no effect: authenticationEnabled and authorizationEnabled decide."),
             (
                 "all",
                 "names are compared letter by letter, upper and lower case too; with a blank after it a number is not "

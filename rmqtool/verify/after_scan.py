@@ -22,12 +22,7 @@ from rmqtool.store.single_messages import SingleMessages
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, SEPARATE_ROCKSDB_QUEUES
 from rmqtool.verify.client_losses import ClientView
-from rmqtool.verify.disk_and_time_checks import (
-    check_hosts,
-    check_times,
-    first_records,
-    latest_modification,
-)
+from rmqtool.verify.disk_and_time_checks import check_hosts, check_times, first_records, latest_modification
 from rmqtool.verify.field_checks import judged_fields
 from rmqtool.verify.index_chains import check_timestamps
 from rmqtool.verify.index_check import check_index_end, check_missing_keys
@@ -47,15 +42,8 @@ from rmqtool.verify.queue_leftovers import LogBounds, QueueVisit, check_copies_a
 from rmqtool.verify.queue_progress import WHETHER_DELETED, lost_by_topic, report_missing_units
 from rmqtool.verify.record_checks import finish_compression, finish_end, finish_times
 from rmqtool.verify.start import Prediction, Predictor, report_starts
-from rmqtool.verify.store_checks import (
-    check_abort_missing,
-    check_checkpoint,
-    check_preallocated,
-)
-from rmqtool.verify.task import (
-    StoreReader,
-    VerifyTask,
-)
+from rmqtool.verify.store_checks import check_abort_missing, check_checkpoint, check_preallocated
+from rmqtool.verify.task import StoreReader, VerifyTask
 from rmqtool.verify.timer_checks import check_timer
 from rmqtool.verify.witnesses import Witnesses
 

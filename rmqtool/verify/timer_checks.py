@@ -51,12 +51,7 @@ from rmqtool.verify.task import StoreReader
 
 
 def check_timers(
-    reader: StoreReader,
-    state: TimerState,
-    queue_end: int,
-    messages: SingleMessages,
-    releases: Releases,
-    report: Report,
+    reader: StoreReader, state: TimerState, queue_end: int, messages: SingleMessages, releases: Releases, report: Report
 ) -> None:
     """Compare each unit of the queue with the timer log, and the other way round.
 
