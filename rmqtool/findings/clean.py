@@ -10,7 +10,6 @@ CLEANING = (
     Entry(
         code="clean.delete-when",
         fault="F54",
-        severity="error",
         title="deleteWhen cannot be parsed, or never comes",
         what="A piece of deleteWhen is not a number, or none is an hour of the day.",
         how="A blank after the semicolon, a comma, an empty piece, 24.",
@@ -141,7 +140,6 @@ CLEANING = (
     Entry(
         code="clean.file-size",
         fault="F02",
-        severity="error",
         title="broker.conf gives other file sizes than the store has",
         what="Files of the log, a queue or the index have another size than broker.conf says, or its defaults.",
         how="The broker.conf of another broker; a size that was changed.",

@@ -8,7 +8,6 @@ LOG_FILES = (
     Entry(
         code="commitlog.file-size",
         fault="F02",
-        severity="error",
         treatment="files",
         title="A commit log file has another size than it should",
         what="All files of a commit log have the size that mappedFileSizeCommitLog says, 1 GiB by default. This one "
@@ -62,7 +61,6 @@ LOG_FILES = (
     ),
     Entry(
         code="commitlog.unreadable",
-        severity="error",
         treatment="access",
         title="A commit log file cannot be read",
         what="A commit log file gives an error instead of its bytes, from some byte on. The files in front of it and "
@@ -77,7 +75,6 @@ LOG_FILES = (
     Entry(
         code="commitlog.stray",
         fault="F04",
-        severity="error",
         treatment="files",
         title="Something in the commit log directory is not a commit log file",
         what="A name that is not 20 digits, or something that is neither file nor directory.",
@@ -112,7 +109,6 @@ LOG_FILES = (
     Entry(
         code="commitlog.gap",
         fault="F08",
-        severity="error",
         treatment="restore",
         title="A commit log file is missing in the middle",
         what="The file before this one ends before this one begins: bytes of the log are in no file.",
@@ -152,7 +148,6 @@ LOG_FILES = (
     Entry(
         code="commitlog.last-file-missing",
         fault="F10",
-        severity="error",
         treatment="restore",
         title="The end of the commit log is missing",
         what="Consume queue units or index files point past the end of the commit log.",
@@ -171,7 +166,6 @@ LOG_FILES = (
     Entry(
         code="commitlog.overlap",
         fault="F11",
-        severity="error",
         treatment="files",
         title="Two commit log files overlap",
         what="A file begins before the one before it ends.",
@@ -188,7 +182,6 @@ LOG_FILES = (
     Entry(
         code="commitlog.misaligned-file",
         fault="F11",
-        severity="error",
         treatment="files",
         title="A commit log file's name does not fit what is in it",
         what="The records in the file give positions that differ from those that the file's name gives them.",
@@ -204,7 +197,6 @@ LOG_FILES = (
     Entry(
         code="commitlog.duplicate-file",
         fault="F07",
-        severity="error",
         treatment="files",
         title="Two directories of the commit log hold a file of the same offset",
         what="storePathCommitLog names several directories, and two of them have a file with the same name.",
@@ -281,7 +273,6 @@ OTHER_LOGS = (
     ),
     Entry(
         code="store.compacted-log",
-        severity="error",
         treatment="none",
         title="The compacted log of a queue is missing",
         what="Consumers of a topic with cleanup.policy=COMPACTION get its messages from compaction/compactionLog/ and "
@@ -299,7 +290,6 @@ OTHER_LOGS = (
     ),
     Entry(
         code="store.dledger-checkpoint",
-        severity="error",
         treatment="files",
         title="The checkpoint of a DLedger node has no number",
         what="dledger-ID/checkpoint gives the Raft index up to which entries were committed, as committedIndex=NUMBER. "

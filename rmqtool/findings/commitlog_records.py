@@ -96,7 +96,6 @@ RECORDS = (
     Entry(
         code="commitlog.body-crc",
         fault="F16",
-        severity="error",
         treatment="neutralise",
         title="A message's body is not what was stored",
         what="The CRC-32 of the body differs from the one in the record.",
@@ -117,7 +116,6 @@ RECORDS = (
     Entry(
         code="commitlog.property-crc",
         fault="F16",
-        severity="error",
         treatment="none",
         title="A record is not what its __CRC32# property says",
         what="Since 5.2.0, with enabledAppendPropCRC, a record ends with a CRC-32 over all of it. It differs.",
@@ -139,7 +137,6 @@ RECORDS = (
     Entry(
         code="commitlog.lengths",
         fault="F17",
-        severity="error",
         treatment="neutralise",
         title="The lengths in a record do not add up",
         what="Body, topic and properties together do not give the record's size.",
@@ -153,7 +150,6 @@ RECORDS = (
     Entry(
         code="commitlog.truncated",
         fault="F17",
-        severity="error",
         treatment="neutralise",
         title="A file ends inside a record",
         what="A record's size leads past the end of its file.",
@@ -167,7 +163,6 @@ RECORDS = (
     Entry(
         code="commitlog.magic-code",
         fault="F18",
-        severity="error",
         treatment="neutralise",
         title="Neither a message nor a blank begins where one should",
         what="The four bytes that give the kind of record are none that RocketMQ writes.",
@@ -181,7 +176,6 @@ RECORDS = (
     Entry(
         code="commitlog.zeroed",
         fault="F18",
-        severity="error",
         treatment="neutralise",
         title="Zero bytes inside the commit log",
         what="Zeros where a record should begin, and good records after them.",
@@ -195,7 +189,6 @@ RECORDS = (
     Entry(
         code="commitlog.physical-offset",
         fault="F19",
-        severity="error",
         treatment="neutralise",
         title="A record gives another position than its own",
         what="The physical offset stored in the record is not where the record stands.",
@@ -213,7 +206,6 @@ RECORDS = (
     ),
     Entry(
         code="commitlog.entry-header",
-        severity="error",
         treatment="neutralise",
         title="The header of a DLedger entry does not fit",
         what="Before each message of a DLedger log stands a header of 48 bytes. It gives another position or size than "
@@ -239,7 +231,6 @@ RECORDS = (
     Entry(
         code="commitlog.blank",
         fault="F20",
-        severity="error",
         treatment="neutralise",
         title="The end of a commit log file is not as it should be",
         what="A file that is not the last must end with a blank of the right length. It is missing, zeroed, or has "
@@ -263,7 +254,6 @@ RECORDS = (
     Entry(
         code="commitlog.huge-size",
         fault="F21",
-        severity="error",
         treatment="neutralise",
         title="A record claims a size that none can have",
         what="The kind of record is right, the size is larger than any broker accepts.",
@@ -303,7 +293,6 @@ LOG_LOSSES = (
     Entry(
         code="commitlog.missing",
         fault="F10",
-        severity="error",
         treatment="restore",
         title="The commit log is gone, or in another place",
         what="The log holds no message, and checkpoint, index, epochs, committed offsets, delay offsets or the "
@@ -326,7 +315,6 @@ LOG_LOSSES = (
     Entry(
         code="commitlog.end-missing",
         fault="F10",
-        severity="error",
         treatment="restore",
         title="The commit log once held newer messages",
         what="After a clean stop, the checkpoint, an index file or the epochs know a newer message than the newest one "
@@ -420,7 +408,6 @@ MESSAGES = (
     Entry(
         code="commitlog.properties",
         fault="F25",
-        severity="error",
         treatment="neutralise",
         title="A record's properties cannot be read as the broker needs them",
         what="A property that the broker itself uses is not a number, or lists that belong together differ in length.",
@@ -438,7 +425,6 @@ MESSAGES = (
     Entry(
         code="commitlog.magic-code-v2",
         fault="F26",
-        severity="error",
         treatment="decide",
         title="Records that the broker's version cannot read",
         what="The log holds records of the second format (topics longer than 127 bytes), which 5.1.0 introduced, and "
@@ -489,7 +475,6 @@ MESSAGES = (
     Entry(
         code="commitlog.body-compression",
         fault="F27",
-        severity="error",
         treatment="none",
         treatment_by_cause={"flag": "files"},
         title="A body is not compressed as its flags say",

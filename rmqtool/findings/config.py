@@ -136,7 +136,6 @@ CONFIG = (
     Entry(
         code="config.delay-offset",
         fault="F51",
-        severity="error",
         treatment="config",
         title="A delay level's offset is not where its deliveries ended",
         what="delayOffset.json is ahead of the end of SCHEDULE_TOPIC_XXXX, or of messages that have no copy in their "
@@ -164,7 +163,6 @@ CONFIG = (
     Entry(
         code="config.delay-level",
         fault="F51",
-        severity="error",
         treatment="decide",
         title="Delayed messages wait at a level that is not configured",
         what="A queue of SCHEDULE_TOPIC_XXXX holds messages that are not delivered yet, of a level above those that "
@@ -180,7 +178,6 @@ CONFIG = (
     ),
     Entry(
         code="config.missing",
-        severity="error",
         treatment="config",
         title="Configuration that the store proves is gone",
         what="A file in config/ and its .bak are gone, or the file no longer has the table that it is there for, and "
@@ -359,7 +356,6 @@ CONFIG = (
     Entry(
         code="config.rocksdb-damaged",
         fault="F52",
-        severity="error",
         treatment="decide",
         title="A database of topics, groups or offsets is damaged",
         what="A table, the MANIFEST, CURRENT or the write-ahead log of a database in config/ is missing or damaged, or "
@@ -377,7 +373,6 @@ CONFIG = (
     Entry(
         code="config.row",
         fault="F52",
-        severity="error",
         treatment="decide",
         title="A row of topics, groups or offsets that no broker writes",
         what="A key or a value of another form than its table has: no JSON, a name other than its key, no number.",
@@ -402,7 +397,6 @@ CONFIG = (
     Entry(
         code="store.rocksdb-damaged",
         fault="F59",
-        severity="error",
         treatment="decide",
         title="The database of index, timers and half messages, or that of POP, is damaged",
         what="A table, the MANIFEST, CURRENT or the write-ahead log of rocksdbstore or kvStore is missing or damaged, "

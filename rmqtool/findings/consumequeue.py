@@ -44,7 +44,6 @@ CONSUME_QUEUE_FILES = (
     Entry(
         code="consumequeue.gap",
         fault="F36",
-        severity="error",
         treatment="queues",
         title="A consume queue file is missing in the middle",
         what="A file of the queue does not begin where the one before it ends.",
@@ -58,7 +57,6 @@ CONSUME_QUEUE_FILES = (
     Entry(
         code="consumequeue.file-size",
         fault="F37",
-        severity="error",
         treatment="queues",
         title="A consume queue file has another size than it should",
         what="All files of all queues have the size that mappedFileSizeConsumeQueue says (6,000,000 bytes by default).",
@@ -105,7 +103,6 @@ CONSUME_QUEUE_FILES = (
     Entry(
         code="consumequeue.stray",
         fault="F04",
-        severity="error",
         treatment="files",
         title="Something in a consume queue's directory is not a consume queue file",
         what="A name that is not 20 digits, a directory, or something that is neither file nor directory.",
@@ -124,7 +121,6 @@ CONSUME_QUEUE_FILES = (
     Entry(
         code="consumequeue.database",
         fault="F40",
-        severity="error",
         treatment="queues",
         title="The RocksDB database of the consume queues is damaged",
         what="RocksDB does not open the database, or meets a block of a table that is not as it was written; or it has "
@@ -184,7 +180,6 @@ CONSUME_QUEUE_FILES = (
     Entry(
         code="consumequeue.kind",
         fault="F40",
-        severity="error",
         treatment="config",
         title="A topic's queues are of another kind than it is configured for",
         what="The topic's attribute says batch queues and simple ones are there, or the other way round; or file "
@@ -239,7 +234,6 @@ CONSUME_QUEUES = (
     Entry(
         code="consumequeue.missing-unit",
         fault="F30",
-        severity="error",
         treatment="queues",
         title="A message has no unit in its queue",
         what="A record that the broker dispatches is in the commit log, other messages after it have units, it has "
@@ -257,7 +251,6 @@ CONSUME_QUEUES = (
     Entry(
         code="consumequeue.missing-queue",
         fault="F30",
-        severity="error",
         treatment="queues",
         is_trace=True,
         title="A queue has messages but no consume queue",
@@ -309,7 +302,6 @@ CONSUME_QUEUES = (
     Entry(
         code="consumequeue.hole",
         fault="F32",
-        severity="error",
         treatment="queues",
         title="A unit of zeros or nonsense inside a queue",
         what="A unit without a size stands before units that are in use.",
@@ -332,7 +324,6 @@ CONSUME_QUEUES = (
     Entry(
         code="consumequeue.wrong-record",
         fault="F33",
-        severity="error",
         treatment="queues",
         title="A unit points to something that is not its message",
         what="Where the unit points stands no record, or one of another topic, queue, queue offset or size.",
@@ -352,7 +343,6 @@ CONSUME_QUEUES = (
     Entry(
         code="consumequeue.wrong-end",
         fault="F33",
-        severity="error",
         treatment="queues",
         title="A queue in RocksDB does not begin or end with its units",
         what="The max row, by which a broker knows the end of a queue, names another unit than the last one, or one "
@@ -374,7 +364,6 @@ CONSUME_QUEUES = (
     Entry(
         code="consumequeue.copies-differ",
         fault="F33",
-        severity="error",
         treatment="queues",
         title="A queue in files and its copy in RocksDB differ",
         what="The broker writes each unit twice, into queue files and into RocksDB, and one of both is another or "
@@ -533,7 +522,6 @@ CONSUME_QUEUES = (
     Entry(
         code="consumequeue.batch-unit",
         fault="F42",
-        severity="error",
         treatment="queues",
         title="A unit of a batch queue is not valid",
         what="A negative offset, a size or count of 0, or a base that does not follow the unit before.",

@@ -235,7 +235,7 @@ class CleanStart:
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """What is the same in all findings of one code.
+    """What is the same in all findings of one code, which are errors unless `severity` says less.
 
     `treatment` is how it is treated, None for what needs none, or is of another command than verify; where the fact
     `cause` of a finding says otherwise, `treatment_by_cause`. `about` says whether it describes messages, queues and
@@ -252,7 +252,7 @@ class Entry:
 
     code: str
     fault: str | None = None
-    severity: Severity
+    severity: Severity = "error"
     treatment: Treatment | None = None
     treatment_by_cause: Mapping[str, Treatment] = field(default_factory=dict, hash=False)
     about: Literal["messages", "surroundings"] = "messages"

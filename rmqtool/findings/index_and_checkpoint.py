@@ -72,7 +72,6 @@ DERIVED = (
     Entry(
         code="index.chain",
         fault="F44",
-        severity="error",
         treatment="index",
         title="A chain of index units runs in a circle",
         what="A unit's predecessor is itself or a newer one.",

@@ -124,7 +124,6 @@ REBUILDS = (
     ),
     Entry(
         code="rebuild.topic-name",
-        severity="error",
         title="The log names a queue that no directory can have",
         what="A topic that would lead out of its directory, is too long, or a queue number below 0: not written.",
         how="A flipped bit that no CRC covers, or a message made by hand.",
@@ -135,7 +134,6 @@ REBUILDS = (
     ),
     Entry(
         code="rebuild.queue-offset-jump",
-        severity="error",
         title="Stored queue offsets jump",
         what="More messages are missing between two of a queue than the lost bytes of the log can have held.",
         how="A flipped bit in several offsets, or a queue that was written by several brokers in turn.",
@@ -257,7 +255,6 @@ REBUILDS = (
     ),
     Entry(
         code="commitlog.not-neutralised",
-        severity="error",
         title="Damage is too small for a dummy record",
         what="A record takes 92 bytes at least: these are left as they are.",
         how="Damage whose neighbours begin right before and after it.",
@@ -276,7 +273,6 @@ _REPAIR = "Export again into another directory, check that, and put it in place 
 EXPORTS = (
     Entry(
         code="export.file",
-        severity="error",
         title="An exported file is not the one that was written",
         what="It is gone, damaged, of another size or number of rows, or in no manifest.",
         how="It was deleted, cut by a copy, written by another program; or two exports went to one directory.",
@@ -293,7 +289,6 @@ EXPORTS = (
     ),
     Entry(
         code="export.sums",
-        severity="error",
         title="The manifest's sums are not those of the log",
         what="A queue has another number of rows, or other first or last offsets, than the log; or a total is wrong.",
         how="The log was changed since the export, or the manifest was.",
@@ -309,7 +304,6 @@ EXPORTS = (
     ),
     Entry(
         code="export.missing",
-        severity="error",
         title="Messages of the log are not in the export",
         what="The log holds messages that no exported row is of.",
         how="The files or the log were changed since the export, or files of several exports lie together.",
@@ -321,7 +315,6 @@ EXPORTS = (
     ),
     Entry(
         code="export.extra",
-        severity="error",
         title="Rows are in the export and not in the log",
         what="No message of the log stands where these rows say.",
         how="The files or the log were changed since the export, or files of several exports lie together.",
@@ -332,7 +325,6 @@ EXPORTS = (
     ),
     Entry(
         code="export.doubled",
-        severity="error",
         title="Messages are in the export more than once",
         what="Several rows have one physical offset.",
         how="The files or the log were changed since the export, or files of several exports lie together.",
@@ -344,7 +336,6 @@ EXPORTS = (
     ),
     Entry(
         code="export.differs",
-        severity="error",
         title="Rows hold something else than the log",
         what="A column has another value than the log gives.",
         how="The files or the log were changed since the export, or files of several exports lie together.",

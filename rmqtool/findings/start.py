@@ -15,7 +15,6 @@ _REPAIR = "rmqtool repair {store}"
 STARTS = (
     Entry(
         code="start.data-loss",
-        severity="error",
         treatment="neutralise",
         treatment_by_cause={"missing-file": "restore", "log-elsewhere": "restore"},
         title="A start would destroy good messages",
@@ -92,7 +91,6 @@ STARTS = (
     ),
     Entry(
         code="start.other-directory",
-        severity="error",
         treatment="settings",
         title="The broker would open another directory",
         what="With these settings a start would open another directory, which is empty, instead of the one that "
@@ -109,7 +107,6 @@ STARTS = (
     ),
     Entry(
         code="start.refuses",
-        severity="error",
         treatment="refused",
         treatment_by_cause={"queue-file": "queues", "queue-end": "queues", "index": "index", "setting": "settings"},
         title="The broker would not start",
@@ -126,7 +123,6 @@ STARTS = (
     ),
     Entry(
         code="start.hangs",
-        severity="error",
         treatment="queues",
         title="The broker would hang while it starts",
         what="The start would never end: it waits for a dispatch that stops.",
@@ -144,7 +140,6 @@ STARTS = (
     ),
     Entry(
         code="start.queue-loss",
-        severity="error",
         treatment="queues",
         title="A start would cut or shift a consume queue",
         what="After a start the queue has fewer units than messages, or units at other offsets, though the messages "
@@ -163,7 +158,6 @@ STARTS = (
     Entry(
         code="start.delay-times",
         fault=None,
-        severity="error",
         treatment="decide",
         treatment_by_cause={"derived": "queues"},
         title="After a start delayed messages would come at another time",
@@ -189,7 +183,6 @@ STARTS = (
     ),
     Entry(
         code="start.keys-lost",
-        severity="error",
         treatment="files",
         title="A start would delete index files and put only some of their keys again",
         what="Queries by these keys find their messages now, and not after the start. The messages themselves are "
@@ -211,7 +204,6 @@ STARTS = (
     ),
     Entry(
         code="start.rows-lost",
-        severity="error",
         treatment="whole-log",
         title="A start would leave out queue entries in RocksDB for good",
         what="The broker was killed before it had flushed the rows of these messages, and the next start looks for "
@@ -248,7 +240,6 @@ STARTS = (
 UPGRADES = (
     Entry(
         code="upgrade.refused",
-        severity="error",
         treatment="settings",
         about="surroundings",
         title="The named release does not start with this broker.conf",

@@ -8,7 +8,6 @@ STORE = (
     Entry(
         code="store.in-use",
         fault="F01",
-        severity="error",
         treatment="stop",
         title="A broker runs on this store",
         what="A process holds the store's lock.",
@@ -23,7 +22,6 @@ STORE = (
     ),
     Entry(
         code="store.unreadable",
-        severity="error",
         treatment="access",
         title="A part of the store cannot be read",
         what="A file or a directory gives an error instead of its bytes. The rest of the store is shown.",
@@ -39,7 +37,6 @@ STORE = (
     ),
     Entry(
         code="store.wrong-kind",
-        severity="error",
         treatment="files",
         title="A file stands where a directory belongs, or a directory where a file belongs",
         what="What has the name of a part of the store is not of its kind, so there is nothing to read. The rest of "
@@ -100,7 +97,6 @@ STORE = (
     Entry(
         code="store.permission",
         fault="F06",
-        severity="error",
         treatment="access",
         title="Files that the broker may not write",
         what="A file or directory of the store belongs to another user than the others, or its owner may not write it.",
@@ -254,7 +250,6 @@ STORE = (
     Entry(
         code="store.mixed",
         fault="F57",
-        severity="error",
         treatment="decide",
         title="Files of different brokers in one store",
         what="Log files name another broker in their first message than the file before, and queues do not fit the "

@@ -16,7 +16,6 @@ TIMER = (
     Entry(
         code="timer.wheel-size",
         fault="F47",
-        severity="error",
         treatment="files",
         title="The timer wheel has another size than it must have",
         what="The file timerwheel has a fixed number of slots, 38,707,200 bytes, whatever timerPrecisionMs is.",
@@ -61,7 +60,6 @@ TIMER = (
     Entry(
         code="timer.unit",
         fault="F47",
-        severity="error",
         treatment="files",
         title="Units of the timer log lead to no timer message",
         what="A unit of the timer log is not due yet and leads past the end of the commit log, or to a message that "
@@ -88,7 +86,6 @@ TIMER = (
     Entry(
         code="timer.ahead",
         fault="F47",
-        severity="error",
         treatment="files",
         title="The timer would go on past the end of its queue",
         what="By config/timercheck the timer has read more messages than rmq_sys_wheel_timer has, once a start has cut "
@@ -108,7 +105,6 @@ TIMER = (
     Entry(
         code="timer.too-large",
         fault="F47",
-        severity="error",
         treatment="decide",
         title="Timer messages are larger than the timer can read",
         what="A record of the queue rmq_sys_wheel_timer has more bytes than the timer's buffer, and the broker has not "
@@ -140,7 +136,6 @@ TIMER = (
     Entry(
         code="timer.chain",
         fault="F47",
-        severity="error",
         treatment="files",
         title="The timer wheel does not lead to all that waits",
         what="A slot of the wheel leads to the newest unit of the timer log that is due then, and each unit to the one "
@@ -174,7 +169,6 @@ TIMER = (
     Entry(
         code="timer.read-time",
         fault="F47",
-        severity="error",
         treatment="files",
         title="The timer wheel was not read up to the time that timercheck says",
         what="config/timercheck says that the wheel was read up to a time at which no broker has run, by its own time "
@@ -199,7 +193,6 @@ TIMER = (
     Entry(
         code="timer.lost",
         fault="F47",
-        severity="error",
         treatment="files",
         title="Timer messages wait that no broker would deliver",
         what="A message of the queue rmq_sys_wheel_timer is not due yet, the broker has read it from the queue, as "
@@ -260,7 +253,6 @@ TIMER = (
     Entry(
         code="timer.row",
         fault="F59",
-        severity="error",
         treatment="decide",
         title="A timer in RocksDB leads to no message",
         what="A row of the family timer of rocksdbstore is of another form, or leads to no message of the timer's "
@@ -274,7 +266,6 @@ TIMER = (
     Entry(
         code="timer.row-missing",
         fault="F59",
-        severity="error",
         treatment="decide",
         title="A timer message that waits has no row in RocksDB",
         what="The time line in rocksdbstore has come past the message, its time has not come, and it has no row.",
