@@ -104,9 +104,7 @@ class RecoveryRules:
     parses_batches = _Since(Version(5, 0, 0))  # CommitLog#setBatchSizeIfNeeded: INNER_BASE and INNER_NUM are numbers
     compares_size_first = _Since(SIZE_COMPARED_FIRST)  # CommitLog#checkMessageAndReturnSize: with the rest of the file
     knows_negative_sizes = _Since(NEGATIVE_SIZES_KNOWN)  # the same: there is no record, and no blank either
-    queues_remember_ends = _Since(
-        Version(4, 5, 1)
-    )  # ConsumeQueue.maxPhysicOffset: a record's end, not its start
+    queues_remember_ends = _Since(Version(4, 5, 1))  # ConsumeQueue.maxPhysicOffset: a record's end, not its start
     dispatches_when_clean = _Since(Version(5, 3, 2))  # CommitLog#recoverNormally scans from where the queues end
     tries_first_records = _Since(Version(5, 3, 4))  # CommitLog#isMappedFileMatchedRecover, also at a clean start
     limits_recovered_files = _Since(RECOVERED_FILES_LIMITED)  # no more than `recovered_files` are scanned
