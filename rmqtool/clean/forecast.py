@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from rmqtool.broker.cleaner import Rules
-from rmqtool.broker.log_deletion import NOT_BY_AGE
+from rmqtool.broker.cleaner import NOT_BY_AGE, Rules
 from rmqtool.broker.trigger import Disk, local_time, matching_hours, next_start, trigger_at
 from rmqtool.clean.plan import CleanPlan, Facts
 from rmqtool.rules.retention import RetentionSettings
