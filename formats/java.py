@@ -1,10 +1,11 @@
-"""Java's treatment of text: `String#hashCode`, and decoding UTF-8 with U+FFFD for bytes that are not UTF-8."""
+"""Java's treatment of text: `String#hashCode`, whole numbers, and UTF-8 with U+FFFD for bytes that are not UTF-8."""
 
 from __future__ import annotations
 
 import re
 
 _ENCODED_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
+_WHOLE_NUMBER = re.compile(r"([+-]?)0*(\d{1,19})")  # the digits of all scripts
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}".encode()
 
 
@@ -15,6 +16,13 @@ def string_hash(text: str) -> int:
     for high, low in zip(units[::2], units[1::2], strict=True):
         value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
     return value - (1 << 32) if value & 0x80000000 else value
+
+
+def whole_number(text: str, bits: int = 32) -> int | None:
+    """`Integer#parseInt`, `Short#parseShort` or `Long#parseLong`, which take no blanks; None for what they refuse."""
+    match = _WHOLE_NUMBER.fullmatch(text)
+    value = int(match[1] + match[2]) if match else None
+    return value if value is not None and -(1 << bits - 1) <= value < 1 << bits - 1 else None
 
 
 def decode_text(data: bytes) -> str:

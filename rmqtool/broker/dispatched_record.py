@@ -13,12 +13,7 @@ from rmqtool.broker.dispatcher import TAGS, Dispatched, Dispatcher, IndexKeys
 from rmqtool.formats.message import format_host
 from rmqtool.rules.versions import VALUES_MAY_HOLD_SEPARATOR, release_before
 from rmqtool.scan.frames import RecordRun
-from rmqtool.scan.single_record import (
-    oversized_record_at,
-    record_at,
-    record_with_wrong_magic_code,
-    single_record_at,
-)
+from rmqtool.scan.single_record import oversized_record_at, record_at, record_with_wrong_magic_code, single_record_at
 
 _OLDER = release_before(VALUES_MAY_HOLD_SEPARATOR)
 

@@ -18,7 +18,6 @@ already (`ConsumeQueue#putMessagePositionInfo`: repeats are dropped, gaps close)
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -33,7 +32,7 @@ from rmqtool.broker.dispatched_units import QueueUnits
 from rmqtool.broker.proven_records import ProvenRecord, ProvenRecords
 from rmqtool.broker.queue_numbers import QueueNumbers, TopicNumbers
 from rmqtool.formats import properties as names
-from rmqtool.formats.java import decode_text, string_hash
+from rmqtool.formats.java import decode_text, string_hash, whole_number
 from rmqtool.formats.message import INNER_BATCH, TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from rmqtool.formats.properties import NAME_VALUE_SEPARATOR
 from rmqtool.rules.system_topics import LMQ_PREFIX, SCHEDULE_TOPIC
@@ -45,8 +44,6 @@ from rmqtool.scan.windows import POWERS, Hashes, Texts, hash_texts, signed
 
 _LMQ_QUEUE_ID = 0  # MixAll.LMQ_QUEUE_ID
 _QUEUE_SEPARATOR = ","
-_MAX_QUEUE_OFFSET = (1 << 63) - 1
-_LONG = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 
 
 def multi_dispatch_targets(names: bytes, offsets: bytes, queue_id: int, *, lmq: bool) -> Iterator[tuple[str, int, int]]:
@@ -58,8 +55,8 @@ def multi_dispatch_targets(names: bytes, offsets: bytes, queue_id: int, *, lmq: 
     if len(topics) != len(offset_texts):
         return
     for topic, offset_text in zip(topics, offset_texts, strict=True):
-        if topic and "/" not in topic and _is_long(offset_text):
-            yield topic, _LMQ_QUEUE_ID if lmq and topic.startswith(LMQ_PREFIX) else queue_id, int(offset_text)
+        if topic and "/" not in topic and (offset := whole_number(offset_text, _LONG)) is not None:
+            yield topic, _LMQ_QUEUE_ID if lmq and topic.startswith(LMQ_PREFIX) else queue_id, offset
 
 
 def bad_offset(names: bytes, offsets: bytes, *, skips_paths: bool) -> str | None:
@@ -71,13 +68,9 @@ def bad_offset(names: bytes, offsets: bytes, *, skips_paths: bool) -> str | None
     if len(topics) != len(offset_texts):
         return None
     for topic, offset_text in zip(topics, offset_texts, strict=True):
-        if not _is_long(offset_text) and not (skips_paths and "/" in topic):
+        if whole_number(offset_text, _LONG) is None and not (skips_paths and "/" in topic):
             return offset_text
     return None
-
-
-def _is_long(text: str) -> bool:
-    return _LONG.fullmatch(text) is not None and -_MAX_QUEUE_OFFSET - 1 <= int(text) <= _MAX_QUEUE_OFFSET
 
 
 def _split(text: bytes) -> list[str]:
@@ -174,8 +167,7 @@ def interleaving(texts: list[KeyTexts]) -> Callable[[Sequence[NDArray[Any]]], ND
 
 _TAG_KEY_PREFIX = "T#"  # topic#T#TAGS: IndexService#buildKey with MessageConst.INDEX_TAG_TYPE
 _SEPARATOR = bytes([NAME_VALUE_SEPARATOR])
-_INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
-_MAX_INT, _MAX_SHORT, _MAX_LONG = (1 << 31) - 1, (1 << 15) - 1, (1 << 63) - 1
+_SHORT, _INT, _LONG = 16, 32, 64  # bits
 
 
 class Dispatcher:
@@ -486,7 +478,7 @@ class Dispatched:
         rows = np.flatnonzero(delayed & (levels.sizes > 0))
         codes = self._tags_hashes.copy() if len(rows) else self._tags_hashes
         times = self._frames.headers.field("store_timestamp")
-        for row, level in self._integers(rows, levels, _MAX_INT):
+        for row, level in self._integers(rows, levels, _INT):
             due = self._rules.delay_levels.delivery_time(level, int(times[row]))
             codes[row] = codes[row] if due is None else due
         return codes
@@ -513,23 +505,23 @@ class Dispatched:
         with_base = counted & (bases.sizes > 0)
         of_one = np.zeros_like(counted) if self._rules.in_rocksdb else counted & ~with_base
         offsets, taken = offsets.copy(), sizes.copy()
-        for row, base in self._integers(np.flatnonzero(with_base), bases, _MAX_LONG):
+        for row, base in self._integers(np.flatnonzero(with_base), bases, _LONG):
             offsets[row] = base
-        for row, count in self._integers(np.flatnonzero(counted & ~of_one), counts, _MAX_SHORT):
+        for row, count in self._integers(np.flatnonzero(counted & ~of_one), counts, _SHORT):
             sizes[row] = taken[row] = count
-        for row, count in self._integers(np.flatnonzero(of_one), counts, _MAX_SHORT, required=False):
+        for row, count in self._integers(np.flatnonzero(of_one), counts, _SHORT, required=False):
             taken[row] = max(count, 1)
         self._malformed |= is_batch & ((offsets < 0) | (sizes < 0))  # "unexpected dispatch request": dropped
         return offsets, sizes, taken
 
     def _integers(
-        self, rows: Positions, values: Texts, limit: int, *, required: bool = True
+        self, rows: Positions, values: Texts, bits: int, *, required: bool = True
     ) -> Iterator[tuple[int, int]]:
         """Row and value of properties that are numbers; where they are `required`, a record without is malformed."""
         for row in rows.tolist():
-            text = values.text(row).decode("latin-1")
-            if _INTEGER.fullmatch(text) and -limit - 1 <= int(text) <= limit:
-                yield row, int(text)
+            number = whole_number(decode_text(values.text(row)), bits)
+            if number is not None:
+                yield row, number
             elif required:
                 self._malformed[row] = True
 

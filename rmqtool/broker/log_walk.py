@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 
@@ -150,18 +150,8 @@ class FileWalker:
         return self._walk(self._outcome or "open", self._why)
 
     def _walk(self, outcome: Outcome, why: str) -> FileWalk:
-        return FileWalk(
-            self._mapped,
-            outcome,
-            self._position,
-            why,
-            self._records,
-            self._broker_only_records,
-            self._readable,
-            self._readable_behind,
-            self._data_end,
-            self._start,
-        )
+        counts = self._records, self._broker_only_records, self._readable, self._readable_behind
+        return FileWalk(self._mapped, outcome, self._position, why, *counts, self._data_end, self._start)
 
     def _walk_run(self, frames: RecordRun, suspects: Positions, start: int, stop: int) -> None:
         positions = frames.positions - frames.positions[0] + start
@@ -400,58 +390,52 @@ NORMAL_FILES = 3  # before 5.3.2 a clean start scans the last three
 _MARGIN = 3000  # StoreCheckpoint#getMinTimestamp, ms
 
 
-class Search(Protocol):
-    """What else must be found, where the queues need not go beyond a file."""
-
-    def ends_at(self, file: MappedFile) -> bool:
-        """Whether the search ends at that file."""
+EndsAt = Callable[[MappedFile], bool]
+"""Whether a search that goes back file by file ends at one."""
 
 
 def normal_start(
-    files: Sequence[MappedFile],
-    max_physical: int,
-    checkpoint: Checkpoint,
-    rules: RecoveryRules,
-    extra: Search | None = None,
+    files: Sequence[MappedFile], max_physical: int, checkpoint: Checkpoint, rules: RecoveryRules, extra: EndsAt | None
 ) -> int:
-    """Index of the file where a clean start begins to scan; `max_physical` is that of all consume queues."""
+    """Index of the file where a clean start begins to scan; `max_physical` is that of all consume queues.
+
+    `extra` says where else something must be found, where the queues need not go beyond a file.
+    """
     if not rules.dispatches_when_clean:
         return max(0, len(files) - NORMAL_FILES)
-    file_number, left = len(files) - 1, rules.recovered_files
-    while file_number > 0:
-        left -= 1
+
+    def has_units(file: MappedFile) -> bool:
         if rules.tries_first_records:
-            is_found = _has_units(files[file_number], max_physical, checkpoint, rules)
-            if is_found and (extra is None or extra.ends_at(files[file_number])):
-                break
-        elif files[file_number].start_offset <= max_physical:
-            break
-        if rules.limits_recovered_files and left <= 0:
-            break
-        file_number -= 1
-    return file_number
+            return _has_units(file, max_physical, checkpoint, rules)
+        return file.start_offset <= max_physical
+
+    return _last_ending(files, rules, has_units, extra)
 
 
 def abnormal_start(
-    files: Sequence[MappedFile],
-    checkpoint: Checkpoint,
-    rules: RecoveryRules,
-    dispatched_end: int | None = None,
-    extra: Search | None = None,
-) -> int:
-    """Index of the file where a start after a crash begins to scan.
+    files: Sequence[MappedFile], checkpoint: Checkpoint, rules: RecoveryRules, dispatched_end: int | None,
+    extra: EndsAt | None,
+) -> int:  # fmt: skip
+    """Index of the file where a start after a crash begins to scan; `extra` as above.
 
     With queues in RocksDB `dispatched_end`, which stands in their database, decides instead of the checkpoint.
     """
-    left = rules.recovered_files
-    for file_number in reversed(range(len(files))):
-        left -= 1
+
+    def is_old_enough(file: MappedFile) -> bool:
         if dispatched_end is None:
-            is_old_enough = _is_old_enough(files[file_number], checkpoint, rules)
-        else:
-            is_old_enough = _has_units(files[file_number], dispatched_end, checkpoint, rules)
-        is_old_enough = is_old_enough and (extra is None or extra.ends_at(files[file_number]))
-        if is_old_enough or (rules.limits_recovered_files and left <= 0):
+            return _is_old_enough(file, checkpoint, rules)
+        return _has_units(file, dispatched_end, checkpoint, rules)
+
+    return _last_ending(files, rules, is_old_enough, extra)
+
+
+def _last_ending(files: Sequence[MappedFile], rules: RecoveryRules, ends_at: EndsAt, extra: EndsAt | None) -> int:
+    """Index of the newest file at which both searches end, or of the last one that is looked at."""
+    for read, file_number in enumerate(range(len(files) - 1, 0, -1), 1):
+        file = files[file_number]
+        if ends_at(file) and (extra is None or extra(file)):
+            return file_number
+        if rules.limits_recovered_files and read >= rules.recovered_files:
             return file_number
     return 0
 

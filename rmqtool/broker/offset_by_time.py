@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from rmqtool.base.errors import UnreadableError, UnsupportedError, reason_of
 from rmqtool.base.paths import is_remote
@@ -12,14 +13,81 @@ from rmqtool.rules.versions import ROWS_BY_BOUNDARY, ROWS_LOOK_AT_ENDS, TIME_BY_
 from rmqtool.store.commit_log import LogBytes
 from rmqtool.store.queue_units import LoadedQueue, QueueFile, Unit
 
+Boundary = Literal["lower", "upper"]
+"""`BoundaryType`: the first unit stored at the moment or later, or the last one stored then or before."""
+
+_NO_TIME = -1
+
+
+class _Found(NamedTuple):
+    """What a search by halves has found: a unit of the moment (`equal`), else the nearest before and after it.
+
+    Units are numbers, -1 without one; times are epoch ms.
+    """
+
+    left: int = -1
+    left_time: int = _NO_TIME
+    right: int = -1
+    right_time: int = _NO_TIME
+    equal: int | None = None
+
+    def nearest(self, timestamp: int) -> int:
+        """The nearer one of the two units."""
+        if _NO_TIME in (self.left_time, self.right_time):
+            return self.right if self.left_time == _NO_TIME else self.left
+        return self.right if timestamp - self.left_time > self.right_time - timestamp else self.left
+
+
+@dataclass(frozen=True)
+class _Search:
+    """A search by halves among the units `first` to `last`; `time_of` gives the store time of one, epoch ms."""
+
+    unit_at: Callable[[int], Unit | None]
+    time_of: Callable[[Unit], int]
+    first: int
+    last: int
+
+    def find(self, timestamp: int, log_min_offset: int, *, checks_times: bool = True) -> _Found | None:
+        """Search as a broker does; None where it meets a unit without a time, if it `checks_times`."""
+        low, high, found = self.first, self.last, _Found()
+        while low <= high:
+            middle = (low + high) // 2
+            unit = self.unit_at(middle)
+            if unit is None:
+                low = middle + 1
+                continue
+            if unit.physical_offset < log_min_offset:
+                found, low = found._replace(left=middle), middle + 1
+                continue
+            time = self.time_of(unit)
+            if time < 0 and checks_times:
+                return None
+            if time == timestamp:
+                return found._replace(equal=middle)
+            if time > timestamp:
+                found, high = found._replace(right=middle, right_time=time), middle - 1
+            else:
+                found, low = found._replace(left=middle, left_time=time), middle + 1
+        return found
+
+    def boundary(self, timestamp: int, boundary: Boundary, log_min_offset: int) -> int | None:
+        """The unit at a boundary: of several of one moment the first or the last; None where 0 is the answer."""
+        found, step = self.find(timestamp, log_min_offset), -1 if boundary == "lower" else 1
+        if found is None:
+            return None
+        if found.equal is None:
+            return found.right if boundary == "lower" else found.left
+        number = found.equal
+        while self.first <= number + step <= self.last:
+            unit = self.unit_at(number + step)
+            if unit is None or self.time_of(unit) != timestamp:
+                break
+            number += step
+        return number
+
 
 def offset_in_rows(
-    queue: LoadedQueue,
-    timestamp: int,
-    boundary: Literal["lower", "upper"],
-    log_min_offset: int,
-    *,
-    looks_at_ends: bool = True,
+    queue: LoadedQueue, timestamp: int, boundary: Boundary, log_min_offset: int, *, looks_at_ends: bool = True
 ) -> int:
     """The offset that a broker answers, by the store times in the rows, epoch ms; -1 where it finds none.
 
@@ -33,66 +101,18 @@ def offset_in_rows(
         return ceiling + 1 if boundary == "lower" else ceiling
     if first is not None and _time(first) > timestamp:
         return floor if boundary == "lower" else 0
-    low, high, left, right = floor, ceiling, -1, -1
-    while low <= high:
-        middle = (low + high) // 2
-        unit = queue.unit_at(middle)
-        if unit is None:
-            low = middle + 1
-        elif unit.physical_offset < log_min_offset:
-            left, low = middle, middle + 1
-        elif _time(unit) < 0:
-            return 0
-        elif _time(unit) == timestamp:
-            return _end_of_equals(queue, middle, timestamp, boundary)
-        elif _time(unit) > timestamp:
-            right, high = middle, middle - 1
-        else:
-            left, low = middle, middle + 1
-    return right if boundary == "lower" else left
+    return _Search(queue.unit_at, _time, floor, ceiling).boundary(timestamp, boundary, log_min_offset) or 0
 
 
 def nearest_in_rows(queue: LoadedQueue, timestamp: int, log_min_offset: int) -> int:
     """The offset that 5.2.0 answers, without a boundary: of the unit whose store time is nearest."""
-    low, high, left, right = queue.range.min_offset, queue.range.max_offset - 1, -1, -1
-    before = after = -1  # store times of the nearest units
-    while low <= high:
-        middle = (low + high) // 2
-        unit = queue.unit_at(middle)
-        if unit is None:
-            low = middle + 1
-        elif unit.physical_offset < log_min_offset:
-            left, low = middle, middle + 1
-        elif _time(unit) == timestamp:
-            return middle
-        elif _time(unit) > timestamp:
-            right, after, high = middle, _time(unit), middle - 1
-        else:
-            left, before, low = middle, _time(unit), middle + 1
-    if before == -1 or (after != -1 and timestamp - before > after - timestamp):
-        return right
-    return left
-
-
-def _end_of_equals(queue: LoadedQueue, offset: int, timestamp: int, boundary: Literal["lower", "upper"]) -> int:
-    """The first or the last of the units around `offset` that were stored at the same moment."""
-    step = -1 if boundary == "lower" else 1
-    while queue.range.min_offset <= offset + step < queue.range.max_offset:
-        unit = queue.unit_at(offset + step)
-        if unit is None or _time(unit) != timestamp:
-            break
-        offset += step
-    return offset
+    search = _Search(queue.unit_at, _time, queue.range.min_offset, queue.range.max_offset - 1)
+    found = search.find(timestamp, log_min_offset, checks_times=False) or _Found()
+    return found.nearest(timestamp) if found.equal is None else found.equal
 
 
 def _time(unit: Unit) -> int:
     return unit.store_timestamp or 0
-
-
-Boundary = Literal["lower", "upper"]
-"""`BoundaryType`: the first unit stored at the moment or later, or the last one stored then or before."""
-
-_NO_TIME = -1
 
 
 @dataclass(frozen=True)
@@ -141,25 +161,13 @@ class QueueTimes:
         file = next((file for file in files if _modified(file) >= timestamp), files[-1] if files else None)
         if file is None or file.count == 0:
             return 0
-        low, high = self._first_unit(file), file.count - 1
-        left: tuple[int, int] | None = None  # index and store time of the nearest unit before the moment
-        right: tuple[int, int] | None = None
-        while low <= high:
-            middle = (low + high) // 2
-            unit = file.unit(middle)
-            if unit.physical_offset < self.log.min_offset:
-                left, low = (middle, left[1] if left else _NO_TIME), middle + 1
-                continue
-            store_time = self._time(unit)
-            if store_time < 0:
-                return 0
-            if store_time == timestamp:
-                return file.unit(middle).queue_offset
-            if store_time > timestamp:
-                right, high = (middle, store_time), middle - 1
-            else:
-                left, low = (middle, store_time), middle + 1
-        return _nearest(file, timestamp, left, right)
+        search = _Search(file.unit, self._time, self._first_unit(file), file.count - 1)
+        found = search.find(timestamp, self.log.min_offset)
+        if found is None:
+            return 0
+        if found.equal is not None:
+            return file.unit(found.equal).queue_offset
+        return _offset(file, 20, found.nearest(timestamp))
 
     def _first_unit(self, file: QueueFile) -> int:
         """Index in a file of the first unit that is not below the queue's minimum."""
@@ -178,7 +186,9 @@ class QueueTimes:
             return first + ceiling + (boundary == "lower")
         if floor <= ceiling and self._time(file.unit(floor)) > timestamp:
             return first if boundary == "lower" else 0
-        return self._search(file, timestamp, boundary, (floor, ceiling))
+        search = _Search(file.unit, self._time, floor, ceiling)
+        unit_index = search.boundary(timestamp, boundary, self.log.min_offset)
+        return 0 if unit_index is None else _offset(file, self.queue.queue.unit_size, unit_index)
 
     def _file_at(self, timestamp: int, boundary: Boundary) -> QueueFile | None:
         """The file, chosen by the store times of first and last records (`#getConsumeQueueMappedFileByTime`)."""
@@ -194,37 +204,6 @@ class QueueTimes:
     def _known_time(self, unit: Unit) -> int:
         store_time = self._time(unit)
         return store_time if store_time > 0 else _NO_TIME
-
-    def _search(self, file: QueueFile, timestamp: int, boundary: Boundary, limits: tuple[int, int]) -> int:
-        low, high = limits
-        left = right = -1
-        first = file.mapped.start_offset // self.queue.queue.unit_size
-        while low <= high:
-            middle = (low + high) // 2
-            unit = file.unit(middle)
-            if unit.physical_offset < self.log.min_offset:
-                left, low = middle, middle + 1
-                continue
-            store_time = self._time(unit)
-            if store_time < 0:
-                return 0
-            if store_time == timestamp:
-                return first + self._end_of_equals(file, middle, timestamp, boundary, limits)
-            if store_time > timestamp:
-                right, high = middle, middle - 1
-            else:
-                left, low = middle, middle + 1
-        unit_index = right if boundary == "lower" else left
-        return _offset(file, self.queue.queue.unit_size, unit_index)
-
-    def _end_of_equals(
-        self, file: QueueFile, unit_index: int, timestamp: int, boundary: Boundary, limits: tuple[int, int]
-    ) -> int:
-        """The first or the last of the neighbours with the same store time."""
-        step = -1 if boundary == "lower" else 1
-        while limits[0] <= unit_index + step <= limits[1] and self._time(file.unit(unit_index + step)) == timestamp:
-            unit_index += step
-        return unit_index
 
     # Batch queues, whose units hold their store times
 
@@ -261,18 +240,6 @@ def _search_right(file: QueueFile, timestamp: int, boundary: Boundary) -> int:
 
 def _stored(unit: Unit | None) -> int:
     return unit.store_timestamp if unit and unit.store_timestamp is not None else _NO_TIME
-
-
-def _nearest(file: QueueFile, timestamp: int, left: tuple[int, int] | None, right: tuple[int, int] | None) -> int:
-    """Queue offset of the nearer one of two units; without any the index is -1, as in the broker."""
-    left_time, right_time = left[1] if left else _NO_TIME, right[1] if right else _NO_TIME
-    if left_time == _NO_TIME:
-        chosen = right
-    elif right_time == _NO_TIME:
-        chosen = left
-    else:
-        chosen = right if abs(timestamp - left_time) > abs(timestamp - right_time) else left
-    return _offset(file, 20, chosen[0] if chosen else -1)
 
 
 def _offset(file: QueueFile, unit_size: int, unit_index: int) -> int:

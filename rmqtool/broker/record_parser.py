@@ -6,12 +6,12 @@ CRC and some properties count. Nothing is read twice, and no more than a piece o
 
 from __future__ import annotations
 
-import re
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rmqtool.base.files import InputFile
+from rmqtool.formats.java import whole_number
 from rmqtool.formats.layout import struct_of
 from rmqtool.formats.message import (
     CRC_MASK,
@@ -37,8 +37,6 @@ _HEADER_ENDS = {bits: struct_of(header, "store_timestamp", "body_size") for bits
 NOTHING_WRITTEN = "nothing is written after the last record"
 _MAX_INT = (1 << 31) - 1
 _SMALLEST_ARRAY = 8  # a host is copied into an array of the record's size
-_INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
-_INT_BITS, _SHORT_BITS, _LONG_BITS = 31, 15, 63
 
 
 @dataclass(frozen=True)
@@ -156,7 +154,7 @@ def _parse_record(cursor: _Cursor, rules: RecoveryRules, size: int, magic_code: 
     if properties_size > size:
         raise _UnderflowError
     properties = decode_properties(cursor.read(properties_size))
-    if topic == SCHEDULE_TOPIC.encode() and not _is_integer(properties.get(DELAY), _INT_BITS):
+    if topic == SCHEDULE_TOPIC.encode() and whole_number(properties.get(DELAY, "0")) is None:
         return Parsed(-1, False, WRONG_LEVEL)
     if size != header.itemsize + body_size + width + topic_size + PROPERTIES_SIZE_WIDTH + properties_size:
         return Parsed(size, False, "a record with inconsistent lengths")
@@ -168,14 +166,7 @@ def _parse_record(cursor: _Cursor, rules: RecoveryRules, size: int, magic_code: 
 def _is_batch_readable(properties: Mapping[str, str]) -> bool:
     """`CommitLog#setBatchSizeIfNeeded`: when both properties are set, both must be numbers."""
     base, count = properties.get(INNER_BASE), properties.get(INNER_NUM)
-    return base is None or count is None or (_is_integer(base, _LONG_BITS) and _is_integer(count, _SHORT_BITS))
-
-
-def _is_integer(text: str | None, bits: int) -> bool:
-    """Whether Java's parser of that width accepts `text`; a missing property is fine."""
-    if text is None:
-        return True
-    return bool(_INTEGER.fullmatch(text)) and -(1 << bits) <= int(text) < 1 << bits
+    return base is None or count is None or None not in (whole_number(base, 64), whole_number(count, 16))
 
 
 def _java_int(value: int) -> int:

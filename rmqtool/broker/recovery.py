@@ -63,11 +63,7 @@ class Recovery:
     """Predicts starts of one broker version on one store, which is read once for all kinds of start."""
 
     def __init__(
-        self,
-        snapshot: Snapshot,
-        rules: RecoveryRules,
-        walks: LogWalks | None = None,
-        known: KnownQueues | None = None,
+        self, snapshot: Snapshot, rules: RecoveryRules, walks: LogWalks | None = None, known: KnownQueues | None = None
     ) -> None:
         """`walks` are those that a caller has already made while scanning the log.
 

@@ -7,8 +7,9 @@ gets no row ever again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import NamedTuple
 
 import numpy as np
@@ -221,26 +222,6 @@ class LogPart(NamedTuple):
     end: int
 
 
-class ExtraFiles:
-    """How much farther back a start goes for rows than queues in files need; asked file by file, the newest first."""
-
-    def __init__(self, dispatched_end: int, rules: RecoveryRules, conf: BrokerConf) -> None:
-        """`dispatched_end` is the physical offset up to which there are rows."""
-        self._end = dispatched_end
-        self._keeps_light = keeps_light_queues(rules, conf)
-        given = conf.size(EXTRA_FILES)
-        self._left = _DEFAULT_EXTRA_FILES if given is None else given
-
-    def ends_at(self, file: MappedFile) -> bool:
-        """Whether the search ends at a file that queues in files do not need to go beyond."""
-        if file.start_offset <= self._end:
-            return True
-        if self._keeps_light:
-            return False
-        self._left -= 1
-        return self._left < 0
-
-
 def keeps_light_queues(rules: RecoveryRules, conf: BrokerConf) -> bool:
     """Whether light queues are in RocksDB alone."""
     return rules.skips_new_database and conf.is_on("combineCQUseRocksdbForLmq")
@@ -258,11 +239,17 @@ class TwiceRecovery:
         rules = self.rows.rules
         return rules.combines_queues and not (rules.skips_new_database and self.rows.dispatched_end <= 0)
 
-    def extra_files(self) -> ExtraFiles | None:
-        """The search for rows; None before the combined store, which only looks at files."""
+    def extra_files(self) -> Callable[[MappedFile], bool] | None:
+        """Whether the search for rows ends at a file that queues in files need not go beyond, the newest first.
+
+        None before the combined store, which only looks at files.
+        """
         if not self.is_searched:
             return None
-        return ExtraFiles(self.rows.dispatched_end, self.rows.rules, self.rows.snapshot.store.conf)
+        rows, conf = self.rows, self.rows.snapshot.store.conf
+        given, keeps_light = conf.size(EXTRA_FILES), keeps_light_queues(rows.rules, conf)
+        left = count(_DEFAULT_EXTRA_FILES if given is None else given, -1)
+        return lambda file: file.start_offset <= rows.dispatched_end or (not keeps_light and next(left) <= 0)
 
     def serves(self, change: QueueChange) -> bool:
         """Whether consumers read this queue from RocksDB: light queues that are nowhere else."""

@@ -187,7 +187,6 @@ def _why(end: str | None) -> str | None:
     return "zero bytes where a record should begin" if end == NOTHING_WRITTEN else end
 
 
-_RULES = [name for name, value in vars(RecoveryRules).items() if isinstance(value, property)]
 _DISPATCH_CHANGES = (
     *(VALUES_MAY_HOLD_SEPARATOR, MULTI_DISPATCH),
     *(MULTI_DISPATCH_SPARES_SYSTEM_TOPICS, MULTI_DISPATCH_SPARES_DEAD_LETTERS),  # 5.0.0 brought batch queues, too
@@ -203,7 +202,7 @@ def alike(releases: Releases, conf: BrokerConf) -> list[tuple[Version, ...]]:
 def _rules_of(version: Version, conf: BrokerConf) -> tuple[object, ...]:
     rules = RecoveryRules.of(version, conf)
     changes = [*_DISPATCH_CHANGES, *([MULTI_DISPATCH_TAKES_NO_PROPERTIES] if conf.is_on("enableMultiDispatch") else [])]
-    return (*(getattr(rules, name) for name in _RULES), *(version >= change for change in changes))
+    return (*rules.answers, *(version >= change for change in changes))
 
 
 def label(versions: Iterable[Version]) -> str:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone, tzinfo
 from pathlib import Path
 
 from rmqtool.base.files import unreadable
+from rmqtool.formats.java import whole_number
 from rmqtool.rules.retention import RetentionSettings
 from rmqtool.rules.versions import DISK_LEVEL_DECIDES_AT_ONCE, DISK_RATIO_AS_DF, STORE_CREATES_DIRECTORIES, Version
 
-_NUMBER = re.compile(r"[+-]?\d{1,18}")  # the digits of all scripts, as Integer#parseInt takes them
-_INT = range(-(1 << 31), 1 << 31)
 _QUARTER_MS = 15 * 60_000  # every zone's offset is a multiple of it since 1972
 _LOOK_AHEAD = 4 * 50  # quarters: two days and the hours that a clock is put forward
 MAX_TIME = 253_370_764_800_000  # the year 9999, epoch ms
@@ -30,9 +28,9 @@ def is_time(delete_when: str, hour: int) -> bool:
     The pieces are parsed one by one and the first match ends it, so that a bad piece may go unnoticed for hours.
     """
     for piece in _pieces(delete_when):
-        if not _NUMBER.fullmatch(piece) or int(piece) not in _INT:
+        if (number := whole_number(piece)) is None:
             raise CleanerFailsError(piece)
-        if int(piece) == hour:
+        if number == hour:
             return True
     return False
 
@@ -130,12 +128,7 @@ def disk_of(path: Path, version: Version, fixed_ratio: float | None = None) -> D
         raise unreadable(path, None, error) from error
     unit = space.f_frsize
     return Disk(
-        path,
-        status.st_dev,
-        space.f_blocks * unit,
-        space.f_bfree * unit,
-        space.f_bavail * unit,
-        fixed_ratio=fixed_ratio,
+        path, status.st_dev, space.f_blocks * unit, space.f_bfree * unit, space.f_bavail * unit, fixed_ratio=fixed_ratio
     )
 
 

@@ -10,8 +10,7 @@ from typing import Any, Literal
 
 from rmqtool.base.errors import UsageError
 from rmqtool.base.visible import quote
-from rmqtool.broker.cleaner import unconfigured_findings
-from rmqtool.broker.log_deletion import NOT_BY_AGE, LogFile
+from rmqtool.broker.cleaner import NOT_BY_AGE, LogFile, unconfigured_findings
 from rmqtool.broker.trigger import failing_hours, matching_hours
 from rmqtool.clean.plan import AsIf, CleanPlan, Facts, cleaner_of, rules_of
 from rmqtool.findings.catalogue import finding

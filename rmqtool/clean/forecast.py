@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from rmqtool.broker.cleaner import Rules
-from rmqtool.broker.log_deletion import NOT_BY_AGE
+from rmqtool.broker.cleaner import NOT_BY_AGE, Rules
 from rmqtool.broker.trigger import Disk, local_time, matching_hours, next_start, trigger_at
 from rmqtool.clean.plan import CleanPlan, Facts
+from rmqtool.rules.retention import RetentionSettings
 
 HOUR_MS = 3_600_000
 _RECENT_MS = 24 * HOUR_MS  # growth is that of the log's last day where it is that old
@@ -16,6 +16,7 @@ _SHORTEST_MS = 60_000  # a shorter log shows no growth
 _RESERVED_TIMES = (12, 24, 48, 72, 96, 168)
 _BEHIND_RESERVED = 7 * 24  # hours that are forecast after the reserved time: then each day is like the one before
 _MAX_HOURS = 366 * 24
+_GROWTHS = (1.0, 2.0)  # times as fast as the log grew
 LEVELS = ("diskMaxUsedSpaceRatio", "diskSpaceCleanForciblyRatio", "diskSpaceWarningLevelRatio")
 """The levels of a disk, in the order in which it reaches them by default."""
 
@@ -92,30 +93,22 @@ def forecast(plan: CleanPlan) -> Forecast:
     )
 
 
-def courses(plan: CleanPlan, factors: Sequence[float] = (1.0, 2.0)) -> list[Course]:
+def courses(plan: CleanPlan) -> list[Course]:
     """How the disk fares with the settings as they are, for each growth; none without a growth or a disk's size."""
     growth, disk = growth_of(plan.facts), _fullest_disk(plan.facts)
-    if growth is None or disk is None:
-        return []
-    settings = replace(plan.rules.settings, clean_file_forcibly_enable=False)
-    rules = replace(plan.rules, settings=settings, manual=False)
-    return [
-        Course(factor, disk.total, [*_until_full(_ratios(plan, rules, disk, growth.times(factor)))])
-        for factor in factors
-    ]
+    return [_course(plan, plan.rules.settings, disk, growth, times) for times in _GROWTHS] if growth and disk else []
+
+
+def _course(plan: CleanPlan, settings: RetentionSettings, disk: Disk, growth: Growth, times: float = 1.0) -> Course:
+    """How the disk fares with some settings when it grows so many times as fast."""
+    rules = replace(plan.rules, settings=replace(settings, clean_file_forcibly_enable=False), manual=False)
+    return Course(times, disk.total, [*_ratios(plan, rules, disk, growth.times(times))])
 
 
 def _fullest_disk(facts: Facts) -> Disk | None:
     """The disk of the log that decides; None where its size is not known."""
     disk = min(facts.disks.log, key=lambda disk: disk.ratio(facts.snapshot.release), default=None)
     return disk if disk is not None and disk.total > 0 else None
-
-
-def _until_full(ratios: Iterator[tuple[int, float]]) -> Iterator[float]:
-    for _, ratio in ratios:
-        yield min(ratio, 1.0)
-        if ratio >= 1:
-            return
 
 
 def growth_of(facts: Facts) -> Growth | None:
@@ -151,29 +144,16 @@ def _next_deletion(plan: CleanPlan, expires: int) -> int | None:
 
 def _outlook(plan: CleanPlan, disk: Disk, growth: Growth, hours: int) -> Outlook:
     """The outlook at a reserved time of `hours`: the log grows hour by hour, and expired files are deleted."""
-    settings = replace(plan.rules.settings, file_reserved_time=hours, clean_file_forcibly_enable=False)
-    rules = replace(plan.rules, settings=settings, manual=False)
-    levels = dict(
-        zip(
-            LEVELS,
-            (settings.disk_max_used_space_ratio / 100, settings.forcibly_level, settings.warning_level),
-            strict=True,
-        )
-    )
-    reached: dict[str, int | None] = dict.fromkeys(LEVELS)
-    most_used = 0.0
-    for time, ratio in _ratios(plan, rules, disk, growth):
-        most_used = max(most_used, ratio)
-        for name, level in levels.items():
-            if ratio > level and reached[name] is None:
-                reached[name] = time
-        if ratio >= 1:
-            break
-    return Outlook(hours, min(most_used, 1.0), reached)
+    settings = replace(plan.rules.settings, file_reserved_time=hours)
+    course = _course(plan, settings, disk, growth)
+    levels = settings.disk_max_used_space_ratio / 100, settings.forcibly_level, settings.warning_level
+    reached = (course.reaches(level) for level in levels)
+    moments = (None if hour is None else plan.now + hour * HOUR_MS for hour in reached)
+    return Outlook(hours, max(0.0, *course.ratios), dict(zip(LEVELS, moments, strict=True)))
 
 
-def _ratios(plan: CleanPlan, rules: Rules, disk: Disk, growth: Growth) -> Iterator[tuple[int, float]]:
-    """Time and used part of the disk, hour by hour; a file that is younger than an older one waits for it."""
+def _ratios(plan: CleanPlan, rules: Rules, disk: Disk, growth: Growth) -> Iterator[float]:
+    """The used part of the disk, hour by hour until it is full; a file younger than an older one waits for it."""
     reserved = rules.settings.reserved_ms
     waiting, expires = [], 0
     for decision in plan.kept:
@@ -187,7 +167,9 @@ def _ratios(plan: CleanPlan, rules: Rules, disk: Disk, growth: Growth) -> Iterat
     for hour in range(min(rules.settings.file_reserved_time + _BEHIND_RESERVED, _MAX_HOURS)):
         time = plan.now + hour * HOUR_MS
         now = disk.after(-int(written - kept_since))
-        yield time, now.ratio(plan.snapshot.release)
+        yield min(ratio := now.ratio(plan.snapshot.release), 1.0)
+        if ratio >= 1:
+            return
         disks = replace(plan.facts.disks, log=[now], queues=now)
         if trigger_at(rules.settings, disks, time, rules.zone, rules.version).runs:
             while waiting and waiting[-1][0] <= time:

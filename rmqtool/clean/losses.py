@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.base.mapped_files import MappedFile
 from rmqtool.base.numbers import Count, Long
 from rmqtool.base.times import Moment
 from rmqtool.broker.cleaner import QueueAfterRun
 from rmqtool.broker.half_messages import ended_halves
 from rmqtool.clean.plan import CleanPlan, QueueRows, queue_rows
+from rmqtool.formats.java import whole_number
 from rmqtool.formats.properties import TIMER_DUE
 from rmqtool.rules.system_topics import (
     HALF_TOPIC,
@@ -33,17 +32,13 @@ from rmqtool.store.config_tables import CommittedOffset, load_delay_offsets
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.rocksdb import is_readable
 from rmqtool.store.side_rows import HalfRows, half_rows
-from rmqtool.store.store import Store, rocksdb_configs
+from rmqtool.store.store import rocksdb_configs
 from rmqtool.store.unit_files import written_units
 
 Kind = Literal["delay", "timer", "transaction"]
 
 _TIMER_MAX_DELAY_MS = 3 * 86_400_000  # MessageStoreConfig#timerMaxDelaySec, its default
 _MAX_RECORDS = 5_000  # records that are read one by one for each queue
-_DIGITS = re.compile(rb"\d{1,18}")
-
-OffsetsByGroup = dict[tuple[str, str, int], int]
-"""Committed offsets by group, topic and queue."""
 
 
 @dataclass(frozen=True)
@@ -61,111 +56,93 @@ class Undelivered:
     last_due: Moment = None  # When the last is due.
 
 
-@dataclass(frozen=True)
-class _Lost:
-    """The messages of a queue from `start` to before `stop` (queue offsets), which a plan deletes."""
+class _Waiting(NamedTuple):
+    """How many messages of a queue wait, no more than so many unless it is `exact`, and when they are due, epoch ms."""
 
-    queue: Queue
-    start: int
-    stop: int
+    messages: int
+    exact: bool = True
+    dues: Sequence[int] = ()
 
 
 def undelivered_messages(plan: CleanPlan) -> Iterator[Undelivered]:
     """The messages that wait now and that the runs of a plan delete, queue by queue."""
-    ops = {old.queue.queue_id: old for old in plan.facts.states if old.queue.topic == OP_TOPIC}
-    committed = {(item.group, item.topic, item.queue_id): item.offset for item in plan.snapshot.committed.offsets}
-    delay_offsets = load_delay_offsets(plan.snapshot.store).by_level
-    log = [log_file.file for log_file in plan.facts.log_files]
     for old, new in zip(plan.facts.states, plan.states, strict=True):
-        lost = _Lost(old.queue, old.first_alive, new.first_alive)
-        if lost.start >= lost.stop or lost.queue.kind != "simple":
-            continue
-        undelivered: Undelivered | None = None
-        if lost.queue.topic == SCHEDULE_TOPIC:
-            undelivered = _delayed(lost, delay_offsets.get(lost.queue.queue_id + 1, 0))
-        elif lost.queue.topic == TIMER_TOPIC:
-            undelivered = _timed(lost, log, plan.now)
-        elif lost.queue.topic == HALF_TOPIC:
-            undelivered = _pending(lost, ops.get(lost.queue.queue_id), committed, log)
-        elif lost.queue.topic == ROCKSDB_HALF_TOPIC:
-            undelivered = _pending_in_rocksdb(lost, plan.snapshot.store)
-        if undelivered and undelivered.messages_lost:
-            yield undelivered
+        queue, start, stop = old.queue, old.first_alive, new.first_alive  # queue offsets
+        if queue.topic in _MODELS and queue.kind == "simple" and start < stop:
+            kind, waiting_in = _MODELS[queue.topic]
+            found = waiting_in(plan, queue, start, stop)
+            if found.messages:
+                ends = min(found.dues, default=None), max(found.dues, default=None)
+                yield Undelivered(kind, queue.topic, queue.queue_id, found.messages, found.exact, *ends)
 
 
-def _delayed(lost: _Lost, delivered: int) -> Undelivered:
+def _delayed(plan: CleanPlan, queue: Queue, start: int, stop: int) -> _Waiting:
     """Messages that a delay level has not delivered yet; its units have the delivery time in place of the tags code."""
-    count, first, last = 0, None, None
-    for _, units in written_units(lost.queue, max(lost.start, delivered), lost.stop):
-        due = units["tags_code"]
-        count += len(units)
-        first = int(due.min()) if first is None else min(first, int(due.min()))
-        last = int(due.max()) if last is None else max(last, int(due.max()))
-    return Undelivered("delay", lost.queue.topic, lost.queue.queue_id, count, first_due=first, last_due=last)
+    delivered = load_delay_offsets(plan.snapshot.store).by_level.get(queue.queue_id + 1, 0)
+    pieces = [units["tags_code"] for _, units in written_units(queue, max(start, delivered), stop)]
+    dues: list[int] = np.concatenate([np.zeros(0, np.int64), *pieces]).tolist()
+    return _Waiting(len(dues), dues=dues)
 
 
-def _timed(lost: _Lost, log: Sequence[MappedFile], now: int) -> Undelivered | None:
+def _timed(plan: CleanPlan, queue: Queue, start: int, stop: int) -> _Waiting:
     """Messages that the timer wheel has not delivered yet: the due time is a property of the record."""
-    newest = next(
-        (_record(log, unit) for _, units in written_units(lost.queue, lost.stop - 1, lost.stop) for unit in units), None
+    newest = next(_records(plan, queue, stop - 1, stop), None)
+    if newest and newest.number("store_timestamp") + _TIMER_MAX_DELAY_MS < plan.now:
+        return _Waiting(0)
+    first = max(start, stop - _MAX_RECORDS)
+    times = (
+        whole_number(each.properties.get(TIMER_DUE, ""), 64) for each in _records(plan, queue, first, stop) if each
     )
-    if newest and newest.number("store_timestamp") + _TIMER_MAX_DELAY_MS < now:
-        return None
-    count = lost.stop - lost.start
-    first = max(lost.start, lost.stop - _MAX_RECORDS)
-    records = (_record(log, unit) for _, units in written_units(lost.queue, first, lost.stop) for unit in units)
-    due = [time for record in records if record and (time := _due(record)) is not None and time > now]
-    exact = first == lost.start
-    messages_lost = len(due) if exact else count
-    return Undelivered(
-        "timer",
-        lost.queue.topic,
-        lost.queue.queue_id,
-        messages_lost,
-        exact,
-        min(due, default=None),
-        max(due, default=None),
-    )
+    dues = [time for time in times if time is not None and time > plan.now]
+    return _Waiting(len(dues) if first == start else stop - start, first == start, dues)
 
 
-def _due(record: SingleRecord) -> int | None:
-    text = record.properties.get(TIMER_DUE, "")
-    return int(text) if _DIGITS.fullmatch(text.encode()) else None
+def _records(plan: CleanPlan, queue: Queue, start: int, stop: int) -> Iterator[SingleRecord | None]:
+    log = [log_file.file for log_file in plan.facts.log_files]
+    for _, units in written_units(queue, start, stop):
+        yield from (single_record_at(log, offset) for offset in units["physical_offset"].tolist())
 
 
-def _pending(
-    lost: _Lost, op: QueueAfterRun | None, committed: OffsetsByGroup, log: Sequence[MappedFile]
-) -> Undelivered:
+def _halves(plan: CleanPlan, queue: Queue, start: int, stop: int) -> _Waiting:
     """Half messages that were neither committed nor rolled back (`TransactionalMessageServiceImpl#check`)."""
-    start = max(lost.start, committed.get((TRANSACTION_GROUP, HALF_TOPIC, lost.queue.queue_id), 0))
-    if not op or start >= lost.stop:
-        return Undelivered("transaction", HALF_TOPIC, lost.queue.queue_id, max(0, lost.stop - start))
-    first = max(op.first_alive, committed.get((TRANSACTION_GROUP, OP_TOPIC, lost.queue.queue_id), 0))
-    ended = ended_halves(op.queue, first, op.range.max_offset, log)
-    done = int(np.count_nonzero((ended.offsets >= start) & (ended.offsets < lost.stop)))
-    exact = ended.unread == 0
-    return Undelivered("transaction", HALF_TOPIC, lost.queue.queue_id, lost.stop - start - done, exact=exact)
+    offsets = plan.snapshot.committed.offsets
+    done = {
+        each.topic: each.offset
+        for each in offsets
+        if (each.group, each.queue_id) == (TRANSACTION_GROUP, queue.queue_id)
+    }
+    states = (
+        each for each in plan.facts.states if (each.queue.topic, each.queue.queue_id) == (OP_TOPIC, queue.queue_id)
+    )
+    start, op = max(start, done.get(HALF_TOPIC, 0)), next(states, None)
+    if not op or start >= stop:
+        return _Waiting(max(0, stop - start))
+    log = [log_file.file for log_file in plan.facts.log_files]
+    ended = ended_halves(op.queue, max(op.first_alive, done.get(OP_TOPIC, 0)), op.range.max_offset, log)
+    inside = np.count_nonzero((ended.offsets >= start) & (ended.offsets < stop))
+    return _Waiting(stop - start - int(inside), ended.unread == 0)
 
 
-def _pending_in_rocksdb(lost: _Lost, store: Store) -> Undelivered:
+def _halves_in_rocksdb(plan: CleanPlan, queue: Queue, start: int, stop: int) -> _Waiting:
     """Half messages of a topic of their own: their rows go with the answer (`TransMessageRocksDBStore`)."""
-    pieces = [units["physical_offset"] for _, units in written_units(lost.queue, lost.start, lost.stop)]
+    pieces = [units["physical_offset"] for _, units in written_units(queue, start, stop)]
     offsets = np.concatenate([np.zeros(0, dtype=np.int64), *pieces])
     known: HalfRows | None = None
     with suppress(RmqtoolError):
-        known = half_rows(store)
+        known = half_rows(plan.snapshot.store)
     if known is None:
-        return Undelivered("transaction", lost.queue.topic, lost.queue.queue_id, len(offsets), exact=False)
+        return _Waiting(len(offsets), exact=False)
     unindexed = offsets > known.indexed_to
     waits = np.isin(offsets, known.physical_offsets) | unindexed
-    exact = not unindexed.any()
-    return Undelivered(
-        "transaction", lost.queue.topic, lost.queue.queue_id, int(np.count_nonzero(waits)), exact=bool(exact)
-    )
+    return _Waiting(int(np.count_nonzero(waits)), not unindexed.any())
 
 
-def _record(log: Sequence[MappedFile], unit: np.void) -> SingleRecord | None:
-    return single_record_at(log, int(unit["physical_offset"]))
+_MODELS: dict[str, tuple[Kind, Callable[[CleanPlan, Queue, int, int], _Waiting]]] = {
+    SCHEDULE_TOPIC: ("delay", _delayed),
+    TIMER_TOPIC: ("timer", _timed),
+    HALF_TOPIC: ("transaction", _halves),
+    ROCKSDB_HALF_TOPIC: ("transaction", _halves_in_rocksdb),
+}
 
 
 @dataclass(frozen=True)

@@ -14,14 +14,16 @@ from rmqtool.base.mapped_files import MappedFile, MappedFiles
 from rmqtool.broker.cleaner import (
     Cleaner,
     CleanerRun,
+    FileDecision,
+    LogFile,
     QueueAfterRun,
     QueueCleaner,
     Rules,
     first_state,
     has_filter,
     rows_below,
+    stat_log_file,
 )
-from rmqtool.broker.log_deletion import FileDecision, LogFile, stat_log_file
 from rmqtool.broker.trigger import Disks, Trigger, disk_of, next_start
 from rmqtool.rules.retention import settings_of, settings_of_node
 from rmqtool.rules.versions import SEVERAL_LOG_PATHS, Version

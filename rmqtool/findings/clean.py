@@ -10,7 +10,6 @@ CLEANING = (
     Entry(
         code="clean.delete-when",
         fault="F54",
-        severity="error",
         title="deleteWhen cannot be parsed, or never comes",
         what="A piece of deleteWhen is not a number, or none is an hour of the day.",
         how="A blank after the semicolon, a comma, an empty piece, 24.",
@@ -22,14 +21,11 @@ CLEANING = (
             "never": "no hour of the day is deleteWhen {delete_when!r}: hours are 0 to 23",
         },
         effect="deletes nothing in the hours in which a run fails, not even when the disk is full",
-        versions=(
-            (
-                "all",
-                "parses piece by piece until one is the present hour; a NumberFormatException ends the run. Its log "
-                "says `CleanCommitLogService service has exception`.",
-            ),
-            ("5.2.0 and later", "cuts blanks off both ends of the whole setting, not of the pieces."),
-        ),
+        versions={
+            "all": "parses piece by piece until one is the present hour; a NumberFormatException ends the run. Its log "
+            "says `CleanCommitLogService service has exception`.",
+            "5.2.0 and later": "cuts blanks off both ends of the whole setting, not of the pieces.",
+        },
         repair="Write hours from 0 to 23, separated by semicolons alone: 04 or 04;16.",
     ),
     Entry(
@@ -42,7 +38,7 @@ CLEANING = (
         says="{count:newer file has|newer files have} expired ({bytes} bytes) and wait for this one, which expires "
         "{expires!t}",
         effect="deletes no file after one that has not expired, unless the disk is too full",
-        versions=(("all", "goes through the files oldest first, and stops at the first that has not expired."),),
+        versions={"all": "goes through the files oldest first, and stops at the first that has not expired."},
         repair="Set the younger file's time to that of its last message: touch -d.",
     ),
     Entry(
@@ -63,13 +59,13 @@ CLEANING = (
                 "not-forced": "the oldest has not expired, and cleanFileForciblyEnable=false keeps what has not",
                 "not-expired": "the oldest expires {expires!t}, and only above {level:.0%} are files deleted that "
                 "have not expired",
-            },
+            }
         },
         effect="logs `disk space will be full soon, but delete file failed` with every run",
-        versions=(
-            ("before 5.0.0", "between 85% and a higher diskMaxUsedSpaceRatio it deletes nothing at all."),
-            ("5.0.0 and later", "above 85% it deletes whatever diskMaxUsedSpaceRatio says."),
-        ),
+        versions={
+            "before 5.0.0": "between 85% and a higher diskMaxUsedSpaceRatio it deletes nothing at all.",
+            "5.0.0 and later": "above 85% it deletes whatever diskMaxUsedSpaceRatio says.",
+        },
         repair="Shorten fileReservedTime, or make room.",
         remedy=_DRY_RUN + " --file-reserved-time 24",
     ),
@@ -82,7 +78,7 @@ CLEANING = (
         how="A clock that was wrong, a restore, touch.",
         says="modified {modified!t}, which is in the future[; so are {others:more file}]",
         effect="the file stays longer than its messages would, and all newer files with it",
-        versions=(("all", "counts the age from the modification time."),),
+        versions={"all": "counts the age from the modification time."},
         repair="Set the file's time to that of its last message: touch -d.",
     ),
     Entry(
@@ -95,7 +91,7 @@ CLEANING = (
         says="modified {modified!t}, but its last message is of {written!t}: copied or touched later[; so are "
         "{others:more file}]",
         effect="the file stays longer than its messages would",
-        versions=(("all", "counts the age from the modification time, and never looks at the messages."),),
+        versions={"all": "counts the age from the modification time, and never looks at the messages."},
         repair="If it matters, set each file's time to that of its last message: touch -d.",
     ),
     Entry(
@@ -107,7 +103,7 @@ CLEANING = (
         how="A clock that was wrong, touch.",
         says="modified {modified!t}, but its first message is of {written!t}[; so are {others:more file}]",
         effect="the file goes earlier than its messages would",
-        versions=(("all", "counts the age from the modification time, and never looks at the messages."),),
+        versions={"all": "counts the age from the modification time, and never looks at the messages."},
         repair="Set the file's time to that of its last message: touch -d.",
     ),
     Entry(
@@ -123,7 +119,7 @@ CLEANING = (
             "has other settings than these, or somebody still reads the file",
         },
         effect="none, or `destroy mapped file[REF` in its log when the file is still being read",
-        versions=(("all", "tears a file that is still read down 120 s after the first try."),),
+        versions={"all": "tears a file that is still read down 120 s after the first try."},
         repair="Give --broker-conf and --time-zone as the broker has them.",
         remedy=_DRY_RUN,
     ),
@@ -135,28 +131,24 @@ CLEANING = (
         how="A blank after a number, a value out of bounds, a setting that the release does not have.",
         says="{setting}={given}: {why}",
         effect="works with another value than the one that was given",
-        versions=(
-            (
-                "before 5.0.0",
-                "the disk's two levels are properties of the JVM, and deleteFileBatchMax is 10.",
-            ),
-            ("5.0.0 and later", "keeps the levels between 35 and 90, and between 30 and 85 percent."),
-        ),
+        versions={
+            "before 5.0.0": "the disk's two levels are properties of the JVM, and deleteFileBatchMax is 10.",
+            "5.0.0 and later": "keeps the levels between 35 and 90, and between 30 and 85 percent.",
+        },
         repair="Correct broker.conf.",
     ),
     Entry(
         code="clean.file-size",
         fault="F02",
-        severity="error",
         title="broker.conf gives other file sizes than the store has",
         what="Files of the log, a queue or the index have another size than broker.conf says, or its defaults.",
         how="The broker.conf of another broker; a size that was changed.",
         says="by broker.conf ({setting}) these files have {configured_size} bytes, but here they have {size}",
         effect="a start refuses the store, and 4.4.0 and 4.9.2 leave these files out and go on without them",
-        versions=(
-            ("4.4.0 and 4.9.2", "ignore files of another size."),
-            ("other", "refuse to start; an index of another geometry is not noticed, and read at wrong places."),
-        ),
+        versions={
+            "4.4.0 and 4.9.2": "ignore files of another size.",
+            "other": "refuse to start; an index of another geometry is not noticed, and read at wrong places.",
+        },
         repair="Start with the broker.conf that the store was written with. `rmqtool clean` refuses to delete.",
     ),
     Entry(
@@ -169,9 +161,9 @@ CLEANING = (
         says="the topic {topic} is not configured, and RocksDB holds {rows:row} of {queues:queue}",
         effect="ten minutes after a start, and then every cleanRocksDBDirtyCQIntervalMin minutes (60), the broker "
         "deletes the rows of such topics: the messages stay in the log, and nobody gets them",
-        versions=(
-            ("5.2.0 and later", "delete them, where queues are in RocksDB alone or twice; light queues are spared."),
-        ),
+        versions={
+            "5.2.0 and later": "delete them, where queues are in RocksDB alone or twice; light queues are spared."
+        },
         repair="Make the topic before the broker has run for ten minutes: `mqadmin updateTopic` with the number of "
         "queues that it had, or bring its configuration back. Rows that are gone come back with `rmqtool rebuild-cq`.",
     ),
@@ -193,7 +185,7 @@ OWN_RUNS = (
             "run": "a run of rmqtool that writes was interrupted",
         },
         effect="none: each state in between is one that it can start on",
-        versions=(("all", "does not look at .rmqtool."),),
+        versions={"all": "does not look at .rmqtool."},
         repair="The next command that writes ends the run first: `rmqtool repair`, or `rmqtool undo`, which also "
         "takes a repair back. Files that `clean` has deleted cannot be brought back; the message says how much it "
         "would still delete. To keep that, move the run's directory, or what is left of it, out of the store first.",
@@ -209,13 +201,10 @@ OWN_RUNS = (
         "log, a newer checkpoint, damaged bytes of the log), or a salvage made the store without the lost messages. "
         "The record is in .rmqtool.",
         how="The log had lost its end, a file, or bytes when rmqtool rebuilt what is derived from it.",
-        says={
-            "loss": "{loss}",
-            "unreadable": "holds no record of a loss that this version can read",
-        },
+        says={"loss": "{loss}", "unreadable": "holds no record of a loss that this version can read"},
         effect="none: it serves what is left. Groups that had consumed beyond the new end of a queue skip new messages "
         "until it has grown that far",
-        versions=(("all", "do not look at .rmqtool."),),
+        versions={"all": "do not look at .rmqtool."},
         repair="With the missing files from a replica or a backup: undo the rebuild, restore them, and verify again. "
         "Once the loss is known and accepted, acknowledge the record. A record that cannot be read is reported, too.",
         remedy="rmqtool repair {store} --acknowledge",
@@ -233,7 +222,7 @@ OWN_RUNS = (
             "from 0 again",
         },
         effect="none: it serves what was chosen",
-        versions=(("all", "do not look at .rmqtool."),),
+        versions={"all": "do not look at .rmqtool."},
         repair="Nothing is to be done. The record is `.rmqtool/selection/selection.json`; where queue offsets were "
         "counted again, `queue-offsets.csv` beside it maps the old ones.",
         remedy=None,

@@ -8,7 +8,6 @@ LOG_FILES = (
     Entry(
         code="commitlog.file-size",
         fault="F02",
-        severity="error",
         treatment="files",
         title="A commit log file has another size than it should",
         what="All files of a commit log have the size that mappedFileSizeCommitLog says, 1 GiB by default. This one "
@@ -23,18 +22,12 @@ LOG_FILES = (
             "cut": "{size} bytes, where a record is cut, and broker.conf says mappedFileSizeCommitLog={expected}",
         },
         effect="most versions refuse to start; 4.4.0 and 4.9.2 ignore this file and all later ones",
-        versions=(
-            (
-                "4.4.0, 4.9.2",
-                "starts without this file and all later ones. When the first file is the short one the "
-                "store starts empty and new messages overwrite it; when the last is, queues are cut to what is left.",
-            ),
-            (
-                "4.5.1 to 4.9.1, 4.9.3 and later",
-                "refuses to start and exits with -3: `length not matched message "
-                "store config value, please check it manually`.",
-            ),
-        ),
+        versions={
+            "4.4.0, 4.9.2": "starts without this file and all later ones. When the first file is the short one the "
+            "store starts empty and new messages overwrite it; when the last is, queues are cut to what is left.",
+            "4.5.1 to 4.9.1, 4.9.3 and later": "refuses to start and exits with -3: `length not matched message "
+            "store config value, please check it manually`.",
+        },
         repair="If all files have one other size, broker.conf is wrong: put the right mappedFileSizeCommitLog there "
         "and touch no file. If only the last file is short, fill a copy of it up with zeros to the full size "
         "(`truncate -s SIZE FILE`). A short file in the middle has lost data: restore it from a replica or a backup.",
@@ -58,17 +51,16 @@ LOG_FILES = (
         },
         effect="since 5.1.3 a start deletes it if it is the last; others refuse to start, 4.4.0 and 4.9.2 ignore it "
         "and all later files",
-        versions=(
-            ("4.4.0, 4.9.2", "ignores this file and all later ones, and starts."),
-            ("4.5.1 to 4.9.1, 4.9.3 to 5.1.2", "refuses to start."),
-            ("5.1.3 and later", "deletes the file when it is the last one; else refuses to start."),
-        ),
+        versions={
+            "4.4.0, 4.9.2": "ignores this file and all later ones, and starts.",
+            "4.5.1 to 4.9.1, 4.9.3 to 5.1.2": "refuses to start.",
+            "5.1.3 and later": "deletes the file when it is the last one; else refuses to start.",
+        },
         repair="When it is the last file, move it out of the directory. In the middle of the log it is a missing file: "
         "see commitlog.gap.",
     ),
     Entry(
         code="commitlog.unreadable",
-        severity="error",
         treatment="access",
         title="A commit log file cannot be read",
         what="A commit log file gives an error instead of its bytes, from some byte on. The files in front of it and "
@@ -77,15 +69,12 @@ LOG_FILES = (
         says="{why}; {unread_bytes:byte was|bytes were} not read[: {hint}]",
         effect="does not start, or fails where it has to read these messages, if the user that it runs as cannot read "
         "them either",
-        versions=(
-            ("all", "map the file with the rights of the broker's user, and stumble over the same bad sectors."),
-        ),
+        versions={"all": "map the file with the rights of the broker's user, and stumble over the same bad sectors."},
         repair="Run as the broker's user. Copy a failing disk with a tool that skips bad sectors, and verify the copy.",
     ),
     Entry(
         code="commitlog.stray",
         fault="F04",
-        severity="error",
         treatment="files",
         title="Something in the commit log directory is not a commit log file",
         what="A name that is not 20 digits, or something that is neither file nor directory.",
@@ -93,14 +82,11 @@ LOG_FILES = (
         says="not a commit log file ({kind})",
         effect="the broker refuses to start; 4.4.0 and 4.9.2 may ignore it together with all files after it: "
         "move it out of the directory, do not delete it",
-        versions=(
-            (
-                "4.4.0, 4.9.2",
-                "with another size than a commit log file: loads nothing that sorts after it. With "
-                "the right size: refuses to start (NumberFormatException).",
-            ),
-            ("4.5.1 to 4.9.1, 4.9.3 and later", "refuses to start."),
-        ),
+        versions={
+            "4.4.0, 4.9.2": "with another size than a commit log file: loads nothing that sorts after it. With "
+            "the right size: refuses to start (NumberFormatException).",
+            "4.5.1 to 4.9.1, 4.9.3 and later": "refuses to start.",
+        },
         repair="Move it out of the directory. Do not delete it: it may be the only copy of something.",
     ),
     Entry(
@@ -113,17 +99,16 @@ LOG_FILES = (
         how="Somebody's backup folder.",
         says="not a commit log file ({kind})",
         effect="before 5.1.0 most versions refuse to start; later ones skip it: move it out of the directory",
-        versions=(
-            ("4.4.0, 4.9.2", "loads nothing that sorts after it; after the digits it does no harm."),
-            ("4.5.1 to 4.9.1, 4.9.3 to 5.0", "refuses to start."),
-            ("5.1.0 and later", "skips it."),
-        ),
+        versions={
+            "4.4.0, 4.9.2": "loads nothing that sorts after it; after the digits it does no harm.",
+            "4.5.1 to 4.9.1, 4.9.3 to 5.0": "refuses to start.",
+            "5.1.0 and later": "skips it.",
+        },
         repair="Move it out of the directory.",
     ),
     Entry(
         code="commitlog.gap",
         fault="F08",
-        severity="error",
         treatment="restore",
         title="A commit log file is missing in the middle",
         what="The file before this one ends before this one begins: bytes of the log are in no file.",
@@ -136,17 +121,11 @@ LOG_FILES = (
         },
         effect="starts, and skips what is missing when it is read; a rebuild of the consume queues by the broker "
         "hangs or shifts offsets. Restore the missing files; do not let a broker rebuild",
-        versions=(
-            (
-                "4.4.0 to 4.9",
-                "starts silently. When the consume queues are gone too, 4.5.1 to 4.9.8 hang in start().",
-            ),
-            (
-                "5.0 and later",
-                "starts and logs `[BUG]The mappedFile queue's data is damaged`. A rebuild of the queues "
-                "by the broker shifts the offsets of what comes after the gap.",
-            ),
-        ),
+        versions={
+            "4.4.0 to 4.9": "starts silently. When the consume queues are gone too, 4.5.1 to 4.9.8 hang in start().",
+            "5.0 and later": "starts and logs `[BUG]The mappedFile queue's data is damaged`. A rebuild of the queues "
+            "by the broker shifts the offsets of what comes after the gap.",
+        },
         repair="Restore the missing files. Without them leave the gap as it is: consumers skip exactly what is "
         "missing. If the log has several paths, give --broker-conf, for the files may be in another directory. Never "
         "delete consumequeue/ of such a store.",
@@ -161,7 +140,7 @@ LOG_FILES = (
         how="Retention: the broker deletes old files. Or somebody deleted them by hand, which looks the same.",
         says="begins at {offset}: older files were deleted",
         effect="none: this is how every store looks after its first cleaning",
-        versions=(("all", "takes the first file's start offset as the minimum of the log."),),
+        versions={"all": "takes the first file's start offset as the minimum of the log."},
         repair="No repair is needed.",
         not_detected="Whether the broker or somebody else deleted the files often leaves no trace; see "
         "commitlog.head-missing.",
@@ -169,7 +148,6 @@ LOG_FILES = (
     Entry(
         code="commitlog.last-file-missing",
         fault="F10",
-        severity="error",
         treatment="restore",
         title="The end of the commit log is missing",
         what="Consume queue units or index files point past the end of the commit log.",
@@ -178,63 +156,57 @@ LOG_FILES = (
         says="{messages:message} after the last file, to which queues lead",
         effect="a start cuts the queues to what is left of the log, and new messages get offsets that were in use: "
         "restore the file before any start",
-        versions=(
-            (
-                "all",
-                "cuts commit log and queues after the last record of the last file that is there, and then "
-                "writes new messages at offsets that old units and consumers still know.",
-            ),
-        ),
+        versions={
+            "all": "cuts commit log and queues after the last record of the last file that is there, and then "
+            "writes new messages at offsets that old units and consumers still know.",
+        },
         repair="Restore the missing file before the broker starts. Once it has started, the messages are lost, and "
         "committed offsets may point past the end of their queues.",
     ),
     Entry(
         code="commitlog.overlap",
         fault="F11",
-        severity="error",
         treatment="files",
         title="Two commit log files overlap",
         what="A file begins before the one before it ends.",
         how="A file was renamed or copied from elsewhere; mappedFileSizeCommitLog was changed.",
         says="begins {bytes} bytes before the file before it ends",
         effect="accepted, but offsets are looked up in the wrong file; it may have been renamed or copied",
-        versions=(
-            ("4.4.0 to 4.9", "starts; messages are read from the wrong file."),
-            ("5.0 and later", "the same, and logs `[BUG]The mappedFile queue's data is damaged`."),
-        ),
+        versions={
+            "4.4.0 to 4.9": "starts; messages are read from the wrong file.",
+            "5.0 and later": "the same, and logs `[BUG]The mappedFile queue's data is damaged`.",
+        },
         repair="The first record of a file gives its own position: rename the file to that offset, in 20 digits. If "
         "two files claim the same offsets, decide which is the right one and move the other out of the store.",
     ),
     Entry(
         code="commitlog.misaligned-file",
         fault="F11",
-        severity="error",
         treatment="files",
         title="A commit log file's name does not fit what is in it",
         what="The records in the file give positions that differ from those that the file's name gives them.",
         how="The file was renamed, or copied from another broker.",
         says="its name does not fit those of the other files and their size",
         effect="accepted, but its messages are not found, and a recovery scan puts wrong offsets into the queues",
-        versions=(
-            (
-                "all",
-                "starts. Units that a recovery derives from the file point to the positions that its records "
-                "give, not to where they stand.",
-            ),
-        ),
+        versions={
+            "all": "starts. Units that a recovery derives from the file point to the positions that its records "
+            "give, not to where they stand.",
+        },
         repair="Rename the file to the position that its first record gives, in 20 digits, while no broker runs.",
     ),
     Entry(
         code="commitlog.duplicate-file",
         fault="F07",
-        severity="error",
         treatment="files",
         title="Two directories of the commit log hold a file of the same offset",
         what="storePathCommitLog names several directories, and two of them have a file with the same name.",
         how="A file was copied from one disk to another and the original left in place.",
         says="{other_file} begins at the same offset",
         effect="the broker loads both, and which one it reads is chance",
-        versions=(("4.9.2 and later", "loads both."), ("before 4.9.2", "does not know several paths.")),
+        versions={
+            "4.9.2 and later": "loads both.",
+            "before 4.9.2": "does not know several paths.",
+        },
         repair="Compare the two (`cmp`), keep the right one, move the other out.",
     ),
     Entry(
@@ -248,14 +220,11 @@ LOG_FILES = (
         how="Every running broker has one. After a crash they stay.",
         says="holds only zeros",
         effect="a start deletes those that it does not need",
-        versions=(
-            (
-                "4.4.0 to 5.3.1",
-                "deletes them. With three or more of them after a clean stop the log goes on in the "
-                "first empty file although the one before has no blank at its end: a later full scan ends there.",
-            ),
-            ("5.3.2 and later", "deletes them."),
-        ),
+        versions={
+            "4.4.0 to 5.3.1": "deletes them. With three or more of them after a clean stop the log goes on in the "
+            "first empty file although the one before has no blank at its end: a later full scan ends there.",
+            "5.3.2 and later": "deletes them.",
+        },
         repair="No repair is needed. Three or more may be moved out of the directory while no broker runs.",
     ),
     Entry(
@@ -267,7 +236,7 @@ LOG_FILES = (
         how="The broker makes files without writing to all of them; copies by rsync -S or tar -S keep it so.",
         says="{bytes} bytes of the log files have no place on the disk yet, which has {usable} left",
         effect="none, unless the disk fills up: then a write into the file kills the broker (SIGBUS)",
-        versions=(("all", "does not notice."),),
+        versions={"all": "does not notice."},
         repair="Keep enough free space for the rest of the last file.",
         not_detected="Holes for which the disk has room are not reported: every store that was never full has them.",
     ),
@@ -293,21 +262,17 @@ OTHER_LOGS = (
             "unit": "the unit of the Raft index {index} does not lead to its entry",
         },
         effect="the node rebuilds the index when it starts, from as much of its log as that takes: a long start",
-        versions=(
-            (
-                "DLedger 0.2 and later",
-                "goes back from the third last data file to one whose first entry has its unit, and makes the "
-                "index again from there. Where a file between two others is missing it does not start. A unit before "
-                "that file stays as it is: consumers are served without it, but as leader the node cannot send "
-                "this entry to another node, and one that is new or behind never gets past it.",
-            ),
-        ),
+        versions={
+            "DLedger 0.2 and later": "goes back from the third last data file to one whose first entry has its unit, "
+            "and makes the index again from there. Where a file between two others is missing it does not start. A "
+            "unit before that file stays as it is: consumers are served without it, but as leader the node cannot send "
+            "this entry to another node, and one that is new or behind never gets past it.",
+        },
         repair="Where a file between two others is missing, or a unit that no start makes again leads elsewhere (an "
         "error), move the directory of the index away first. Otherwise no repair is needed: the node does it.",
     ),
     Entry(
         code="store.compacted-log",
-        severity="error",
         treatment="none",
         title="The compacted log of a queue is missing",
         what="Consumers of a topic with cleanup.policy=COMPACTION get its messages from compaction/compactionLog/ and "
@@ -316,16 +281,15 @@ OTHER_LOGS = (
         how="A backup or a move without compaction/, a deleted directory.",
         says="there is no file of it",
         effect="consumers get none of the messages that the queue has; only new ones are written there",
-        versions=(
-            ("before 5.1.0", "have no compacted topics: the plain queue is read."),
-            ("5.1.0 and later", "make an empty log after half a minute; a slave takes that of its master."),
-        ),
+        versions={
+            "before 5.1.0": "have no compacted topics: the plain queue is read.",
+            "5.1.0 and later": "make an empty log after half a minute; a slave takes that of its master.",
+        },
         repair="Restore compaction/ from a backup or from the slave. Without one, a broker with enableCompaction=false "
         "serves the messages that are still in the commit log from the plain queue.",
     ),
     Entry(
         code="store.dledger-checkpoint",
-        severity="error",
         treatment="files",
         title="The checkpoint of a DLedger node has no number",
         what="dledger-ID/checkpoint gives the Raft index up to which entries were committed, as committedIndex=NUMBER. "
@@ -333,7 +297,7 @@ OTHER_LOGS = (
         how="A flipped bit, a disk that fails, an editor.",
         says="committedIndex={found} is not a number",
         effect="the node does not start: NumberFormatException",
-        versions=(("DLedger 0.2 and later", "the same."),),
+        versions={"DLedger 0.2 and later": "the same."},
         repair="Move the file away: a node starts without it, and learns from its group what is committed.",
     ),
 )

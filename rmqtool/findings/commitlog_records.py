@@ -28,13 +28,13 @@ _SCAN_ENDS_HERE = (
     "not noticed while messages are served; but a recovery scan that reaches it takes it for the end of the log, "
     "and deletes everything after it"
 )
-_SCAN_VERSIONS = (
-    ("4.4.0 to 5.3.1", "a clean start scans the last three files; a start after a crash scans from the file that the "
-     "checkpoint chooses, without a checkpoint all. The log is cut here and later files are deleted."),
-    ("5.3.2 and later", "the same, but a clean start scans from the file that the newest consume queue unit points "
-     "into; without consume queues all of the log."),
-    ("5.4.0 and later", "reads only the last ten files (commitLogRecoverMaxNum)."),
-)  # fmt: skip
+_SCAN_VERSIONS = {
+    "4.4.0 to 5.3.1": "a clean start scans the last three files; a start after a crash scans from the file that the "
+    "checkpoint chooses, without a checkpoint all. The log is cut here and later files are deleted.",
+    "5.3.2 and later": "the same, but a clean start scans from the file that the newest consume queue unit points "
+    "into; without consume queues all of the log.",
+    "5.4.0 and later": "reads only the last ten files (commitLogRecoverMaxNum).",
+}
 _SCAN_REPAIR = (
     "Do not start a broker before you know what its start would cut: `rmqtool verify` says so. Restore the bytes from "
     "a replica or a backup. Export what can be read first."
@@ -55,10 +55,10 @@ RECORDS = (
             "properties": "the last record's properties end in zero bytes: it was not written to its end",
         },
         effect="a start cuts the log before this record; its producer was never told that it was stored",
-        versions=(
-            ("4.4.0 to 4.9", "cuts the log there."),
-            ("5.0 and later", "cuts the log there and logs `found a half message`."),
-        ),
+        versions={
+            "4.4.0 to 4.9": "cuts the log there.",
+            "5.0 and later": "cuts the log there and logs `found a half message`.",
+        },
         repair="No repair is needed: the next start does it.",
     ),
     Entry(
@@ -73,7 +73,7 @@ RECORDS = (
         "end.",
         says=f"{DAMAGE_MEANINGS['leftover']} ({{bytes}} bytes)",
         effect="a start takes the log to end before them",
-        versions=(("all", "new messages overwrite them."),),
+        versions={"all": "new messages overwrite them."},
         repair="No repair is needed.",
     ),
     Entry(
@@ -88,7 +88,7 @@ RECORDS = (
         says="old records past the end of the log",
         effect="none, until a new record ends exactly where an old one begins: then a later recovery brings the old "
         "ones back",
-        versions=(("all", "ignores them as long as they do not join the log."),),
+        versions={"all": "ignores them as long as they do not join the log."},
         repair="No repair is needed.",
         not_detected="A scan that goes on after damage cannot tell cut records from records after a bad one: such "
         "records are counted as good.",
@@ -96,7 +96,6 @@ RECORDS = (
     Entry(
         code="commitlog.body-crc",
         fault="F16",
-        severity="error",
         treatment="neutralise",
         title="A message's body is not what was stored",
         what="The CRC-32 of the body differs from the one in the record.",
@@ -117,7 +116,6 @@ RECORDS = (
     Entry(
         code="commitlog.property-crc",
         fault="F16",
-        severity="error",
         treatment="none",
         title="A record is not what its __CRC32# property says",
         what="Since 5.2.0, with enabledAppendPropCRC, a record ends with a CRC-32 over all of it. It differs.",
@@ -128,10 +126,10 @@ RECORDS = (
         },
         effect="noticed only with forceVerifyPropCRC: then a recovery scan that reaches it takes it for the end of the "
         "log",
-        versions=(
-            ("before 5.2.0", "does not know the property."),
-            ("5.2.0 and later", "with forceVerifyPropCRC as commitlog.body-crc; else does not look at it."),
-        ),
+        versions={
+            "before 5.2.0": "does not know the property.",
+            "5.2.0 and later": "with forceVerifyPropCRC as commitlog.body-crc; else does not look at it.",
+        },
         repair="Restore the bytes from a replica or a backup. A repair leaves the record as it is: brokers "
         "without forceVerifyPropCRC serve it.",
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
@@ -139,7 +137,6 @@ RECORDS = (
     Entry(
         code="commitlog.lengths",
         fault="F17",
-        severity="error",
         treatment="neutralise",
         title="The lengths in a record do not add up",
         what="Body, topic and properties together do not give the record's size.",
@@ -153,7 +150,6 @@ RECORDS = (
     Entry(
         code="commitlog.truncated",
         fault="F17",
-        severity="error",
         treatment="neutralise",
         title="A file ends inside a record",
         what="A record's size leads past the end of its file.",
@@ -167,7 +163,6 @@ RECORDS = (
     Entry(
         code="commitlog.magic-code",
         fault="F18",
-        severity="error",
         treatment="neutralise",
         title="Neither a message nor a blank begins where one should",
         what="The four bytes that give the kind of record are none that RocketMQ writes.",
@@ -181,7 +176,6 @@ RECORDS = (
     Entry(
         code="commitlog.zeroed",
         fault="F18",
-        severity="error",
         treatment="neutralise",
         title="Zero bytes inside the commit log",
         what="Zeros where a record should begin, and good records after them.",
@@ -195,7 +189,6 @@ RECORDS = (
     Entry(
         code="commitlog.physical-offset",
         fault="F19",
-        severity="error",
         treatment="neutralise",
         title="A record gives another position than its own",
         what="The physical offset stored in the record is not where the record stands.",
@@ -203,20 +196,16 @@ RECORDS = (
         says=f"{DAMAGE_MEANINGS['physical-offset']} ({{bytes}} bytes)",
         effect="a recovery scan goes on, but derives a consume queue unit that points to the wrong place; the queue "
         "may then refuse later messages until the log has grown past it",
-        versions=(
-            ("4.4.0 to 5.4", "a rebuilt queue gets a wrong unit, and may be stuck after it."),
-            (
-                "5.5.0 and later",
-                "the same; with checkCommitLogOffsetOnRecover a start after a crash cuts the log here.",
-            ),
-        ),
+        versions={
+            "4.4.0 to 5.4": "a rebuilt queue gets a wrong unit, and may be stuck after it.",
+            "5.5.0 and later": "the same; with checkCommitLogOffsetOnRecover a start after a crash cuts the log here.",
+        },
         repair="Give a renamed file the name that its first record gives. Else restore the bytes from a replica or a "
         "backup. Then rebuild the consume queue.",
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
     ),
     Entry(
         code="commitlog.entry-header",
-        severity="error",
         treatment="neutralise",
         title="The header of a DLedger entry does not fit",
         what="Before each message of a DLedger log stands a header of 48 bytes. It gives another position or size than "
@@ -230,14 +219,11 @@ RECORDS = (
         },
         effect="messages are served; but a start that reaches it takes it for the end of the log, and cuts everything "
         "after it",
-        versions=(
-            (
-                "DLedger 0.2 and later",
-                "every start reads the last three files, or more where the index does not lead to their first "
-                "entries. More than a file before the beginning of the last one, the node does not start. Further "
-                "back the entry is not read, but followers that lack it do not get it.",
-            ),
-        ),
+        versions={
+            "DLedger 0.2 and later": "every start reads the last three files, or more where the index does not lead to "
+            "their first entries. More than a file before the beginning of the last one, the node does not start. "
+            "Further back the entry is not read, but followers that lack it do not get it.",
+        },
         repair="Start no node on it. Give it its log again from the leader of its group, or make an ordinary store: "
         "`rmqtool salvage` needs no header.",
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
@@ -245,7 +231,6 @@ RECORDS = (
     Entry(
         code="commitlog.blank",
         fault="F20",
-        severity="error",
         treatment="neutralise",
         title="The end of a commit log file is not as it should be",
         what="A file that is not the last must end with a blank of the right length. It is missing, zeroed, or has "
@@ -258,18 +243,17 @@ RECORDS = (
             "zeros": "zeros up to the end of the file, where a blank should be ({bytes} bytes)",
         },
         effect="a missing, zeroed or too long blank is the end of the log for a recovery scan: later files are deleted",
-        versions=(
-            ("4.4.0 to 5.3.1", "a missing or zeroed blank ends the log; a wrong length is ignored."),
-            ("5.3.2 and later", "a blank that is too long ends the log too; one too short is ignored."),
-            ("5.5.1 and later", "one of negative size ends it, too."),
-        ),
+        versions={
+            "4.4.0 to 5.3.1": "a missing or zeroed blank ends the log; a wrong length is ignored.",
+            "5.3.2 and later": "a blank that is too long ends the log too; one too short is ignored.",
+            "5.5.1 and later": "one of negative size ends it, too.",
+        },
         repair=_SCAN_REPAIR,
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
     ),
     Entry(
         code="commitlog.huge-size",
         fault="F21",
-        severity="error",
         treatment="neutralise",
         title="A record claims a size that none can have",
         what="The kind of record is right, the size is larger than any broker accepts.",
@@ -277,10 +261,10 @@ RECORDS = (
         says="claims {claimed} bytes, more than its file has left ({bytes} bytes)",
         effect="a recovery scan that reaches it dies of OutOfMemoryError before 5.3.2; later it takes it for the end "
         "of the log",
-        versions=(
-            ("4.4.0 to 5.3.1", "the broker cannot start: OutOfMemoryError, in every attempt."),
-            ("5.3.2 and later", "the log is cut here and later files are deleted."),
-        ),
+        versions={
+            "4.4.0 to 5.3.1": "the broker cannot start: OutOfMemoryError, in every attempt.",
+            "5.3.2 and later": "the log is cut here and later files are deleted.",
+        },
         repair=_SCAN_REPAIR,
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
     ),
@@ -309,7 +293,6 @@ LOG_LOSSES = (
     Entry(
         code="commitlog.missing",
         fault="F10",
-        severity="error",
         treatment="restore",
         title="The commit log is gone, or in another place",
         what="The log holds no message, and checkpoint, index, epochs, committed offsets, delay offsets or the "
@@ -324,7 +307,7 @@ LOG_LOSSES = (
         gist="no message is in {directories!l}",
         effect="the broker starts with an empty log and gives new messages offsets from 0 on, which groups have "
         "consumed already: they skip these messages",
-        versions=(("all", "starts as on an empty directory, deletes the queues, and keeps all committed offsets."),),
+        versions={"all": "starts as on an empty directory, deletes the queues, and keeps all committed offsets."},
         repair="Do not start a broker on it. Mount the disk, or give --broker-conf with storePathCommitLog, and "
         "verify again. If the log is lost, restore the store from a backup or from a replica. To start over without "
         "messages, use an empty directory with topics.json and subscriptionGroup.json, without checkpoint and offsets.",
@@ -332,12 +315,10 @@ LOG_LOSSES = (
     Entry(
         code="commitlog.end-missing",
         fault="F10",
-        severity="error",
         treatment="restore",
         title="The commit log once held newer messages",
         what="After a clean stop, the checkpoint, an index file or the epochs know a newer message than the newest one "
-        "in the log. After a crash, only what lies past the last file counts: the rest may be what a power loss "
-        "took.",
+        "in the log. After a crash, only what lies past the last file counts: the rest may be what a power loss took.",
         how="The last log file was deleted, zeroed or not restored, perhaps before a rebuild of queues and index; "
         "files of different times lie together.",
         says="the newest message is of {newest_timestamp!t}, the log ends at {log_end}, but {witnesses}",
@@ -345,7 +326,7 @@ LOG_LOSSES = (
         gist="what followed the newest message, of {newest_timestamp!t} (the log ends at {log_end})",
         effect="new messages get offsets that were in use: groups that have consumed beyond the end of a queue skip as "
         "many new messages",
-        versions=(("all", "does not compare them. The next message that is stored sets the checkpoint right."),),
+        versions={"all": "does not compare them. The next message that is stored sets the checkpoint right."},
         repair="Restore the missing file before the broker starts; then rebuild the queues. Without it the messages "
         "are lost: reset the groups that are named to the end of their queues before producers send again.",
         not_detected="Committed offsets alone prove nothing, for a tool may set any (config.offset-out-of-range).",
@@ -368,11 +349,11 @@ LOG_LOSSES = (
                 "which the cleaner takes along",
                 "early": "its first message is of {stored!t}, and {directory}/ was changed last {minutes:minute} "
                 "later: what was before it had not expired",
-            },
+            }
         },
         gist="the log begins at {log_start}",
         effect="the messages before are gone; groups that had not consumed them go on after them",
-        versions=(("all", "takes the first file for the beginning, and the next start deletes what is left over."),),
+        versions={"all": "takes the first file for the beginning, and the next start deletes what is left over."},
         repair="Restore the files before the broker starts, if they were deleted by mistake. Give --broker-conf, so "
         "that fileReservedTime counts; without it only what was deleted within an hour is seen by its time.",
         not_detected="Files that were deleted by hand later than they could have expired, or whose queues and index "
@@ -391,7 +372,7 @@ MESSAGES = (
         how="The topic was deleted. Its messages stay in the log until the files expire.",
         says="{messages:message} without a unit, the first at physical offset {physical_offset}",
         effect="none; but a rebuild of all queues brings the topic's queues back",
-        versions=(("all", "ignores the messages."),),
+        versions={"all": "ignores the messages."},
         repair="No repair is needed. Leave the topic out of a rebuild if its queues should stay away.",
     ),
     Entry(
@@ -404,9 +385,9 @@ MESSAGES = (
         how="The topic was deleted and made again; a broker started without its consume queues; a role change.",
         says="queue offset {found} where {expected} was expected",
         effect="the consume queue holds only one message for each offset; a rebuild by the broker drops others",
-        versions=(
-            ("all", "a rebuild keeps offset 0 always, drops offsets below the end of the queue, appends the rest."),
-        ),
+        versions={
+            "all": "a rebuild keeps offset 0 always, drops offsets below the end of the queue, appends the rest."
+        },
         repair="None is automatic: messages that no unit points to can still be found by `inspect`, `query` and "
         "`export`.",
     ),
@@ -421,31 +402,29 @@ MESSAGES = (
         says="no record of {queue_offsets:queue offset} from {first} on",
         effect="after a rebuild by the broker all later messages of the queue stand at smaller offsets: consumers skip "
         "or repeat messages",
-        versions=(("all", "a rebuild appends without a hole and logs `[BUG]logic queue order maybe wrong`."),),
+        versions={"all": "a rebuild appends without a hole and logs `[BUG]logic queue order maybe wrong`."},
         repair="No repair is needed as long as the present consume queue is sound.",
     ),
     Entry(
         code="commitlog.properties",
         fault="F25",
-        severity="error",
         treatment="neutralise",
         title="A record's properties cannot be read as the broker needs them",
         what="A property that the broker itself uses is not a number, or lists that belong together differ in length.",
         how="A flipped bit: no CRC covers properties. Or a client that sets reserved properties.",
         says="DELAY, INNER_BASE or INNER_NUM is not a number that the broker takes",
         effect="a DELAY that is not a number makes the whole record unreadable: the end of the log for a recovery scan",
-        versions=(
-            ("all", "DELAY in SCHEDULE_TOPIC_XXXX: the record is taken for the end of the log."),
-            ("4.9 and later", "INNER_MULTI_QUEUE_OFFSET: dispatch of the light queues fails."),
-            ("5.0 and later", "INNER_BASE or INNER_NUM: the batch queue gets no unit."),
-        ),
+        versions={
+            "all": "DELAY in SCHEDULE_TOPIC_XXXX: the record is taken for the end of the log.",
+            "4.9 and later": "INNER_MULTI_QUEUE_OFFSET: dispatch of the light queues fails.",
+            "5.0 and later": "INNER_BASE or INNER_NUM: the batch queue gets no unit.",
+        },
         repair="Restore the bytes from a replica or a backup.",
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
     ),
     Entry(
         code="commitlog.magic-code-v2",
         fault="F26",
-        severity="error",
         treatment="decide",
         title="Records that the broker's version cannot read",
         what="The log holds records of the second format (topics longer than 127 bytes), which 5.1.0 introduced, and "
@@ -453,10 +432,10 @@ MESSAGES = (
         how="A downgrade.",
         says="version 2 of a record, which {version} cannot read",
         effect="brokers before 5.1.0 take the first such record for the end of the log and delete everything after it",
-        versions=(
-            ("before 5.1.0", "a recovery scan that reaches such a record cuts the log there."),
-            ("5.1.0 and later", "reads them."),
-        ),
+        versions={
+            "before 5.1.0": "a recovery scan that reaches such a record cuts the log there.",
+            "5.1.0 and later": "reads them.",
+        },
         repair="Go back to 5.1.0 or later.",
     ),
     Entry(
@@ -469,7 +448,7 @@ MESSAGES = (
         how="A flipped bit, or files of different brokers.",
         says="sys flag {sys_flag:#x}: {why}",
         effect="the broker may read the record's end at the wrong place, and then takes it for the end of the log",
-        versions=(("all", "reads the record as its flags say."),),
+        versions={"all": "reads the record as its flags say."},
         repair="Restore the bytes from a replica or a backup. A repair leaves the record as it is: its lengths add up.",
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
     ),
@@ -484,16 +463,10 @@ MESSAGES = (
         how="A flipped bit on the disk or in memory.",
         says="{field} is {found!v}[, was {expected!v}][; the index has the hash {hash}, which none of its keys gives]: "
         "shown by {witnesses}",
-        parts={
-            "witnesses": {
-                "consume-queue": "its queue entry",
-                "index": "the index",
-                "property-crc": "its __CRC32#",
-            },
-        },
+        parts={"witnesses": {"consume-queue": "its queue entry", "index": "the index", "property-crc": "its __CRC32#"}},
         effect="consumers get the message through its queue entry, with the damaged field in it; a broker that builds "
         "queues or index from the log again puts it elsewhere or nowhere",
-        versions=(("all", "reads the record as it is; neither broker nor client compares it with the queue."),),
+        versions={"all": "reads the record as it is; neither broker nor client compares it with the queue."},
         repair="Queue entry and index unit stay, since they are right: every repair keeps them. Restore the bytes from "
         "a replica or a backup.",
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
@@ -502,7 +475,6 @@ MESSAGES = (
     Entry(
         code="commitlog.body-compression",
         fault="F27",
-        severity="error",
         treatment="none",
         treatment_by_cause={"flag": "files"},
         title="A body is not compressed as its flags say",
@@ -516,10 +488,10 @@ MESSAGES = (
         },
         effect="a client that pulls the message fails to decompress it and drops the rest of that pull: consumers "
         "lose the messages after it, too",
-        versions=(
-            ("clients in Java", "`MessageDecoder#decode` gives nothing for the message, and `decodes` ends there."),
-            ("brokers", "do not look at bodies, except a broker that splits inner batches."),
-        ),
+        versions={
+            "clients in Java": "`MessageDecoder#decode` gives nothing for the message, and `decodes` ends there.",
+            "brokers": "do not look at bodies, except a broker that splits inner batches.",
+        },
         repair="Where body and CRC prove that one bit of the flags is wrong, `rmqtool repair` puts it right. Else "
         "restore the bytes from a replica or a backup. A pull with a smaller batch size loses fewer messages.",
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
@@ -534,7 +506,7 @@ MESSAGES = (
         how="The broker's clock was set back.",
         says="stored {seconds:.0f} s before a message that stands in front of it",
         effect="searches by time may find the wrong offset; which file a recovery begins with may change",
-        versions=(("all", "assumes that store timestamps ascend."),),
+        versions={"all": "assumes that store timestamps ascend."},
         repair="No repair is needed.",
     ),
     Entry(
@@ -548,7 +520,7 @@ MESSAGES = (
         says="stored at {store_timestamp!t}, which is in the future",
         effect="searches by time, and the choice of the file where a recovery begins, are wrong until that time has "
         "come",
-        versions=(("all", "retention goes by the files' modification times and is not touched."),),
+        versions={"all": "retention goes by the files' modification times and is not touched."},
         repair="Check both clocks.",
     ),
 )

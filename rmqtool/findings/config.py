@@ -25,13 +25,10 @@ CONFIG = (
             "backup": "consumer offsets cannot be read ({why}); shown: {shown}",
         },
         effect="the broker reads the .bak file instead",
-        versions=(
-            (
-                "all",
-                "reads the .bak; when that cannot be read either, refuses to start; when there is none, starts "
-                "without any offset, and every group begins again by its own policy.",
-            ),
-        ),
+        versions={
+            "all": "reads the .bak; when that cannot be read either, refuses to start; when there is none, starts "
+            "without any offset, and every group begins again by its own policy.",
+        },
         repair="`rmqtool repair` puts back the .bak, or the entries of the two that are whole. Never put an empty file "
         "there.",
     ),
@@ -50,14 +47,11 @@ CONFIG = (
             "backup": "{why}: should the file be lost, there is no fallback",
         },
         effect="the broker reads the .bak file instead; when that cannot be read either it refuses to start",
-        versions=(
-            (
-                "all",
-                "main file and .bak bad: refuses to start. Main file empty or missing and no .bak: starts without "
-                "any topic, group or offset.",
-            ),
-            ("5.3.4 and later", "deletes the bad main file after a start that was refused."),
-        ),
+        versions={
+            "all": "main file and .bak bad: refuses to start. Main file empty or missing and no .bak: starts without "
+            "any topic, group or offset.",
+            "5.3.4 and later": "deletes the bad main file after a start that was refused.",
+        },
         repair="`rmqtool repair` puts back the .bak, or the entries of the two that are whole. Never put an empty file "
         "there.",
     ),
@@ -74,7 +68,10 @@ CONFIG = (
             "'rmqtool[rocksdb]'): consumers below may be missing or old",
         },
         effect="none: the broker reads them",
-        versions=(("before 5.1.4", "reads JSON only."), ("5.1.4 and later", "takes the newer one of the two.")),
+        versions={
+            "before 5.1.4": "reads JSON only.",
+            "5.1.4 and later": "takes the newer one of the two.",
+        },
         repair="No repair is needed.",
         not_detected="Without the package rocksdict the JSON files count, which may be old, and no row is checked. "
         "Nothing shows that a single row is gone, unless the store has messages of its topic.",
@@ -90,7 +87,7 @@ CONFIG = (
         how="An edit by hand while the broker ran, a restore of one of the two.",
         says="it and its .bak have data version {counter}, and differ in {shown}",
         effect="the main file counts",
-        versions=(("all", "reads the main file, and the .bak only when the main file cannot be read."),),
+        versions={"all": "reads the main file, and the .bak only when the main file cannot be read."},
         repair="Compare the two before a start; `rmqtool repair` makes the .bak a copy of the file.",
         not_detected="JSON files are not compared with RocksDB (config.rocksdb); committed offsets change without "
         "their data version, so that consumerOffset.json is not compared.",
@@ -113,7 +110,7 @@ CONFIG = (
             "this queue reach} no consumer]",
         },
         effect="messages in those queues are not consumed",
-        versions=(("all", "serves queues below readQueueNums only, and topics whose perm has the bit 4."),),
+        versions={"all": "serves queues below readQueueNums only, and topics whose perm has the bit 4."},
         repair="Raise readQueueNums (mqadmin updateTopic), or give perm back, until the queues are consumed.",
     ),
     Entry(
@@ -132,14 +129,13 @@ CONFIG = (
         },
         effect="below: the group begins at the minimum. Above: it skips new messages until the queue has grown that "
         "far",
-        versions=(("all", "does not correct it at a start."),),
+        versions={"all": "does not correct it at a start."},
         repair="Reset the offset with mqadmin resetOffsetByTime once the broker runs, or correct it before: `rmqtool "
         "repair` moves it to the nearest offset of its queue.",
     ),
     Entry(
         code="config.delay-offset",
         fault="F51",
-        severity="error",
         treatment="config",
         title="A delay level's offset is not where its deliveries ended",
         what="delayOffset.json is ahead of the end of SCHEDULE_TOPIC_XXXX, or of messages that have no copy in their "
@@ -156,10 +152,10 @@ CONFIG = (
             "it never were",
         },
         effect="up to 4.9.1 delayed messages of this level wait until the queue has grown that far",
-        versions=(
-            ("4.4.0 to 4.9.1", "ahead of the end: the level is stuck."),
-            ("4.9.2 and later", "ahead of the end: goes back to the queue's end, and never delivers what is before."),
-        ),
+        versions={
+            "4.4.0 to 4.9.1": "ahead of the end: the level is stuck.",
+            "4.9.2 and later": "ahead of the end: goes back to the queue's end, and never delivers what is before.",
+        },
         repair="Set the offset of the level to that of its first message without a copy, while no broker runs: "
         "`rmqtool repair` does so.",
         not_detected="Messages without a unique key, and copies that came much later than they were due.",
@@ -167,25 +163,21 @@ CONFIG = (
     Entry(
         code="config.delay-level",
         fault="F51",
-        severity="error",
         treatment="decide",
         title="Delayed messages wait at a level that is not configured",
         what="A queue of SCHEDULE_TOPIC_XXXX holds messages that are not delivered yet, of a level above those that "
         "messageDelayLevel in broker.conf names.",
         how="messageDelayLevel was shortened, or left out of broker.conf, while messages waited.",
         says="messageDelayLevel has {configured_levels:level}, and {messages:message waits|messages wait} at {waiting}",
-        parts={
-            "waiting": "level {level} ({messages})",
-        },
+        parts={"waiting": "level {level} ({messages})"},
         effect="these messages are never delivered, unless messageDelayLevel names their level again",
-        versions=(("all", "start no delivery of such a level, and leave its offset as it is."),),
+        versions={"all": "start no delivery of such a level, and leave its offset as it is."},
         repair="Before the broker starts, name these levels in messageDelayLevel of its broker.conf again, each with "
         "the delay that it had: with a shorter one what is due later than that comes at once.",
         not_detected="Without --broker-conf: the levels that have queues are taken to be configured.",
     ),
     Entry(
         code="config.missing",
-        severity="error",
         treatment="config",
         title="Configuration that the store proves is gone",
         what="A file in config/ and its .bak are gone, or the file no longer has the table that it is there for, and "
@@ -211,21 +203,20 @@ CONFIG = (
                 "groups": "and the store knows {shown:group}: {shown!n}",
                 "offsets-of-all": "which each release has",
                 "groups-of-all": "though each release writes groups of its own into it",
-            },
+            }
         },
         effect="the broker starts with an empty table, and says nothing",
-        versions=(
-            ("all", "take a missing file for an empty one, as at a first start, and write the empty table back."),
-            ("5.3.4 and later", "also delete a main file that cannot be decoded, so that it is missing afterwards."),
-        ),
+        versions={
+            "all": "take a missing file for an empty one, as at a first start, and write the empty table back.",
+            "5.3.4 and later": "also delete a main file that cannot be decoded, so that it is missing afterwards.",
+        },
         repair="Before any start put the file back: from a backup, or from a slave of this broker, which copies "
         "topics, groups, offsets and delay offsets every ten seconds (4.x) or once a minute (5.x). Without one, "
         "`rmqtool repair` writes topics and groups as the store shows them, with default settings, and "
-        "delayOffset.json as the log shows it. Nothing in a store shows committed offsets: stop the clients, start "
-        "the broker, and set each group to where it was with mqadmin resetOffsetByTime. In RocksDB nothing is "
-        "repaired: put a database that is gone back from a backup. Do not move away one that has lost a table: other "
-        "tables are in it, and a broker starts on it; stop the clients, and make topics again with mqadmin "
-        "updateTopic.",
+        "delayOffset.json as the log shows it. Nothing in a store shows committed offsets: stop the clients, start the "
+        "broker, and set each group to where it was with mqadmin resetOffsetByTime. In RocksDB nothing is repaired: "
+        "put a database that is gone back from a backup. Do not move away one that has lost a table: other tables are "
+        "in it, and a broker starts on it; stop the clients, and make topics again with mqadmin updateTopic.",
         not_detected="Groups that never had a retry, when config/ is gone as a whole, or when the table of offsets is "
         "there and empty: a broker on which nobody has consumed yet leaves it so. Which database it was, where none is "
         "left and broker.conf is not given: config/topics and the others of that kind are named then.",
@@ -242,7 +233,7 @@ CONFIG = (
         says="group CID_RMQ_SYS_TRANS: committed {committed}, and {half_messages:half message before that waits|half "
         "messages before that wait} for an answer, the first at {first_waiting}",
         effect="the broker asks no producer about them: they are neither delivered nor rolled back, for ever",
-        versions=(("all", "look at half messages from the committed offset on."),),
+        versions={"all": "look at half messages from the committed offset on."},
         repair="While the broker is stopped, set the offset of RMQ_SYS_TRANS_HALF_TOPIC@CID_RMQ_SYS_TRANS in "
         "consumerOffset.json to the queue offset of the first that waits, which the finding names: then the broker "
         "asks their producers again.",
@@ -266,7 +257,7 @@ CONFIG = (
             "{expected_bits} bits, {expected_positions} positions: all {filters:filter} are ignored",
         },
         effect="consumers that filter by SQL92 are refused until they connect again and send their filters",
-        versions=(("all", '"Bloom filter is changed! So ignore all filter data persisted" is all that is logged.'),),
+        versions={"all": '"Bloom filter is changed! So ignore all filter data persisted" is all that is logged.'},
         repair="Give the broker the settings with which the file was written, or put back the file; otherwise restart "
         "the consumers of these groups after the broker.",
     ),
@@ -290,10 +281,10 @@ CONFIG = (
         },
         effect="clients are refused, or the topic is made again with default queues, and what lies in others is not "
         "consumed",
-        versions=(
-            ("4.4.0 to 4.9", "leave a topic's offsets when it is deleted: only the times prove something."),
-            ("5.0.0 and later", "delete a topic's offsets with it, and take no new ones."),
-        ),
+        versions={
+            "4.4.0 to 4.9": "leave a topic's offsets when it is deleted: only the times prove something.",
+            "5.0.0 and later": "delete a topic's offsets with it, and take no new ones.",
+        },
         repair="Put back the newer topics.json, or let `rmqtool repair` add the topic: as the .bak has it, or with the "
         "number of queues that its messages show. If its queues are gone, rebuild them: rmqtool rebuild-cq --topic.",
         not_detected="A topic whose last message is older than the last change of topics.json, in a store of 4.x: it "
@@ -309,7 +300,7 @@ CONFIG = (
         how="mqadmin updateTopicPerm, an edit by hand.",
         says="perm {perm}: it may not be {denied}",
         effect="consumers of the group do not get their retries, and cannot send back what they fail on",
-        versions=(("all", "refuse to serve with NO_PERMISSION."),),
+        versions={"all": "refuse to serve with NO_PERMISSION."},
         repair="Set it with mqadmin updateTopicPerm -p 6 once the broker runs.",
     ),
     Entry(
@@ -327,13 +318,13 @@ CONFIG = (
                 "beyond": "far beyond the end of its queue ({other_offset})",
                 "backup": "its .bak, written earlier, has {other_offset}",
                 "retries": "its retries show that it has consumed the message at {other_offset}",
-            },
+            }
         },
         effect="the group consumes messages again, or skips some",
-        versions=(
-            ("4.4.0 to 4.9.3", "an offset beyond the end: set to the end, or to 0 where the queue begins there."),
-            ("4.9.4 and later", "an offset beyond the end: set to the end. Too small ones are taken as they are."),
-        ),
+        versions={
+            "4.4.0 to 4.9.3": "an offset beyond the end: set to the end, or to 0 where the queue begins there.",
+            "4.9.4 and later": "an offset beyond the end: set to the end. Too small ones are taken as they are.",
+        },
         repair="`rmqtool repair` moves an offset that its queue does not have to the nearest one that it has. For "
         "the others, compare the file with its .bak and with backups before a start, and keep the one whose offsets "
         "are right; or, once the broker runs and before the group connects, set them with mqadmin resetOffsetByTime. "
@@ -357,7 +348,7 @@ CONFIG = (
             "entries": "its data version is {counter}, that of its .bak {backup_counter}, and it has lost {lost!l}",
         },
         effect="the broker starts with the older topics, groups or offsets",
-        versions=(("all", "read the main file, whatever its .bak says."),),
+        versions={"all": "read the main file, whatever its .bak says."},
         repair="Compare the file with its .bak and with backups before a start, and keep the newest. `rmqtool repair` "
         "adds lost entries from the .bak where the data version has grown by less.",
         not_detected="A copy that was restored together with its .bak and got the time of the restore.",
@@ -365,7 +356,6 @@ CONFIG = (
     Entry(
         code="config.rocksdb-damaged",
         fault="F52",
-        severity="error",
         treatment="decide",
         title="A database of topics, groups or offsets is damaged",
         what="A table, the MANIFEST, CURRENT or the write-ahead log of a database in config/ is missing or damaged, or "
@@ -375,7 +365,7 @@ CONFIG = (
         how="A disk error, a copy of a running store, or a file that was deleted.",
         says=_DAMAGED,
         effect="the broker does not start on it, or starts without the rows that were lost",
-        versions=(("5.1.4 and later", "keep topics, groups and offsets in RocksDB with storeType=defaultRocksDB."),),
+        versions={"5.1.4 and later": "keep topics, groups and offsets in RocksDB with storeType=defaultRocksDB."},
         repair="Put the whole directory back from a backup or a copy of the same time. Without one move it away: the "
         "broker starts with empty tables, topics and groups are made again, and offsets are to be set while clients "
         "are stopped.",
@@ -383,14 +373,13 @@ CONFIG = (
     Entry(
         code="config.row",
         fault="F52",
-        severity="error",
         treatment="decide",
         title="A row of topics, groups or offsets that no broker writes",
         what="A key or a value of another form than its table has: no JSON, a name other than its key, no number.",
         how="An edit by hand, a program other than the broker, or a disk error that no checksum covers.",
         says="{key!r}: {why}",
         effect="the broker refuses to start, or takes the row for another one",
-        versions=(("5.1.4 and later", "decode every row at a start."),),
+        versions={"5.1.4 and later": "decode every row at a start."},
         repair="`rmqtool inspect STORE/config/NAME` shows the rows. Put the directory back from a backup, or carry the "
         "others over: `rmqtool rebuild-cq STORE --to files` once the row is fixed.",
     ),
@@ -402,13 +391,12 @@ CONFIG = (
         how="mqadmin resetOffsetByTime with configManagerVersion=v2: the broker commits with its arguments swapped.",
         says="topic {topic_name!r} and group {group!r} stand in each other's place, as a reset leaves them",
         effect="none: nobody asks for it",
-        versions=(("5.3.2 and later", "do so with version 2."),),
+        versions={"5.3.2 and later": "do so with version 2."},
         repair="No repair is needed.",
     ),
     Entry(
         code="store.rocksdb-damaged",
         fault="F59",
-        severity="error",
         treatment="decide",
         title="The database of index, timers and half messages, or that of POP, is damaged",
         what="A table, the MANIFEST, CURRENT or the write-ahead log of rocksdbstore or kvStore is missing or damaged, "
@@ -417,7 +405,10 @@ CONFIG = (
         how="A disk error, a copy of a running store, or a file that was deleted.",
         says=_DAMAGED,
         effect="the broker does not start on it, or timers are not delivered and half messages are not checked",
-        versions=(("5.4.0 and later", "open rocksdbstore at every start."), ("5.3.2 and later", "may have kvStore.")),
+        versions={
+            "5.4.0 and later": "open rocksdbstore at every start.",
+            "5.3.2 and later": "may have kvStore.",
+        },
         repair="Put the directory back from a backup of the same time. Without one move it away: the broker makes "
         "it again, and derives what the last files of the log hold (commitLogRecoverMaxNum).",
     ),
@@ -431,7 +422,7 @@ CONFIG = (
         how="The log or the database was restored from another time, or a disk error.",
         says="{key!r}: {why}",
         effect="the broker asks no producer for it",
-        versions=(("5.4.0 and later", "keep half messages there with transRocksDBEnable."),),
+        versions={"5.4.0 and later": "keep half messages there with transRocksDBEnable."},
         repair="`rmqtool pending` lists the half messages that have no answer.",
     ),
     Entry(
@@ -445,13 +436,10 @@ CONFIG = (
         "lost.",
         says="{setting}=true keeps in it what POP consumers hold, and it is not there",
         effect="the broker makes an empty one: what was taken and not acknowledged is never delivered again",
-        versions=(
-            (
-                "5.3.2 and later",
-                "make kvStore/ where popConsumerKVServiceInit is on, and use it where "
-                "popConsumerKVServiceEnable is, too.",
-            ),
-        ),
+        versions={
+            "5.3.2 and later": "make kvStore/ where popConsumerKVServiceInit is on, and use it where "
+            "popConsumerKVServiceEnable is, too.",
+        },
         repair="Put kvStore/ back from a copy of the same time. Without one, set the groups back to before the first "
         "message that may have been in flight (mqadmin resetOffsetByTime): they get others again.",
         not_detected="Without broker.conf nothing in the store shows that there was one.",
@@ -466,7 +454,7 @@ CONFIG = (
         how="The log or the database was restored from another time, or a disk error.",
         says="{key!r}: {why}",
         effect="the broker tries to deliver it again, and drops it",
-        versions=(("5.3.2 and later", "keep them there with popConsumerKVServiceEnable."),),
+        versions={"5.3.2 and later": "keep them there with popConsumerKVServiceEnable."},
         repair="No repair is needed: the message is delivered by its queue.",
     ),
 )

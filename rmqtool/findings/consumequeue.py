@@ -17,19 +17,13 @@ CONSUME_QUEUE_FILES = (
         how="A crash just after the file was made.",
         says="holds only zeros",
         effect="since 4.5.1 a start may count the zeros as one unit: the queue grows by a message that does not exist",
-        versions=(
-            ("4.4.0", "no harm in most cases."),
-            (
-                "4.5.1 and later",
-                "one bogus unit (offset 0, size 0), and later messages one offset too high. In 4.5.1 to "
-                "4.9.8, if all queues end so, two.",
-            ),
-            (
-                "5.0.0 to 5.4.0",
-                "the same; but when all queues end before the commit log does, so that nothing is cut, the broker "
-                "refuses to start: `IllegalArgumentException: newPosition < 0`.",
-            ),
-        ),
+        versions={
+            "4.4.0": "no harm in most cases.",
+            "4.5.1 and later": "one bogus unit (offset 0, size 0), and later messages one offset too high. In 4.5.1 to "
+            "4.9.8, if all queues end so, two.",
+            "5.0.0 to 5.4.0": "the same; but when all queues end before the commit log does, so that nothing is cut, "
+            "the broker refuses to start: `IllegalArgumentException: newPosition < 0`.",
+        },
         repair="Rebuild the consume queue before the broker starts.",
         remedy=_REBUILD,
     ),
@@ -43,28 +37,26 @@ CONSUME_QUEUE_FILES = (
         how="A broker was started on a queue whose last file held only zeros: see consumequeue.zero-file.",
         says="neither a unit nor zeros after the last unit{units:+unit}",
         effect="consumers skip it; a start may cut the queue here",
-        versions=(("all", "if the file is one of the queue's last three, the next start cuts the queue before it."),),
+        versions={"all": "if the file is one of the queue's last three, the next start cuts the queue before it."},
         repair="Rebuild the consume queue.",
         remedy=_REBUILD,
     ),
     Entry(
         code="consumequeue.gap",
         fault="F36",
-        severity="error",
         treatment="queues",
         title="A consume queue file is missing in the middle",
         what="A file of the queue does not begin where the one before it ends.",
         how="Files were deleted by hand, or a restore was incomplete.",
         says="begins {distance} bytes past the end of the file before it",
         effect="starts silently; consumers skip the missing messages",
-        versions=(("all", "does not check."),),
+        versions={"all": "does not check."},
         repair="Rebuild the consume queue.",
         remedy=_REBUILD,
     ),
     Entry(
         code="consumequeue.file-size",
         fault="F37",
-        severity="error",
         treatment="queues",
         title="A consume queue file has another size than it should",
         what="All files of all queues have the size that mappedFileSizeConsumeQueue says (6,000,000 bytes by default).",
@@ -74,10 +66,10 @@ CONSUME_QUEUE_FILES = (
             "start": "begins at {start_offset}, which is not a multiple of {size}",
         },
         effect="most versions refuse to start; 4.4.0 and 4.9.2 ignore this file and all later ones of the queue",
-        versions=(
-            ("4.4.0, 4.9.2", "the queue ends before this file; a queue whose first file is short begins again at 0."),
-            ("4.5.1 to 4.9.1, 4.9.3 and later", "refuses to start."),
-        ),
+        versions={
+            "4.4.0, 4.9.2": "the queue ends before this file; a queue whose first file is short begins again at 0.",
+            "4.5.1 to 4.9.1, 4.9.3 and later": "refuses to start.",
+        },
         repair="If all queues have one other size, put the right mappedFileSizeConsumeQueue into broker.conf. Else "
         "rebuild the consume queue.",
         remedy=_REBUILD,
@@ -100,18 +92,17 @@ CONSUME_QUEUE_FILES = (
         },
         effect="since 5.1.3 a start deletes it if it is the last of its queue; 4.5.1 to 4.9.1 and 4.9.3 to 5.1.2 "
         "refuse to start; 4.4.0 and 4.9.2 leave it out",
-        versions=(
-            ("4.4.0, 4.9.2", "leaves out this file and all later ones of the queue, and starts."),
-            ("4.5.1 to 4.9.1, 4.9.3 to 5.1.2", "refuses to start."),
-            ("5.1.3 and later", "deletes the file when it is the last of its queue; else refuses to start."),
-        ),
+        versions={
+            "4.4.0, 4.9.2": "leaves out this file and all later ones of the queue, and starts.",
+            "4.5.1 to 4.9.1, 4.9.3 to 5.1.2": "refuses to start.",
+            "5.1.3 and later": "deletes the file when it is the last of its queue; else refuses to start.",
+        },
         repair="When a release refuses, move the file out of the directory, or let the consume queue be rebuilt: the "
         "start after it derives what is missing from the commit log.",
     ),
     Entry(
         code="consumequeue.stray",
         fault="F04",
-        severity="error",
         treatment="files",
         title="Something in a consume queue's directory is not a consume queue file",
         what="A name that is not 20 digits, a directory, or something that is neither file nor directory.",
@@ -121,16 +112,15 @@ CONSUME_QUEUE_FILES = (
             "directory": "not a directory of a topic or a queue: move it away",
         },
         effect="the broker refuses to start; a directory is skipped since 5.1.0",
-        versions=(
-            ("4.4.0, 4.9.2", "with another size: loads nothing of the queue that sorts after it."),
-            ("4.5.1 and later", "refuses to start; since 5.1.0 a directory is skipped."),
-        ),
+        versions={
+            "4.4.0, 4.9.2": "with another size: loads nothing of the queue that sorts after it.",
+            "4.5.1 and later": "refuses to start; since 5.1.0 a directory is skipped.",
+        },
         repair="Move it out of the directory.",
     ),
     Entry(
         code="consumequeue.database",
         fault="F40",
-        severity="error",
         treatment="queues",
         title="The RocksDB database of the consume queues is damaged",
         what="RocksDB does not open the database, or meets a block of a table that is not as it was written; or it has "
@@ -140,7 +130,7 @@ CONSUME_QUEUE_FILES = (
         says="{why}[; {queues:queue} not compared: {queues!n}]",
         effect="the broker refuses to start, or consumers stop where the damage is; without the file CURRENT it makes "
         "an empty database, and all queues begin again",
-        versions=(("5.2.0 and later", "stops with an exception of RocksDB, or answers pulls with errors."),),
+        versions={"5.2.0 and later": "stops with an exception of RocksDB, or answers pulls with errors."},
         repair="Restore the directory from a backup or a replica, or have the queues written again from the commit "
         "log, which holds all that was in it.",
         not_detected="Rows in the damaged part are not compared, nor are the other rows of its queue.",
@@ -160,7 +150,7 @@ CONSUME_QUEUE_FILES = (
             "foreign": "{count:row is|rows are} left out, for the database is written again",
         },
         effect="none, for the broker asks for other keys; a value of another size stops the queue there",
-        versions=(("5.2.0 and later", "does not look for it."),),
+        versions={"5.2.0 and later": "does not look for it."},
         repair="Have the queues written again from the commit log.",
     ),
     Entry(
@@ -171,7 +161,7 @@ CONSUME_QUEUE_FILES = (
         how="The broker was killed while it wrote them; an older MANIFEST was restored.",
         says="{tables:table}, such as {names!l}",
         effect="the broker deletes them; what is missing then has findings of its own",
-        versions=(("5.2.0 and later", "deletes them when it opens the database."),),
+        versions={"5.2.0 and later": "deletes them when it opens the database."},
         repair="No repair is needed where no unit is missing. Else restore the whole directory.",
     ),
     Entry(
@@ -184,13 +174,12 @@ CONSUME_QUEUE_FILES = (
         how="The topic was deleted or got fewer queues.",
         says="{configured_in} has no such topic; {units:unit}",
         effect="loaded, and cleaned when its messages expire; a name that is not a number is ignored",
-        versions=(("all", "loads every directory whose name is a number."),),
+        versions={"all": "loads every directory whose name is a number."},
         repair="No repair is needed.",
     ),
     Entry(
         code="consumequeue.kind",
         fault="F40",
-        severity="error",
         treatment="config",
         title="A topic's queues are of another kind than it is configured for",
         what="The topic's attribute says batch queues and simple ones are there, or the other way round; or file "
@@ -198,10 +187,10 @@ CONSUME_QUEUE_FILES = (
         how="The attribute queue.type or the setting storeType was changed.",
         says="a {kind} queue, but the topic is configured for {configured}",
         effect="the broker refuses to start; beside RocksDB the files are not read",
-        versions=(
-            ("before 5.0", "knows simple queues only."),
-            ("5.0 and later", "refuses to start: `The queue type of topic: ... should be ..., but is ...`."),
-        ),
+        versions={
+            "before 5.0": "knows simple queues only.",
+            "5.0 and later": "refuses to start: `The queue type of topic: ... should be ..., but is ...`.",
+        },
         repair="Set the attribute back to what the directories are; `rmqtool repair` does so.",
         not_detected="Of queues in RocksDB the kind of the topic is not asked for.",
     ),
@@ -220,9 +209,7 @@ CONSUME_QUEUES = (
         how="The broker was killed: the log is flushed more often than the queues.",
         says="{messages:message} without a unit, the first at physical offset {physical_offset}",
         effect="a start after a crash derives the missing units again; after a clean stop most versions do not",
-        versions=(
-            ("all, with the file abort", "derives the units again from the file that the checkpoint chooses on."),
-        ),
+        versions={"all, with the file abort": "derives the units again from the file that the checkpoint chooses on."},
         clean_starts=(
             CleanStart(
                 "4.4.0 to 4.5.0, 5.0.0 to 5.3.1",
@@ -247,7 +234,6 @@ CONSUME_QUEUES = (
     Entry(
         code="consumequeue.missing-unit",
         fault="F30",
-        severity="error",
         treatment="queues",
         title="A message has no unit in its queue",
         what="A record that the broker dispatches is in the commit log, other messages after it have units, it has "
@@ -258,14 +244,13 @@ CONSUME_QUEUES = (
             "unreachable": "{topic}, queue {queue_id}: {why}",
         },
         effect="the message is never consumed, and no start fixes it",
-        versions=(("all", "only a start after a crash derives units again, and only where the queue has none yet."),),
+        versions={"all": "only a start after a crash derives units again, and only where the queue has none yet."},
         repair="Rebuild the consume queue.",
         remedy=_REBUILD,
     ),
     Entry(
         code="consumequeue.missing-queue",
         fault="F30",
-        severity="error",
         treatment="queues",
         is_trace=True,
         title="A queue has messages but no consume queue",
@@ -277,7 +262,7 @@ CONSUME_QUEUES = (
         },
         effect="unless a start derives its units again, its messages are never consumed, and the next one gets queue "
         "offset 0",
-        versions=(("all, with the file abort", "derives its units from the file that the checkpoint chooses on."),),
+        versions={"all, with the file abort": "derives its units from the file that the checkpoint chooses on."},
         clean_starts=(
             CleanStart("4.4.0 to 4.5.0, 5.0.0 to 5.3.1", "nothing", "does not derive them."),
             CleanStart(
@@ -308,19 +293,15 @@ CONSUME_QUEUES = (
         "missing.",
         says="points past the end of the commit log, {log_end}{units:+unit}",
         effect="a start cuts these units",
-        versions=(
-            (
-                "all",
-                "cuts the units that point past the end. Units between good ones are not cut one by one: "
-                "the queue ends at the first of them in its last file.",
-            ),
-        ),
+        versions={
+            "all": "cuts the units that point past the end. Units between good ones are not cut one by one: "
+            "the queue ends at the first of them in its last file.",
+        },
         repair="No repair is needed after a crash. If commit log files are missing, restore them before any start.",
     ),
     Entry(
         code="consumequeue.hole",
         fault="F32",
-        severity="error",
         treatment="queues",
         title="A unit of zeros or nonsense inside a queue",
         what="A unit without a size stands before units that are in use.",
@@ -333,20 +314,16 @@ CONSUME_QUEUES = (
             "unreachable": "{topic}, queue {queue_id}: {why}",
         },
         effect="a start cuts the queue here for good and deletes its later files, if this is one of its last three",
-        versions=(
-            (
-                "all",
-                "the queue ends before this unit; its next message gets this queue offset. In older files of "
-                "the queue it is not noticed, and consumers skip the unit.",
-            ),
-        ),
+        versions={
+            "all": "the queue ends before this unit; its next message gets this queue offset. In older files of "
+            "the queue it is not noticed, and consumers skip the unit.",
+        },
         repair="Rebuild the consume queue before the broker starts.",
         remedy=_REBUILD,
     ),
     Entry(
         code="consumequeue.wrong-record",
         fault="F33",
-        severity="error",
         treatment="queues",
         title="A unit points to something that is not its message",
         what="Where the unit points stands no record, or one of another topic, queue, queue offset or size.",
@@ -359,14 +336,13 @@ CONSUME_QUEUES = (
             "{found}{units:+unit}",
         },
         effect="consumers get what stands there: neither broker nor client compares topic or queue",
-        versions=(("all", "does not notice at a start, unless it points past the end of the log."),),
+        versions={"all": "does not notice at a start, unless it points past the end of the log."},
         repair="Rebuild the consume queue.",
         remedy=_REBUILD,
     ),
     Entry(
         code="consumequeue.wrong-end",
         fault="F33",
-        severity="error",
         treatment="queues",
         title="A queue in RocksDB does not begin or end with its units",
         what="The max row, by which a broker knows the end of a queue, names another unit than the last one, or one "
@@ -381,14 +357,13 @@ CONSUME_QUEUES = (
         },
         effect="messages past the end, or before the beginning, are not consumed, and new ones get queue offsets "
         "from the end on; before it consumers wait for units that do not exist",
-        versions=(("5.2.0 and later", "trusts the row."),),
+        versions={"5.2.0 and later": "trusts the row."},
         repair="Rebuild the consume queue.",
         remedy=_REBUILD,
     ),
     Entry(
         code="consumequeue.copies-differ",
         fault="F33",
-        severity="error",
         treatment="queues",
         title="A queue in files and its copy in RocksDB differ",
         what="The broker writes each unit twice, into queue files and into RocksDB, and one of both is another or "
@@ -400,7 +375,7 @@ CONSUME_QUEUES = (
         },
         effect="a broker that reads the wrong one serves other messages: combineCQPreferCQType says which it reads, "
         "the files by default",
-        versions=(("5.3.1 and later", "compares only their ends."),),
+        versions={"5.3.1 and later": "compares only their ends."},
         repair="The files are compared with the commit log: without another finding of the queue they are right, and "
         "the rows are to be written again.",
         remedy=_REBUILD,
@@ -413,7 +388,7 @@ CONSUME_QUEUES = (
         how="A start has cut the commit log after a crash: it moves the ends of queues back, and leaves the rows.",
         says="{units:row} after its end, of messages past the end of the commit log{units:+unit}",
         effect="none: the next messages of the queue are written over them",
-        versions=(("5.2.0 and later", "does not read them."),),
+        versions={"5.2.0 and later": "does not read them."},
         repair="No repair is needed.",
     ),
     Entry(
@@ -434,10 +409,10 @@ CONSUME_QUEUES = (
             "at {missing_row}",
         },
         effect="consumers do not get these batches, and stay where there is no row",
-        versions=(
-            ("5.2.0 to 5.4.0", "send a consumer back to offset 0 where there is no row: it gets the same again."),
-            ("5.5.0", "fails there with a NullPointerException."),
-        ),
+        versions={
+            "5.2.0 to 5.4.0": "send a consumer back to offset 0 where there is no row: it gets the same again.",
+            "5.5.0": "fails there with a NullPointerException.",
+        },
         repair="Keep storeType=default where the queues are in files, too. Otherwise `rmqtool replay STORE` sends the "
         "messages of the batches, each by itself, to a broker that keeps queues in files.",
     ),
@@ -452,7 +427,7 @@ CONSUME_QUEUES = (
         how="A flipped bit.",
         says="store time {found}, the record has {expected}",
         effect="a search by time may find another offset; messages and their order are not concerned",
-        versions=(("5.2.0 and later", "trusts the unit."),),
+        versions={"5.2.0 and later": "trusts the unit."},
         repair="Rebuild the consume queue.",
         remedy=_REBUILD,
     ),
@@ -466,7 +441,7 @@ CONSUME_QUEUES = (
         how="A broker rebuilt the queue around lost records, or lost a unit and went on.",
         says="{units:unit stands|units stand} {distance} {side} the queue offset",
         effect="messages are consumed; their queue offset in the client differs from the one the broker counts",
-        versions=(("all", "does not compare."),),
+        versions={"all": "does not compare."},
         repair="A rebuild as the broker does it keeps the shift. Committed offsets fit the queue as it is.",
     ),
     Entry(
@@ -479,7 +454,7 @@ CONSUME_QUEUES = (
         how="A start that derived the same record twice, a repair that filled a hole with a copy of its neighbour.",
         says="points to {found} as another unit does{units:+unit}",
         effect="the message is consumed twice",
-        versions=(("all", "does not notice."),),
+        versions={"all": "does not notice."},
         repair="Rebuild the consume queue if consumers cannot bear it; the offsets after it then change.",
         remedy=_REBUILD,
     ),
@@ -491,7 +466,7 @@ CONSUME_QUEUES = (
         how="`rmqtool rebuild-cq` keeps the queue offsets of the messages after one that is lost.",
         says="points to {found} as another unit does{units:+unit}",
         effect="the next message is consumed more than once, each time with its own queue offset",
-        versions=(("all", "does not notice."),),
+        versions={"all": "does not notice."},
         repair="No repair is needed.",
     ),
     Entry(
@@ -509,7 +484,7 @@ CONSUME_QUEUES = (
             "recovery of a broker 4.9.2 to 4.9.8",
         },
         effect="consumers that filter by tag miss the message or get one too many; a delayed message comes at once",
-        versions=(("all", "trusts the unit."),),
+        versions={"all": "trusts the unit."},
         repair="Rebuild the consume queue.",
         remedy=_REBUILD,
     ),
@@ -523,7 +498,7 @@ CONSUME_QUEUES = (
         how="An incomplete rebuild, a missing first file.",
         says="filler after units of messages{units:+unit}",
         effect="consumers skip them, and may skip good messages after them; the queue's minimum may be wrong",
-        versions=(("all", "takes them for units of messages that have expired."),),
+        versions={"all": "takes them for units of messages that have expired."},
         repair="Rebuild the consume queue.",
         remedy=_REBUILD,
     ),
@@ -537,14 +512,16 @@ CONSUME_QUEUES = (
         how="enableLmq or enableMultiDispatch was switched on or off in between; a flipped bit.",
         says="points to a record of {topic_of_record}, queue {queue_id_of_record}, at {found}{units:+unit}",
         effect="consumers of the light queue miss messages or get others",
-        versions=(("before 4.9", "knows no light queues."), ("4.9 and later", "trusts the units.")),
+        versions={
+            "before 4.9": "knows no light queues.",
+            "4.9 and later": "trusts the units.",
+        },
         repair="Rebuild the consume queue.",
         remedy=_REBUILD,
     ),
     Entry(
         code="consumequeue.batch-unit",
         fault="F42",
-        severity="error",
         treatment="queues",
         title="A unit of a batch queue is not valid",
         what="A negative offset, a size or count of 0, or a base that does not follow the unit before.",
@@ -555,7 +532,10 @@ CONSUME_QUEUES = (
             "other-fields": "other times, offsets or counts than the record gives",
         },
         effect="a start cuts the queue before the first invalid unit",
-        versions=(("before 5.0", "knows no batch queues."), ("5.0 and later", "cuts the queue there.")),
+        versions={
+            "before 5.0": "knows no batch queues.",
+            "5.0 and later": "cuts the queue there.",
+        },
         repair="Rebuild the consume queue.",
         remedy=_REBUILD,
     ),
@@ -569,7 +549,7 @@ CONSUME_QUEUES = (
         how="consumequeue_ext/ was deleted, or enableConsumeQueueExt was switched off.",
         says="{found} is an address in consumequeue_ext/, which is not there",
         effect="consumers that filter by tag do not get these messages",
-        versions=(("all", "takes the address for the hash of a tag when the ext files are off."),),
+        versions={"all": "takes the address for the hash of a tag when the ext files are off."},
         repair="Bring the files back and enable them, or rebuild the consume queue with plain tags codes.",
         remedy=_REBUILD,
     ),

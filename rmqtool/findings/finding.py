@@ -235,7 +235,7 @@ class CleanStart:
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """What is the same in all findings of one code.
+    """What is the same in all findings of one code, which are errors unless `severity` says less.
 
     `treatment` is how it is treated, None for what needs none, or is of another command than verify; where the fact
     `cause` of a finding says otherwise, `treatment_by_cause`. `about` says whether it describes messages, queues and
@@ -244,7 +244,7 @@ class Entry:
     all others; `parts` are templates of facts that are words or facts themselves, and `gist` that of a shorter
     sentence, without the evidence.
     `fault` is the number of a known fault of brokers, F01 to F59, or None; `effect` the sentence that a finding
-    carries; `versions` pairs of releases and what these do, more exactly; `remedy` the next command, with the fields
+    carries; `versions` what some releases do, more exactly; `remedy` the next command, with the fields
     ``{store}``, ``{offset}``, ``{topic}`` and ``{queue_id}``, or None where no command helps; `not_detected` what this
     tool does not see of such a fault, or None. `clean_starts` are what starts after a clean stop derive again; a test
     holds them against the rules of recovery.
@@ -252,7 +252,7 @@ class Entry:
 
     code: str
     fault: str | None = None
-    severity: Severity
+    severity: Severity = "error"
     treatment: Treatment | None = None
     treatment_by_cause: Mapping[str, Treatment] = field(default_factory=dict, hash=False)
     about: Literal["messages", "surroundings"] = "messages"
@@ -264,7 +264,7 @@ class Entry:
     parts: Mapping[str, Says] = field(default_factory=dict, hash=False)
     gist: str | None = None
     effect: str
-    versions: tuple[tuple[str, str], ...]
+    versions: Mapping[str, str] = field(hash=False)
     repair: str
     remedy: str | None = None
     not_detected: str | None = None
@@ -274,7 +274,7 @@ class Entry:
     def all_versions(self) -> tuple[tuple[str, str], ...]:
         """What releases do, those of `clean_starts` last."""
         starts = ((f"{each.releases}, without the file abort", each.text) for each in self.clean_starts)
-        return (*self.versions, *starts)
+        return (*self.versions.items(), *starts)
 
     def sentence(self, facts: Mapping[str, Any]) -> str:
         """What a finding of this code says, from its facts."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rmqtool.findings.finding import Entry
 
 _REBUILD = "rmqtool rebuild-index {store} --dry-run"
-_INDEX_TRUSTED = (("all", "does not check index files at all."),)
+_INDEX_TRUSTED = {"all": "does not check index files at all."}
 _INDEX_REPAIR = "Rebuild the index. Or delete the directory index/ while no broker runs: messages stay, keys are lost."
 
 DERIVED = (
@@ -24,7 +24,7 @@ DERIVED = (
             "changing": "the running broker changes it faster than its geometry can be read: not verified",
         },
         effect="the broker does not notice: queries by key miss messages or find none",
-        versions=(("all", "maps the file with the configured size, whatever it holds."),),
+        versions={"all": "maps the file with the configured size, whatever it holds."},
         repair="Give --broker-conf with maxHashSlotNum and maxIndexNum. " + _INDEX_REPAIR,
         remedy=_REBUILD,
     ),
@@ -72,7 +72,6 @@ DERIVED = (
     Entry(
         code="index.chain",
         fault="F44",
-        severity="error",
         treatment="index",
         title="A chain of index units runs in a circle",
         what="A unit's predecessor is itself or a newer one.",
@@ -137,7 +136,7 @@ DERIVED = (
             "show where their units are",
         },
         effect="queries by key do not find these messages",
-        versions=(("all", "a clean start never builds an index; a start after a crash does from where it scans."),),
+        versions={"all": "a clean start never builds an index; a start after a crash does from where it scans."},
         repair="Rebuild the index. When the broker is not to keep one, give --broker-conf with "
         "messageIndexEnable=false.",
         remedy=_REBUILD,
@@ -154,7 +153,7 @@ DERIVED = (
             "out-of-order": "unit {unit}: out of order: points to physical offset {physical_offset}",
         },
         effect="none: clients see one message",
-        versions=(("all", "indexes the record at the end of the index again."),),
+        versions={"all": "indexes the record at the end of the index again."},
         repair="No repair is needed. A rebuild of the index leaves them out.",
     ),
     Entry(
@@ -168,7 +167,7 @@ DERIVED = (
         how="The log or the database was restored from another time, or a disk error.",
         says="{key!r}: {why}",
         effect="a query by the key finds nothing, or another message",
-        versions=(("5.4.0 and later", "keep an index there with indexRocksDBEnable."),),
+        versions={"5.4.0 and later": "keep an index there with indexRocksDBEnable."},
         repair="`rmqtool rebuild-index` writes index files, which a broker without indexRocksDBReadEnable reads.",
     ),
     Entry(
@@ -181,7 +180,7 @@ DERIVED = (
         how="A broker was killed: rows reach the disk late, and a start reads only the last files of the log.",
         says="{key} has no row",
         effect="a query by the key does not find the message",
-        versions=(("5.4.0 and later", "keep an index there with indexRocksDBEnable."),),
+        versions={"5.4.0 and later": "keep an index there with indexRocksDBEnable."},
         repair="`rmqtool rebuild-index` writes index files, which a broker without indexRocksDBReadEnable reads.",
     ),
     Entry(
@@ -195,11 +194,11 @@ DERIVED = (
         says="sorts after {other_file}, but holds older messages",
         effect="queries by key that have a beginning find nothing in files that sort before one with older messages",
         remedy=_REBUILD,
-        versions=(
-            ("all", "reads files from the last name to the first, up to one that begins before the query does."),
-            ("4.x", "stops loading index files at a directory whose name is a number."),
-            ("5.0 and later", "refuses to start at a directory whose name is a number."),
-        ),
+        versions={
+            "all": "reads files from the last name to the first, up to one that begins before the query does.",
+            "4.x": "stops loading index files at a directory whose name is a number.",
+            "5.0 and later": "refuses to start at a directory whose name is a number.",
+        },
         repair="Build the index again. Move what is not an index file out of the directory.",
     ),
     Entry(
@@ -213,10 +212,10 @@ DERIVED = (
         says="the file is not there",
         effect="a start after a crash scans the whole log (since 5.4.0 the last ten files) and cuts it at the first "
         "bad record",
-        versions=(
-            ("4.4.0 to 5.3", "a missing number is 0: every start after a crash begins at the first file."),
-            ("5.4.0 and later", "the same with the last ten files."),
-        ),
+        versions={
+            "4.4.0 to 5.3": "a missing number is 0: every start after a crash begins at the first file.",
+            "5.4.0 and later": "the same with the last ten files.",
+        },
         repair="No repair is needed while the log is sound. While it is not, no start may happen with abort present.",
     ),
     Entry(
@@ -232,10 +231,10 @@ DERIVED = (
         says="{fields}: {time!t}, the newest message is of {newest!t}",
         effect="a start after a crash scans the last file only, so that queues without older messages stay without "
         "them (start.queue-loss shows whether there are any); the next message sets it right",
-        versions=(
-            ("all", "trusts the checkpoint after a crash, and does not read it after a clean stop."),
-            ("5.5.0 and later", "the same, but its offset comes before its times (checkpoint.logics-offset)."),
-        ),
+        versions={
+            "all": "trusts the checkpoint after a crash, and does not read it after a clean stop.",
+            "5.5.0 and later": "the same, but its offset comes before its times (checkpoint.logics-offset).",
+        },
         repair="No repair is needed, unless start.queue-loss or consumequeue.hole is reported as well: then rebuild "
         "the queues.",
     ),
@@ -248,7 +247,7 @@ DERIVED = (
         how="Normal after a crash; or the checkpoint is older than the log.",
         says="a timestamp is 0",
         effect="a start after a crash scans from that time on",
-        versions=(("all", "scans from the last file whose first record is not newer than the checkpoint."),),
+        versions={"all": "scans from the last file whose first record is not newer than the checkpoint."},
         repair="No repair is needed.",
     ),
     Entry(
@@ -264,10 +263,10 @@ DERIVED = (
         says="no record begins at {physical_offset}",
         effect="5.5.0 with enableAcceleratedRecovery refuses to start or cuts the log there; without it, the offset "
         "only chooses the file where a start after a crash begins",
-        versions=(
-            ("before 5.5.0", "does not read it."),
-            ("5.5.0 and later", "see above."),
-        ),
+        versions={
+            "before 5.5.0": "does not read it.",
+            "5.5.0 and later": "see above.",
+        },
         repair="Switch enableAcceleratedRecovery off for the next start.",
     ),
 )

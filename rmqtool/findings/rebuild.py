@@ -5,7 +5,7 @@ from __future__ import annotations
 from rmqtool.findings.finding import Entry
 
 _VERIFY = "rmqtool verify {store}"
-_AS_IT_IS = (("all", "uses what is written like its own."),)
+_AS_IT_IS = {"all": "uses what is written like its own."}
 
 REBUILDS = (
     Entry(
@@ -21,7 +21,7 @@ REBUILDS = (
             "units, is taken. If broker.conf sets {setting}, give it with --broker-conf",
         },
         effect="with another size set a broker refuses to start on these files, or reads an index at wrong places",
-        versions=(("all", "expects the sizes of its configuration, which are the default ones unless set."),),
+        versions={"all": "expects the sizes of its configuration, which are the default ones unless set."},
         repair="Give the broker's broker.conf with --broker-conf: what it does not set is the default. Queue files of "
         "a size that nothing shows are planned (--dry-run) and written elsewhere (--output), but not into a store.",
     ),
@@ -34,7 +34,7 @@ REBUILDS = (
         says="{setting} gives {configured} bytes, but most files of the queues have {found}: those of broker.conf "
         "are written",
         effect="a broker refuses to start on files whose size is not that of its configuration",
-        versions=(("all", "refuses to start; 4.4.0 and 4.9.2 ignore the files of another size."),),
+        versions={"all": "refuses to start; 4.4.0 and 4.9.2 ignore the files of another size."},
         repair="Give the broker.conf with which the broker runs.",
     ),
     Entry(
@@ -60,7 +60,7 @@ REBUILDS = (
         how="A disk error, a copy of a running store, or a file that was deleted.",
         says="{why}",
         effect="a broker does not start on the database, or its queues end where the damage begins",
-        versions=(("5.2.0 and later", "keeps consume queues in RocksDB with storeType=defaultRocksDB."),),
+        versions={"5.2.0 and later": "keeps consume queues in RocksDB with storeType=defaultRocksDB."},
         repair="`rmqtool rebuild-cq STORE` writes it again from the log. Of queues whose messages have expired "
         "it keeps the ends that can be read.",
     ),
@@ -72,7 +72,7 @@ REBUILDS = (
         how="rmqtool rebuild-cq --to rocksdb, for a release before 5.3.1 or for configManagerVersion=v2.",
         says="{count:group} may not read some topics (forbiddenTable), which this broker does not keep in RocksDB",
         effect="starts without it",
-        versions=(("5.1.4 to 5.3.0, and v2", "keep forbiddenTable in memory only."),),
+        versions={"5.1.4 to 5.3.0, and v2": "keep forbiddenTable in memory only."},
         repair="Set it again once the broker runs, or convert for a newer release. `rmqtool undo STORE` brings the "
         "file back.",
     ),
@@ -90,11 +90,11 @@ REBUILDS = (
             "index": "releases before 4.9.1 leave out keys that hold the byte 0x01, and it was one of {releases}",
         },
         effect="with the wrong rules a light queue lacks messages, or gets some that were never in it",
-        versions=(
-            ("4.9.3 to 4.9.8", "every record."),
-            ("5.0.0 and later", "not those of retry and system topics."),
-            ("5.5.0 and later", "not those of dead letter topics."),
-        ),
+        versions={
+            "4.9.3 to 4.9.8": "every record.",
+            "5.0.0 and later": "not those of retry and system topics.",
+            "5.5.0 and later": "not those of dead letter topics.",
+        },
         repair="Give --broker-version with the release that wrote these messages. Without it nothing is written.",
     ),
     Entry(
@@ -105,10 +105,10 @@ REBUILDS = (
         how="The setting; index files that are there are from before it.",
         says="{setting}=false: this broker puts nothing into an index, and none is built",
         effect="puts no key into an index; queries by key find what is in the files from before",
-        versions=(
-            ("all", "honours messageIndexEnable."),
-            ("5.4.0 and later", "also honours indexFileWriteEnable."),
-        ),
+        versions={
+            "all": "honours messageIndexEnable.",
+            "5.4.0 and later": "also honours indexFileWriteEnable.",
+        },
         repair="To build an index all the same leave --broker-conf away.",
     ),
     Entry(
@@ -119,30 +119,28 @@ REBUILDS = (
         how="enableConsumeQueueExt=true: an ext unit adds the filter bits of SQL subscriptions, which no log holds.",
         says="units that are written hold the plain tags code, without filter bits in consumequeue_ext/",
         effect="filters these messages by their tags code, and for SQL subscriptions by the message itself",
-        versions=(("all", "accepts both kinds of unit, side by side."),),
+        versions={"all": "accepts both kinds of unit, side by side."},
         repair="Nothing: units with an address that are right are kept where their whole file is.",
     ),
     Entry(
         code="rebuild.topic-name",
-        severity="error",
         title="The log names a queue that no directory can have",
         what="A topic that would lead out of its directory, is too long, or a queue number below 0: not written.",
         how="A flipped bit that no CRC covers, or a message made by hand.",
         says="not rebuilt, the log names a queue that is refused ({why}): {count:unit}",
         effect="a broker fails to write such a queue, or writes it outside of its directory",
-        versions=(("all", "takes the topic as it is for a path."),),
+        versions={"all": "takes the topic as it is for a path."},
         repair="Look at the records: rmqtool inspect lists them.",
     ),
     Entry(
         code="rebuild.queue-offset-jump",
-        severity="error",
         title="Stored queue offsets jump",
         what="More messages are missing between two of a queue than the lost bytes of the log can have held.",
         how="A flipped bit in several offsets, or a queue that was written by several brokers in turn.",
         says="not rebuilt: stored queue offsets jump from {start} to {end}, more than the lost bytes of the log can "
         "have held; --append-order closes the jump",
         effect="a broker that derives the queue closes the jump: later messages get smaller offsets",
-        versions=(("all", "appends the unit where the queue ends, and logs that the order may be wrong."),),
+        versions={"all": "appends the unit where the queue ends, and logs that the order may be wrong."},
         repair="Nothing is written for the queue. --append-order closes the jump as a broker does.",
     ),
     Entry(
@@ -202,7 +200,7 @@ REBUILDS = (
         how="A flipped bit: no CRC covers these fields.",
         says="{count:message is|messages are} left out: the queue goes on as if they were not there",
         effect="consumers do not get the message; all others keep their places",
-        versions=(("all", "puts the message where its fields say, and drops others of that queue."),),
+        versions={"all": "puts the message where its fields say, and drops others of that queue."},
         repair="Find the message with `rmqtool inspect`, or restore the bytes from a replica or a backup.",
     ),
     Entry(
@@ -213,7 +211,7 @@ REBUILDS = (
         how="Gaps or repeated offsets in the log.",
         says="{count:unit is|units are} put at another number than stored, as a broker does it",
         effect="delivers them; committed offsets may mean other messages",
-        versions=(("all", "derives the same from this log."),),
+        versions={"all": "derives the same from this log."},
         repair="Without --append-order the stored offsets are kept.",
     ),
     Entry(
@@ -224,7 +222,7 @@ REBUILDS = (
         how="A topic that was deleted and made again; a queue that a record names twice.",
         says="{count:unit is|units are} dropped as repeated, as a broker drops them",
         effect="does not deliver them",
-        versions=(("all", "drops them too."),),
+        versions={"all": "drops them too."},
         repair="Without --append-order the later messages count.",
     ),
     Entry(
@@ -236,7 +234,7 @@ REBUILDS = (
         says="{bytes:byte of the commit log holds|bytes of the commit log hold} no record ({reasons!l}): skipped, "
         "what follows is rebuilt",
         effect="a start that scans this part of the log ends the log there and deletes what follows",
-        versions=(("all", "ends the log at the first record that it cannot read."),),
+        versions={"all": "ends the log at the first record that it cannot read."},
         repair="Look for start.data-loss before you start the broker; rmqtool repair fixes the log.",
         remedy=_VERIFY,
     ),
@@ -252,31 +250,29 @@ REBUILDS = (
             "records}; the bytes are kept until undo",
         },
         effect="scans past them; a slave or replica that has the bytes as they were differs from then on",
-        versions=(("all", "derives nothing from a rolled back message."),),
+        versions={"all": "derives nothing from a rolled back message."},
         repair="rmqtool undo puts the bytes back.",
     ),
     Entry(
         code="commitlog.not-neutralised",
-        severity="error",
         title="Damage is too small for a dummy record",
         what="A record takes 92 bytes at least: these are left as they are.",
         how="Damage whose neighbours begin right before and after it.",
         says="{bytes:byte is|bytes are} too few for a dummy record: nothing is done",
         effect="a start that scans this part of the log ends the log there",
-        versions=(("all", "ends the log at the first record that it cannot read."),),
+        versions={"all": "ends the log at the first record that it cannot read."},
         repair="Rebuild what is derived; keep the broker from scanning that part: a clean stop, no file abort.",
     ),
 )
 
 
 _EFFECT = "none: the store is not concerned"
-_VERSIONS = (("all", "know nothing of exports."),)
+_VERSIONS = {"all": "know nothing of exports."}
 _REPAIR = "Export again into another directory, check that, and put it in place of this one."
 
 EXPORTS = (
     Entry(
         code="export.file",
-        severity="error",
         title="An exported file is not the one that was written",
         what="It is gone, damaged, of another size or number of rows, or in no manifest.",
         how="It was deleted, cut by a copy, written by another program; or two exports went to one directory.",
@@ -293,7 +289,6 @@ EXPORTS = (
     ),
     Entry(
         code="export.sums",
-        severity="error",
         title="The manifest's sums are not those of the log",
         what="A queue has another number of rows, or other first or last offsets, than the log; or a total is wrong.",
         how="The log was changed since the export, or the manifest was.",
@@ -302,16 +297,13 @@ EXPORTS = (
             "queue": "{differences}",
             "no-queue": "{rows:message} in the log, none in the manifest",
         },
-        parts={
-            "differences": "{name} {expected}, in the log {found}",
-        },
+        parts={"differences": "{name} {expected}, in the log {found}"},
         effect=_EFFECT,
         versions=_VERSIONS,
         repair=_REPAIR,
     ),
     Entry(
         code="export.missing",
-        severity="error",
         title="Messages of the log are not in the export",
         what="The log holds messages that no exported row is of.",
         how="The files or the log were changed since the export, or files of several exports lie together.",
@@ -323,7 +315,6 @@ EXPORTS = (
     ),
     Entry(
         code="export.extra",
-        severity="error",
         title="Rows are in the export and not in the log",
         what="No message of the log stands where these rows say.",
         how="The files or the log were changed since the export, or files of several exports lie together.",
@@ -334,7 +325,6 @@ EXPORTS = (
     ),
     Entry(
         code="export.doubled",
-        severity="error",
         title="Messages are in the export more than once",
         what="Several rows have one physical offset.",
         how="The files or the log were changed since the export, or files of several exports lie together.",
@@ -346,7 +336,6 @@ EXPORTS = (
     ),
     Entry(
         code="export.differs",
-        severity="error",
         title="Rows hold something else than the log",
         what="A column has another value than the log gives.",
         how="The files or the log were changed since the export, or files of several exports lie together.",

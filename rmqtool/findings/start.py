@@ -15,7 +15,6 @@ _REPAIR = "rmqtool repair {store}"
 STARTS = (
     Entry(
         code="start.data-loss",
-        severity="error",
         treatment="neutralise",
         treatment_by_cause={"missing-file": "restore", "log-elsewhere": "restore"},
         title="A start would destroy good messages",
@@ -36,16 +35,13 @@ STARTS = (
             "{messages:readable message} in {bytes:byte}",
         },
         effect="the broker starts, without an error, with what is left of the log: later files are deleted from disk",
-        versions=(
-            (
-                "4.4.0 to 5.3.1",
-                "a clean start scans the last three files; after a crash from the file that the "
-                "checkpoint chooses, without one all files.",
-            ),
-            ("5.3.2, 5.3.3", "a clean start scans from the file that the farthest consume queue unit points into."),
-            ("5.3.4", "a clean start scans from the newest file whose first record is sound and has a unit."),
-            ("5.4.0 and later", "the same, no farther back than the last ten files."),
-        ),
+        versions={
+            "4.4.0 to 5.3.1": "a clean start scans the last three files; after a crash from the file that the "
+            "checkpoint chooses, without one all files.",
+            "5.3.2, 5.3.3": "a clean start scans from the file that the farthest consume queue unit points into.",
+            "5.3.4": "a clean start scans from the newest file whose first record is sound and has a unit.",
+            "5.4.0 and later": "the same, no farther back than the last ten files.",
+        },
         repair="Do not start a broker on this store before it is repaired. Where a replica or a backup has the damaged "
         "bytes, or a file that is missing, restore them. "
         f"{_INERT}",
@@ -66,7 +62,7 @@ STARTS = (
             "{messages:readable message}",
         },
         effect="nothing now; after the next crash later files may be deleted from disk",
-        versions=(("all", "which part is read depends on abort, checkpoint and consume queues."),),
+        versions={"all": "which part is read depends on abort, checkpoint and consume queues."},
         repair="Never delete consumequeue/ or checkpoint and never make abort on this store. Restore the damaged bytes "
         f"from a replica or a backup while there is time. {_INERT}",
         remedy=_REPAIR,
@@ -86,18 +82,15 @@ STARTS = (
                 "hangs": "{releases}: never ready",
                 "refuses": "{releases}: refuses to start: {refuses}",
                 "": "{releases}: ends the log at {max_offset_after}, {messages_lost:message} lost[, {also!l}]",
-            },
+            }
         },
         effect="depends on the release, as the message says",
-        versions=(
-            ("all", "each as the finding says; what they differ in is in the pages on the other start findings."),
-        ),
+        versions={"all": "each as the finding says; what they differ in is in the pages on the other start findings."},
         repair="Give --broker-version with the release of the broker that is going to start.",
         remedy="rmqtool verify {store} --broker-version VERSION",
     ),
     Entry(
         code="start.other-directory",
-        severity="error",
         treatment="settings",
         title="The broker would open another directory",
         what="With these settings a start would open another directory, which is empty, instead of the one that "
@@ -106,15 +99,14 @@ STARTS = (
         "5.2.0.",
         says="a start of {version}: {end}, by {setting} in broker.conf: {messages:message} would be out of reach",
         effect="the broker starts without the messages of the store; without a log it deletes the consume queues, too",
-        versions=(
-            ("before 5.2.0", "blanks around a path belong to it."),
-            ("5.2.0 and later", "they are cut off."),
-        ),
+        versions={
+            "before 5.2.0": "blanks around a path belong to it.",
+            "5.2.0 and later": "they are cut off.",
+        },
         repair="Take the blanks at the end of the value away in broker.conf, before a broker starts with it.",
     ),
     Entry(
         code="start.refuses",
-        severity="error",
         treatment="refused",
         treatment_by_cause={"queue-file": "queues", "queue-end": "queues", "index": "index", "setting": "settings"},
         title="The broker would not start",
@@ -123,18 +115,14 @@ STARTS = (
         "size.",
         says="{why}",
         effect="the broker exits at startup; no data is lost by that",
-        versions=(
-            (
-                "5.3.4 and later",
-                "a start that failed may remove the file abort: the next one then believes that "
-                "the last stop was clean.",
-            ),
-        ),
+        versions={
+            "5.3.4 and later": "a start that failed may remove the file abort: the next one then believes that "
+            "the last stop was clean.",
+        },
         repair="Correct what the message names, then verify again.",
     ),
     Entry(
         code="start.hangs",
-        severity="error",
         treatment="queues",
         title="The broker would hang while it starts",
         what="The start would never end: it waits for a dispatch that stops.",
@@ -142,14 +130,16 @@ STARTS = (
         "the log stops the dispatch.",
         says="{why}",
         effect="the process runs, but never serves",
-        versions=(("4.5.1 to 4.9.8", "hangs."), ("others", "do not wait.")),
+        versions={
+            "4.5.1 to 4.9.8": "hangs.",
+            "others": "do not wait.",
+        },
         repair="Restore the missing files, or rebuild the consume queues with rmqtool, so that nothing is left to "
         "dispatch.",
         remedy="rmqtool rebuild-cq {store} --dry-run",
     ),
     Entry(
         code="start.queue-loss",
-        severity="error",
         treatment="queues",
         title="A start would cut or shift a consume queue",
         what="After a start the queue has fewer units than messages, or units at other offsets, though the messages "
@@ -161,14 +151,13 @@ STARTS = (
             "their own, and the queue would end at offset {max_offset}",
         },
         effect="these messages are not consumed, and new messages get their queue offsets",
-        versions=(("all", "see consumequeue.hole, consumequeue.after and consumequeue.zero-file."),),
+        versions={"all": "see consumequeue.hole, consumequeue.after and consumequeue.zero-file."},
         repair="Rebuild the consume queue before the broker starts.",
         remedy="rmqtool rebuild-cq {store} --topic {topic} --queue {queue_id} --dry-run",
     ),
     Entry(
         code="start.delay-times",
         fault=None,
-        severity="error",
         treatment="decide",
         treatment_by_cause={"derived": "queues"},
         title="After a start delayed messages would come at another time",
@@ -182,21 +171,18 @@ STARTS = (
             "levels": "by messageDelayLevel in broker.conf {early:delayed message} come early, {late} late",
         },
         effect="consumers get these messages before or after the time that their producers have asked for",
-        versions=(
-            (
-                "4.9.2 to 4.9.8",
-                "derive in a recovery after a crash the hash of the tag in place of the time; a clean start moves the "
-                "offset of a level to the end of its queue before it derives the rest, and delivers that again.",
-            ),
-            ("all", "deliver at once what is due later than the delay of its level from now on."),
-        ),
+        versions={
+            "4.9.2 to 4.9.8": "derive in a recovery after a crash the hash of the tag in place of the time; a clean "
+            "start moves the offset of a level to the end of its queue before it derives the rest, and delivers that "
+            "again.",
+            "all": "deliver at once what is due later than the delay of its level from now on.",
+        },
         repair="Rebuild the consume queues before the broker starts: that keeps the times. Where messageDelayLevel was "
         "changed, name the delay that these levels had, until the messages are delivered.",
         remedy="rmqtool rebuild-cq {store} --dry-run",
     ),
     Entry(
         code="start.keys-lost",
-        severity="error",
         treatment="files",
         title="A start would delete index files and put only some of their keys again",
         what="Queries by these keys find their messages now, and not after the start. The messages themselves are "
@@ -208,17 +194,16 @@ STARTS = (
             "again": {
                 "none": "none of their keys again",
                 "some": "keys again from physical offset {put_again_from} on only",
-            },
+            }
         },
         effect="the broker starts, and queries by key or by unique key do not find these messages any more",
-        versions=(("all", "an index that is in RocksDB is not concerned."),),
+        versions={"all": "an index that is in RocksDB is not concerned."},
         repair="Before the start, bring the index time of the checkpoint up to the newest index file, which rmqtool "
         "repair does where the index is whole. After the start, rmqtool rebuild-index puts all keys again.",
         remedy="rmqtool repair {store}",
     ),
     Entry(
         code="start.rows-lost",
-        severity="error",
         treatment="whole-log",
         title="A start would leave out queue entries in RocksDB for good",
         what="The broker was killed before it had flushed the rows of these messages, and the next start looks for "
@@ -237,18 +222,15 @@ STARTS = (
                 "few-files": "the start looks for them in few log files, and with {setting} in all",
                 "limit": "the start reads the last {read} of {files:commit log file}, and with {setting} all",
                 "clean-stop": "after a clean stop a start does not look for them",
-            },
+            }
         },
         effect="the broker starts silently, and these messages are never consumed: their offsets have no entry",
-        versions=(
-            ("5.2.0 to 5.3.4", "after a crash makes them again from where they end, however far back."),
-            ("5.4.0 and later", "reads the last commitLogRecoverMaxNum files, 10 by default."),
-            (
-                "with rocksdbCQDoubleWriteEnable",
-                "begins where queues in files need it; 5.3.4 and later at most "
-                "combineCQMaxExtraSearchCommitLogFiles log files earlier, 3 by default. Consumers read the files.",
-            ),
-        ),
+        versions={
+            "5.2.0 to 5.3.4": "after a crash makes them again from where they end, however far back.",
+            "5.4.0 and later": "reads the last commitLogRecoverMaxNum files, 10 by default.",
+            "with rocksdbCQDoubleWriteEnable": "begins where queues in files need it; 5.3.4 and later at most "
+            "combineCQMaxExtraSearchCommitLogFiles log files earlier, 3 by default. Consumers read the files.",
+        },
         repair="Before the broker starts, set commitLogRecoverMaxNum=1000000 in broker.conf, and where queues are "
         "written twice combineCQMaxExtraSearchCommitLogFiles=1000000: the start then makes all of them again. After a "
         "start without it they are missing (consumequeue.missing-unit) until the queues are rebuilt from the log.",
@@ -258,7 +240,6 @@ STARTS = (
 UPGRADES = (
     Entry(
         code="upgrade.refused",
-        severity="error",
         treatment="settings",
         about="surroundings",
         title="The named release does not start with this broker.conf",
@@ -267,21 +248,15 @@ UPGRADES = (
         how="A setting that an older release took is no longer enough, or is spelled otherwise.",
         says="{version}: {why}",
         effect="does not start",
-        versions=(
-            (
-                "4.5.2 and later",
-                "mapedFileSizeCommitLog and mapedFileSizeConsumeQueue are not read, their names have two p: on files "
-                "of another size than the default it does not start; 4.9.2 starts, and overwrites them.",
-            ),
-            ("5.1.1 and later", "enableControllerMode and enableDLegerCommitLog exclude each other."),
-            ("5.3.4 and later", "rocksdbCQDoubleWriteEnable does not go with batch queues."),
-            (
-                "5.5.0 and later",
-                "rocksdbCQDoubleWriteEnable needs combineCQUseRocksdbForLmq; RocksDB queues must be where "
-                "useSeparateStorePathForRocksdbCQ says; after a crash enableAcceleratedRecovery needs an offset that "
-                "only 5.5.0 puts into the checkpoint.",
-            ),
-        ),
+        versions={
+            "4.5.2 and later": "mapedFileSizeCommitLog and mapedFileSizeConsumeQueue are not read, their names have "
+            "two p: on files of another size than the default it does not start; 4.9.2 starts, and overwrites them.",
+            "5.1.1 and later": "enableControllerMode and enableDLegerCommitLog exclude each other.",
+            "5.3.4 and later": "rocksdbCQDoubleWriteEnable does not go with batch queues.",
+            "5.5.0 and later": "rocksdbCQDoubleWriteEnable needs combineCQUseRocksdbForLmq; RocksDB queues must be "
+            "where useSeparateStorePathForRocksdbCQ says; after a crash enableAcceleratedRecovery needs an offset that "
+            "only 5.5.0 puts into the checkpoint.",
+        },
         repair="Change broker.conf as the finding says, before the new release is started. After a crash of the old "
         "broker start and stop the old release once more.",
     ),
@@ -302,23 +277,18 @@ UPGRADES = (
             "defaults": "other defaults than in {since}: {what}",
         },
         effect="starts, and does as said",
-        versions=(
-            ("4.9.2 and later", "the disk is measured as df does, with what is kept for root."),
-            (
-                "4.9.3 and later",
-                "enableLmq=true moves all committed offsets, not only those of light queues, from consumerOffset.json "
-                "to lmqConsumerOffset.json; neither file is read for the other, there or back.",
-            ),
-            ("4.9.3", "enableLmq=true reads no committed offsets at a start: each group begins again."),
-            ("5.0.0 and later", "light queues get no entries of retry and schedule topics."),
-            ("5.2.0 and later", "storeType=defaultRocksDB keeps queues in RocksDB; 5.1.4 only configuration."),
-            (
-                "5.3.2 and later",
-                "configManagerVersion=v2 takes over no topics, groups and offsets: consumers begin again.",
-            ),
-            ("5.4.0 and later", "tags are keys of the index; after a crash only the last ten log files are read."),
-            ("5.5.0 and later", "light queues get no entries of dead letter topics."),
-        ),
+        versions={
+            "4.9.2 and later": "the disk is measured as df does, with what is kept for root.",
+            "4.9.3 and later": "enableLmq=true moves all committed offsets, not only those of light queues, from "
+            "consumerOffset.json to lmqConsumerOffset.json; neither file is read for the other, there or back.",
+            "4.9.3": "enableLmq=true reads no committed offsets at a start: each group begins again.",
+            "5.0.0 and later": "light queues get no entries of retry and schedule topics.",
+            "5.2.0 and later": "storeType=defaultRocksDB keeps queues in RocksDB; 5.1.4 only configuration.",
+            "5.3.2 and later": "configManagerVersion=v2 takes over no topics, groups and offsets: consumers begin "
+            "again.",
+            "5.4.0 and later": "tags are keys of the index; after a crash only the last ten log files are read.",
+            "5.5.0 and later": "light queues get no entries of dead letter topics.",
+        },
         repair="Decide for each whether it matters, and set what should stay as it was in broker.conf. Stop the old "
         "broker cleanly before the upgrade.",
     ),
@@ -349,22 +319,16 @@ UPGRADES = (
                 "blanks-cut": "the blanks around it are cut off since {since}",
                 "blanks-kept": "the blanks around it are part of it[ up to {until}]",
                 "blanks-kept-elsewhere": "the blanks around it are part of it[ up to {until}]: another directory",
-            },
+            }
         },
         effect="the broker silently ignores it, and takes its default",
-        versions=(
-            ("4.5.2 and later", "mapedFileSizeCommitLog is mappedFileSizeCommitLog, and so for consume queues."),
-            ("before 5.2.0", "blanks around text belong to it: a path with one is another directory."),
-            (
-                "5.3.3 and later",
-                "aclEnable has no effect: authenticationEnabled and authorizationEnabled decide.",
-            ),
-            (
-                "all",
-                "names are compared letter by letter, upper and lower case too; with a blank after it a number is not "
-                "read, and true counts as false.",
-            ),
-        ),
+        versions={
+            "4.5.2 and later": "mapedFileSizeCommitLog is mappedFileSizeCommitLog, and so for consume queues.",
+            "before 5.2.0": "blanks around text belong to it: a path with one is another directory.",
+            "5.3.3 and later": "aclEnable has no effect: authenticationEnabled and authorizationEnabled decide.",
+            "all": "names are compared letter by letter, upper and lower case too; with a blank after it a number is "
+            "not read, and true counts as false.",
+        },
         repair="Where the finding gives the name that the release reads, write that name; take blanks at the end of a "
         "value away. Otherwise the setting may stay: a start does not depend on it.",
     ),

@@ -8,7 +8,6 @@ STORE = (
     Entry(
         code="store.in-use",
         fault="F01",
-        severity="error",
         treatment="stop",
         title="A broker runs on this store",
         what="A process holds the store's lock.",
@@ -18,12 +17,11 @@ STORE = (
             "": "a broker runs on this store ({file}); what it writes now is not a fault",
         },
         effect="a second broker recovers first, and deletes what it takes for damage, before it notices the lock",
-        versions=(("all", "a second start cuts files under the running broker and then ends with `Lock failed`."),),
+        versions={"all": "a second start cuts files under the running broker and then ends with `Lock failed`."},
         repair="Never start a second broker. rmqtool reads a store in use, and refuses to write to it.",
     ),
     Entry(
         code="store.unreadable",
-        severity="error",
         treatment="access",
         title="A part of the store cannot be read",
         what="A file or a directory gives an error instead of its bytes. The rest of the store is shown.",
@@ -34,12 +32,11 @@ STORE = (
             "": "{why}: nothing of it is verified[ ({hint})]",
         },
         effect="does not start, or loses this part too, if the user that it runs as cannot read it either",
-        versions=(("all", "read with the rights of the broker's user, and trip over the same bad sectors."),),
+        versions={"all": "read with the rights of the broker's user, and trip over the same bad sectors."},
         repair="Run as the broker's user. Copy a failing disk with a tool that skips bad sectors; use the copy.",
     ),
     Entry(
         code="store.wrong-kind",
-        severity="error",
         treatment="files",
         title="A file stands where a directory belongs, or a directory where a file belongs",
         what="What has the name of a part of the store is not of its kind, so there is nothing to read. The rest of "
@@ -50,7 +47,7 @@ STORE = (
             "other": "{found} where a {expected} should be: move it away; nothing of it is verified",
         },
         effect="does not start, or cannot write that part",
-        versions=(("all", "as the finding says of each part."),),
+        versions={"all": "as the finding says of each part."},
         repair="Move away what stands there, and restore the part from a backup, or rebuild it if it is a queue or an "
         "index.",
     ),
@@ -68,11 +65,11 @@ STORE = (
             "remote": "the file abort is there: a broker runs on the store, or the last one was killed or crashed",
         },
         effect="the next start recovers: it scans the end of the log and cuts what is torn",
-        versions=(
-            ("4.4.0 to 5.3", "scans from the file that the checkpoint's times choose; without a checkpoint all."),
-            ("5.4.0", "the same, no more than the last ten files."),
-            ("5.5.0 and later", "the same; the checkpoint's offset chooses the file."),
-        ),
+        versions={
+            "4.4.0 to 5.3": "scans from the file that the checkpoint's times choose; without a checkpoint all.",
+            "5.4.0": "the same, no more than the last ten files.",
+            "5.5.0 and later": "the same; the checkpoint's offset chooses the file.",
+        },
         repair="No repair is needed. Never make or remove abort to force one kind of start: verify says what the next "
         "start would do, and start.other-mode-data-loss when another kind of start would do worse.",
         remedy="rmqtool verify {store}",
@@ -90,17 +87,16 @@ STORE = (
             "torn": "torn as after a crash, but there is no file abort",
         },
         effect="the next start takes the stop for clean: queues that are behind stay behind in most versions",
-        versions=(
-            ("before 5.3.4", "removes abort only at a clean stop."),
-            ("5.3.4 and later", "also after a start that failed before it had loaded anything."),
-        ),
+        versions={
+            "before 5.3.4": "removes abort only at a clean stop.",
+            "5.3.4 and later": "also after a start that failed before it had loaded anything.",
+        },
         repair="Rebuild the consume queues that are behind.",
         remedy="rmqtool rebuild-cq {store} --dry-run",
     ),
     Entry(
         code="store.permission",
         fault="F06",
-        severity="error",
         treatment="access",
         title="Files that the broker may not write",
         what="A file or directory of the store belongs to another user than the others, or its owner may not write it.",
@@ -110,7 +106,7 @@ STORE = (
             "mode": "mode {mode:03o}: its owner may not write, as the broker has to",
         },
         effect="the broker refuses to start",
-        versions=(("all", "refuses to start (FileNotFoundException, `load exception`)."),),
+        versions={"all": "refuses to start (FileNotFoundException, `load exception`)."},
         repair="Give the files to the broker's user and let it write them: chown -R, chmod -R u+w.",
         not_detected="Which user the broker runs as is not known: when all files are another's, or none may be "
         "written, nothing is reported.",
@@ -124,7 +120,10 @@ STORE = (
         how="storePathCommitLog is set. In 4.4.0 its default is $HOME/store/commitlog whatever the root is.",
         says="{directories} directories hold the commit log",
         effect="none: the broker loads all of them",
-        versions=(("before 4.9.2", "knows one path."), ("4.9.2 and later", "knows several, separated by commas.")),
+        versions={
+            "before 4.9.2": "knows one path.",
+            "4.9.2 and later": "knows several, separated by commas.",
+        },
         repair="Give --broker-conf, so that rmqtool looks there too.",
     ),
     Entry(
@@ -139,7 +138,7 @@ STORE = (
             "{shown_version} {shown_log_files} (shown)",
         },
         effect="none",
-        versions=(("all", "each by its own rules: give --broker-version."),),
+        versions={"all": "each by its own rules: give --broker-version."},
         repair="Give --broker-version.",
     ),
     Entry(
@@ -155,7 +154,10 @@ STORE = (
             "'rmqtool[rocksdb]'): queues and lag below may be missing",
         },
         effect="none: the broker reads them",
-        versions=(("before 5.2.0", "cannot read them."), ("5.2.0 and later", "reads them.")),
+        versions={
+            "before 5.2.0": "cannot read them.",
+            "5.2.0 and later": "reads them.",
+        },
         repair="No repair is needed.",
         not_detected="Without the package rocksdict they are not read.",
     ),
@@ -173,7 +175,10 @@ STORE = (
         },
         effect="none, unless its features are on and log or database were restored from another time: then new "
         "messages are not indexed until the log has grown past the old end",
-        versions=(("before 5.4.0", "does not know it."), ("5.4.0 and later", "makes it again when it is missing.")),
+        versions={
+            "before 5.4.0": "does not know it.",
+            "5.4.0 and later": "makes it again when it is missing.",
+        },
         repair="No repair is needed.",
         not_detected="Without the package rocksdict its rows are not read.",
     ),
@@ -195,7 +200,7 @@ STORE = (
         },
         effect="above 75% expired files are deleted at any hour, above 85% any old file, above 90% producers are "
         "refused",
-        versions=(("all", "with the default ratios."),),
+        versions={"all": "with the default ratios."},
         repair="Make room, or look at what the cleaner would delete.",
         remedy="rmqtool clean {store} --dry-run",
     ),
@@ -216,7 +221,7 @@ STORE = (
             "no-hour": "no hour of the day is deleteWhen {delete_when!r}: hours are 0 to 23",
         },
         effect="the disk fills up",
-        versions=(("all", "looks at modification times, not at messages."),),
+        versions={"all": "looks at modification times, not at messages."},
         repair="Correct the setting. `rmqtool clean --dry-run` says for each file why it is kept.",
         remedy="rmqtool clean {store} --dry-run",
         not_detected="verify sees settings and times only; a younger file in front (clean.blocked-by-older-file), a "
@@ -237,7 +242,7 @@ STORE = (
             "{hours} h apart",
         },
         effect="files expire later than they should; up to 5.1.0 searches by time may answer wrongly",
-        versions=(("all", "retention counts from the modification time."),),
+        versions={"all": "retention counts from the modification time."},
         repair="If it matters, set each file's time to that of its last message: touch -d.",
         not_detected="`rmqtool clean --dry-run` compares each file with its last message, too (clean.mtime-later, "
         "clean.mtime-earlier).",
@@ -245,7 +250,6 @@ STORE = (
     Entry(
         code="store.mixed",
         fault="F57",
-        severity="error",
         treatment="decide",
         title="Files of different brokers in one store",
         what="Log files name another broker in their first message than the file before, and queues do not fit the "
@@ -259,7 +263,7 @@ STORE = (
             "alone": "the log's files name {brokers} brokers: {first_hosts}",
         },
         effect="starts and serves what it finds",
-        versions=(("all", "does not check."),),
+        versions={"all": "does not check."},
         repair="A person must decide which files belong together. A broker whose address changed looks the same.",
         not_detected="Of brokers with the same address nothing is seen; then a foreign log file shows as "
         "commitlog.physical-offset, foreign queues as consumequeue.wrong-record, a file that is there twice as "

@@ -10,20 +10,22 @@ _RESET_TEXT = (
     "there): the next start reads the whole queue again, delivers what waits, and what was delivered a second time. A "
     "message that the timer put off, as one of more than two days, is there for each time, and delivered as often."
 )
-_BEFORE = ("before 5.0", "has no timer wheel.")
+_BEFORE = {"before 5.0": "has no timer wheel."}
 
 TIMER = (
     Entry(
         code="timer.wheel-size",
         fault="F47",
-        severity="error",
         treatment="files",
         title="The timer wheel has another size than it must have",
         what="The file timerwheel has a fixed number of slots, 38,707,200 bytes, whatever timerPrecisionMs is.",
         how="The file was cut, or is of another program.",
         says="{size} bytes, expected {expected}",
         effect="the broker refuses to start: `Timer wheel length:... != expected:...`",
-        versions=(_BEFORE, ("5.0 and later", "refuses to start; an empty file is made again.")),
+        versions={
+            **_BEFORE,
+            "5.0 and later": "refuses to start; an empty file is made again.",
+        },
         repair="Move timerwheel away: the slots are entered again from the timer log. Messages that wait in older "
         "files of the timer log are lost by that (timer.lost); then move timerlog and config/timercheck away too.",
     ),
@@ -47,21 +49,17 @@ TIMER = (
             "slot": "a slot points at {position}, where no unit of the timer log is",
         },
         effect="the broker goes on in its queue after the newest unit of the timer log: timer messages may come twice",
-        versions=(
-            _BEFORE,
-            (
-                "5.0 and later",
-                "reads the queue again from the newest unit of the timer log; where the log is gone or holds no unit "
-                "it does not (timer.lost). A timer log file of another size stops the start.",
-            ),
-        ),
+        versions={
+            **_BEFORE,
+            "5.0 and later": "reads the queue again from the newest unit of the timer log; where the log is gone or "
+            "holds no unit it does not (timer.lost). A timer log file of another size stops the start.",
+        },
         repair="No repair is needed, except for a file of another size: restore it. What is lost or comes twice has "
         "findings of its own: timer.lost and timer.again.",
     ),
     Entry(
         code="timer.unit",
         fault="F47",
-        severity="error",
         treatment="files",
         title="Units of the timer log lead to no timer message",
         what="A unit of the timer log is not due yet and leads past the end of the commit log, or to a message that "
@@ -75,14 +73,11 @@ TIMER = (
         },
         effect="when such a unit is due and another message begins at its place, the timer tries it again and again, "
         "and delivers nothing any more",
-        versions=(
-            _BEFORE,
-            (
-                "5.0 and later",
-                "stand still at a message without REAL_QID, unless timerSkipUnknownError is set; where no message is, "
-                "they pass the unit over: `Fail to read msg from commitLog`.",
-            ),
-        ),
+        versions={
+            **_BEFORE,
+            "5.0 and later": "stand still at a message without REAL_QID, unless timerSkipUnknownError is set; where no "
+            "message is, they pass the unit over: `Fail to read msg from commitLog`.",
+        },
         repair="`rmqtool repair` sets the message size in these units to 0, and a broker passes them over; what the "
         "timer has delivered is not delivered again. The messages themselves are lost with the end of the log.",
         remedy="rmqtool repair {store}",
@@ -91,7 +86,6 @@ TIMER = (
     Entry(
         code="timer.ahead",
         fault="F47",
-        severity="error",
         treatment="files",
         title="The timer would go on past the end of its queue",
         what="By config/timercheck the timer has read more messages than rmq_sys_wheel_timer has, once a start has cut "
@@ -100,18 +94,17 @@ TIMER = (
         how="The commit log has lost its end, or timercheck is newer than the log.",
         says="has read up to {read} of {topic}, which ends at {end}",
         effect="timer messages that are sent from now on are never delivered, until the queue has reached that place",
-        versions=(
-            _BEFORE,
-            ("5.0.0 to 5.3.1", "go on where timercheck says, and never read what comes before that."),
-            ("5.3.2 and later", "go on at the end of the queue: `Timer currQueueOffset:... is larger than`."),
-        ),
+        versions={
+            **_BEFORE,
+            "5.0.0 to 5.3.1": "go on where timercheck says, and never read what comes before that.",
+            "5.3.2 and later": "go on at the end of the queue: `Timer currQueueOffset:... is larger than`.",
+        },
         repair="`rmqtool repair` writes the end of the queue into timercheck; nothing is delivered again.",
         remedy="rmqtool repair {store}",
     ),
     Entry(
         code="timer.too-large",
         fault="F47",
-        severity="error",
         treatment="decide",
         title="Timer messages are larger than the timer can read",
         what="A record of the queue rmq_sys_wheel_timer has more bytes than the timer's buffer, and the broker has not "
@@ -127,16 +120,13 @@ TIMER = (
         },
         effect="the timer stands still at it, and delivers nothing that was sent or is due after it (before 5.4.0), or "
         "never delivers it",
-        versions=(
-            _BEFORE,
-            (
-                "5.0.0 to 5.3.4",
-                "stand still: `Unknown exception in enqueuing`, again and again; when one of the timer log is due, "
-                "`Unknown exception`.",
-            ),
-            ("5.4.0 to 5.5.0", "pass over it: `getMessage error`, three times."),
-            ("5.5.1 and later", "have a buffer of 64 KiB more than maxMessageSize."),
-        ),
+        versions={
+            **_BEFORE,
+            "5.0.0 to 5.3.4": "stand still: `Unknown exception in enqueuing`, again and again; when one of the timer "
+            "log is due, `Unknown exception`.",
+            "5.4.0 to 5.5.0": "pass over it: `getMessage error`, three times.",
+            "5.5.1 and later": "have a buffer of 64 KiB more than maxMessageSize.",
+        },
         repair="Before the broker starts, set maxMessageSize in broker.conf to the value that the finding names, or "
         "take 5.5.1 or later: it reads on, and delivers at once what is overdue. Then verify again with that "
         "broker.conf: what was passed over is timer.lost.",
@@ -146,7 +136,6 @@ TIMER = (
     Entry(
         code="timer.chain",
         fault="F47",
-        severity="error",
         treatment="files",
         title="The timer wheel does not lead to all that waits",
         what="A slot of the wheel leads to the newest unit of the timer log that is due then, and each unit to the one "
@@ -169,10 +158,10 @@ TIMER = (
         },
         effect="messages that no chain leads to are never delivered; those of another slot are delivered at a wrong "
         "time or again; at a chain that loops the timer stops, and delivers nothing any more",
-        versions=(
-            _BEFORE,
-            ("5.0 and later", "enter only the newest files of the timer log again, and do not check the chains."),
-        ),
+        versions={
+            **_BEFORE,
+            "5.0 and later": "enter only the newest files of the timer log again, and do not check the chains.",
+        },
         repair="`rmqtool repair` links the units of these slots again, in the timer log and in the wheel; nothing is "
         "delivered a second time.",
         remedy="rmqtool repair {store}",
@@ -180,7 +169,6 @@ TIMER = (
     Entry(
         code="timer.read-time",
         fault="F47",
-        severity="error",
         treatment="files",
         title="The timer wheel was not read up to the time that timercheck says",
         what="config/timercheck says that the wheel was read up to a time at which no broker has run, by its own time "
@@ -194,7 +182,10 @@ TIMER = (
             "due after that were} delivered",
         },
         effect="the broker skips what is due before that time, and never delivers it",
-        versions=(_BEFORE, ("5.0 and later", "go on in the wheel at the time of timercheck.")),
+        versions={
+            **_BEFORE,
+            "5.0 and later": "go on in the wheel at the time of timercheck.",
+        },
         repair="`rmqtool repair` writes the time up to which a broker has read the wheel.",
         remedy="rmqtool repair {store}",
         not_detected="A wrong time where timercheck holds no time of change.",
@@ -202,7 +193,6 @@ TIMER = (
     Entry(
         code="timer.lost",
         fault="F47",
-        severity="error",
         treatment="files",
         title="Timer messages wait that no broker would deliver",
         what="A message of the queue rmq_sys_wheel_timer is not due yet, the broker has read it from the queue, as "
@@ -211,14 +201,11 @@ TIMER = (
         "kept; the wheel was deleted, and the message waits in an older file of the timer log.",
         says="{messages:message} due from {first_due!t} on: read from the queue already, and not in the timer log",
         effect="these messages are never delivered, though they are in the commit log",
-        versions=(
-            _BEFORE,
-            (
-                "5.0 and later",
-                "reads the queue from where timercheck says, and enters only the newest file of the timer log into "
-                "the wheel.",
-            ),
-        ),
+        versions={
+            **_BEFORE,
+            "5.0 and later": "reads the queue from where timercheck says, and enters only the newest file of the timer "
+            "log into the wheel.",
+        },
         repair=_RESET_TEXT,
         remedy=_RESET,
         not_detected="Of more than 4,194,304 timer messages the older ones, and of 10,000 that are missing the older "
@@ -237,7 +224,10 @@ TIMER = (
         says="the queue is read again from {begin} on: {messages:message} of the timer log, and {delivered} "
         "more that were delivered",
         effect="consumers get these messages twice",
-        versions=(_BEFORE, ("5.0 and later", "takes 0 for every number of a missing timercheck.")),
+        versions={
+            **_BEFORE,
+            "5.0 and later": "takes 0 for every number of a missing timercheck.",
+        },
         repair="`rmqtool repair` writes a lost config/timercheck again where timer log, queue and log show how far "
         "each was read. Else restore it as it was when the broker stopped. Without it: " + _RESET_TEXT,
         remedy=_RESET,
@@ -252,7 +242,10 @@ TIMER = (
         how="The broker has been stopped for more than a week, or the store is an old copy.",
         says="{messages:message} due from {first_due!t} on: a start now leaves out what was due more than a week ago",
         effect="these messages are never delivered, though they are in the commit log",
-        versions=(_BEFORE, ("5.0 and later", "leave out what was due a week before (`TimerMessageStore#recover`).")),
+        versions={
+            **_BEFORE,
+            "5.0 and later": "leave out what was due a week before (`TimerMessageStore#recover`).",
+        },
         repair="No repair is needed for a copy. Before a start take timerwheel, timerlog/ and config/timercheck out "
         "together: the broker then reads its queue from the beginning, and delivers at once what is due, also what it "
         "has delivered before.",
@@ -260,7 +253,6 @@ TIMER = (
     Entry(
         code="timer.row",
         fault="F59",
-        severity="error",
         treatment="decide",
         title="A timer in RocksDB leads to no message",
         what="A row of the family timer of rocksdbstore is of another form, or leads to no message of the timer's "
@@ -268,20 +260,19 @@ TIMER = (
         how="The log or the database was restored from another time, or a disk error.",
         says="{key!r}: {why}",
         effect="the message is not delivered",
-        versions=(("5.4.0 and later", "keep timers there with timerRocksDBEnable."),),
+        versions={"5.4.0 and later": "keep timers there with timerRocksDBEnable."},
         repair="`rmqtool query` finds the message; send it again once the broker runs.",
     ),
     Entry(
         code="timer.row-missing",
         fault="F59",
-        severity="error",
         treatment="decide",
         title="A timer message that waits has no row in RocksDB",
         what="The time line in rocksdbstore has come past the message, its time has not come, and it has no row.",
         how="A table of the database is lost, or it was restored from another time.",
         says="{unique_key} has no row",
         effect="the message is never delivered",
-        versions=(("5.4.0 and later", "keep timers there with timerRocksDBEnable."),),
+        versions={"5.4.0 and later": "keep timers there with timerRocksDBEnable."},
         repair="`rmqtool query STORE --offset` shows the message; send it again once the broker runs.",
         not_detected="Messages that wait longer than a day, which may stand at another time first.",
     ),

@@ -21,13 +21,7 @@ from rmqtool.formats.properties import (
     REAL_TOPIC,
 )
 from rmqtool.pending.messages import QUEUE_ID_DIGITS, Kind, View, messages_of, part_from, waiting
-from rmqtool.rules.system_topics import (
-    HALF_TOPIC,
-    OP_TOPIC,
-    ROCKSDB_HALF_TOPIC,
-    ROCKSDB_OP_TOPIC,
-    TRANSACTION_GROUP,
-)
+from rmqtool.rules.system_topics import HALF_TOPIC, OP_TOPIC, ROCKSDB_HALF_TOPIC, ROCKSDB_OP_TOPIC, TRANSACTION_GROUP
 from rmqtool.scan.windows import integers
 from rmqtool.store.queue_units import LoadedQueue
 from rmqtool.store.side_rows import HalfRows, half_rows

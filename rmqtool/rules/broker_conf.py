@@ -17,6 +17,7 @@ from typing import Literal
 
 from rmqtool.base.errors import UsageError
 from rmqtool.base.files import read_all
+from rmqtool.formats.java import whole_number
 from rmqtool.rules.versions import TEXT_SETTINGS_TRIMMED, Version, parse_version
 
 TABLE = Path(__file__).with_name("broker_settings.tsv")
@@ -115,7 +116,6 @@ _MAX_SIZE = 1 << 20
 _BLANKS = " \t\f"
 _PAIR = re.compile(r"((?:[^\\ \t\f=:]|\\.?)*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.?)", re.DOTALL)
-_INT = re.compile(r"[+-]?[0-9]+")
 _MAX_INT = (1 << 31) - 1
 _CONTROL = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
@@ -153,7 +153,7 @@ class BrokerConf:
 
     def number(self, *names: str) -> int | None:
         """The first of `names` that is a Java int; None without one."""
-        values = (parse_int(value) for name in names if (value := self.given(name)) is not None)
+        values = (whole_number(value) for name in names if (value := self.given(name)) is not None)
         return next((value for value in values if value is not None), None)
 
     def size(self, *names: str) -> int | None:
@@ -215,14 +215,6 @@ def index_switched_off(conf: BrokerConf) -> str | None:
     """The setting with which a broker writes no index files; None where it writes them."""
     names = ("messageIndexEnable", "indexFileWriteEnable")  # the second since 5.4.0
     return next((name for name in names if (conf.text(name) or "true").lower() == "false"), None)
-
-
-def parse_int(text: str) -> int | None:
-    """A Java int (`Integer#parseInt`), which takes no blanks; None for anything else."""
-    if not _INT.fullmatch(text) or len(text.lstrip("+-0")) > 10:
-        return None
-    value = int(text)
-    return value if -_MAX_INT - 1 <= value <= _MAX_INT else None
 
 
 def read_broker_conf(path: Path) -> BrokerConf:

@@ -51,6 +51,17 @@ _SWITCHES = {"lmqConsumerOffset.json": "enableLmq", "timermetrics": "timerWheelE
 
 
 @dataclass(frozen=True)
+class _Since:
+    """Whether a release is one of those that follow a rule: from one on, or to `before` another."""
+
+    since: Version
+    before: Version | None = None
+
+    def __get__(self, rules: RecoveryRules, _: type[RecoveryRules]) -> bool:
+        return rules.version >= self.since and (self.before is None or rules.version < self.before)
+
+
+@dataclass(frozen=True)
 class RecoveryRules:
     """The rules of one version; settings are the broker's own, with its defaults."""
 
@@ -83,109 +94,38 @@ class RecoveryRules:
         return leaves_out_wrong_sizes(self.version)
 
     @property
-    def skips_directories(self) -> bool:
-        """`MappedFileQueue#doLoad` skips directories."""
-        return self.version >= Version(5, 1, 0)
-
-    @property
     def deletes_empty_last_file(self) -> bool:
         """`MappedFileQueue#doLoad` deletes an empty file when it is the last."""
         return deletes_empty_last_file(self.version)
 
-    @property
-    def knows_ipv6(self) -> bool:
-        """Records may hold hosts of 20 bytes."""
-        return self.version >= IPV6_HOSTS
+    skips_directories = _Since(Version(5, 1, 0))  # MappedFileQueue#doLoad
+    knows_ipv6 = _Since(IPV6_HOSTS)  # records may hold hosts of 20 bytes
+    knows_second_format = _Since(MAGIC_CODE_V2_SINCE)  # records may have the magic code V2
+    parses_batches = _Since(Version(5, 0, 0))  # CommitLog#setBatchSizeIfNeeded: INNER_BASE and INNER_NUM are numbers
+    compares_size_first = _Since(SIZE_COMPARED_FIRST)  # CommitLog#checkMessageAndReturnSize: with the rest of the file
+    knows_negative_sizes = _Since(NEGATIVE_SIZES_KNOWN)  # the same: there is no record, and no blank either
+    queues_remember_ends = _Since(Version(4, 5, 1))  # ConsumeQueue.maxPhysicOffset: a record's end, not its start
+    dispatches_when_clean = _Since(Version(5, 3, 2))  # CommitLog#recoverNormally scans from where the queues end
+    tries_first_records = _Since(Version(5, 3, 4))  # CommitLog#isMappedFileMatchedRecover, also at a clean start
+    limits_recovered_files = _Since(RECOVERED_FILES_LIMITED)  # no more than `recovered_files` are scanned
+    combines_queues = _Since(COMBINED_QUEUES)  # CombineConsumeQueueStore: files and RocksDB are one store, not two
+    skips_new_database = _Since(LITE_TOPICS)  # its #isMappedFileMatchedRecover: rows are searched for where some are
+    writes_some_twice = _Since(SELECTED_TWICE)  # the same: a setting has only topics of LITE messages written twice
+    starts_by_logics_offset = _Since(Version(5, 5, 0))  # after a crash: the checkpoint's offset, not its times
+    recounts_before_cut = _Since(Version(5, 3, 4))  # ConsumeQueueStore#truncateDirty: queues as they are after the scan
+    # DefaultMessageStore#start dispatches what no queue has yet, and waits for it.
+    dispatches_from_queues = _Since(Version(4, 5, 1), before=Version(5, 0, 0))
+    destroys_queues_without_log = _Since(Version(4, 5, 1))  # without a log file; also a clean start
+    # ConsumeQueue#correctMinOffset reads the last unit first, and fails where the last file holds none.
+    reads_last_unit_first = _Since(Version(5, 0, 0), before=Version(5, 5, 0))
+    refuses_index_directories = _Since(Version(5, 0, 0))  # one whose name is a number stops the start
+    has_timer_wheel = _Since(TIMER_WHEEL)  # TimerWheel refuses a file of another size
 
     @property
-    def knows_second_format(self) -> bool:
-        """Records may have the magic code V2."""
-        return self.version >= MAGIC_CODE_V2_SINCE
-
-    @property
-    def parses_batches(self) -> bool:
-        """`CommitLog#setBatchSizeIfNeeded`: INNER_BASE and INNER_NUM must be numbers."""
-        return self.version >= Version(5, 0, 0)
-
-    @property
-    def compares_size_first(self) -> bool:
-        """`CommitLog#checkMessageAndReturnSize` first compares the size with the rest of the file."""
-        return self.version >= SIZE_COMPARED_FIRST
-
-    @property
-    def knows_negative_sizes(self) -> bool:
-        """The same finds no record, and no blank either, where the size is negative."""
-        return self.version >= NEGATIVE_SIZES_KNOWN
-
-    @property
-    def queues_remember_ends(self) -> bool:
-        """A queue's `maxPhysicOffset` is the end of its last record, not its start."""
-        return self.version >= Version(4, 5, 1)
-
-    @property
-    def dispatches_when_clean(self) -> bool:
-        """`CommitLog#recoverNormally` scans from where the queues end, and derives what they lack."""
-        return self.version >= Version(5, 3, 2)
-
-    @property
-    def tries_first_records(self) -> bool:
-        """`CommitLog#isMappedFileMatchedRecover` parses the first record of a file, also at a clean start."""
-        return self.version >= Version(5, 3, 4)
-
-    @property
-    def limits_recovered_files(self) -> bool:
-        """No more than `recovered_files` are scanned."""
-        return self.version >= RECOVERED_FILES_LIMITED
-
-    @property
-    def combines_queues(self) -> bool:
-        """Queues in files and in RocksDB are one store (`CombineConsumeQueueStore`), not two."""
-        return self.version >= COMBINED_QUEUES
-
-    @property
-    def skips_new_database(self) -> bool:
-        """`CombineConsumeQueueStore#isMappedFileMatchedRecover` does not search for rows where there are none yet."""
-        return self.version >= LITE_TOPICS
-
-    @property
-    def writes_some_twice(self) -> bool:
-        """A setting has only topics of LITE messages written twice (`CombineConsumeQueueStore`)."""
-        return self.version >= SELECTED_TWICE
-
-    @property
-    def starts_by_logics_offset(self) -> bool:
-        """The checkpoint's offset, not its times, chooses the file after a crash."""
-        return self.version >= Version(5, 5, 0)
-
-    @property
-    def recounts_before_cut(self) -> bool:
-        """`ConsumeQueueStore#truncateDirty` reads the queues as they are after the scan."""
-        return self.version >= Version(5, 3, 4)
-
-    @property
-    def dispatches_from_queues(self) -> bool:
-        """`DefaultMessageStore#start` dispatches what no queue has yet, and waits for it."""
-        return Version(4, 5, 1) <= self.version < Version(5, 0, 0)
-
-    @property
-    def destroys_queues_without_log(self) -> bool:
-        """Also a clean start deletes all consume queues when there is no commit log file."""
-        return self.version >= Version(4, 5, 1)
-
-    @property
-    def reads_last_unit_first(self) -> bool:
-        """`ConsumeQueue#correctMinOffset` reads the last unit first, and fails where the last file holds none."""
-        return Version(5, 0, 0) <= self.version < Version(5, 5, 0)
-
-    @property
-    def refuses_index_directories(self) -> bool:
-        """A directory in `index` whose name is a number stops the start."""
-        return self.version >= Version(5, 0, 0)
-
-    @property
-    def has_timer_wheel(self) -> bool:
-        """`TimerWheel` refuses a file of another size."""
-        return self.version >= TIMER_WHEEL
+    def answers(self) -> tuple[object, ...]:
+        """What releases that recover alike have in common: whether they follow each of the rules."""
+        rules = (name for name, rule in vars(RecoveryRules).items() if isinstance(rule, _Since))
+        return (self.ignores_wrong_sizes, self.deletes_empty_last_file, *(getattr(self, name) for name in rules))
 
 
 def loaded_configs(version: Version, conf: BrokerConf) -> list[str]:

@@ -7,13 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from rmqtool.formats.java import whole_number
 from rmqtool.rules.versions import BATCH_MAX_CONFIGURED, DISK_LEVELS_CONFIGURED, TEXT_SETTINGS_TRIMMED, Version
 
 T = TypeVar("T", bound=str | float)
 
-_INT = re.compile(r"[+-]?\d{1,18}")  # the digits of all scripts, as Integer#parseInt takes them
 _DOUBLE = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?[dDfF]?", re.ASCII)
-_MAX_INT = (1 << 31) - 1
 _BLANKS = " \t\n\r\f\v"
 _DISK_MAX = (10, 95)  # MessageStoreConfig#getDiskMaxUsedSpaceRatio
 _WARNING = (0.35, 0.90)  # CleanCommitLogService#getDiskSpaceWarningLevelRatio, since 5.0.0
@@ -143,7 +142,7 @@ class _Reader:
         given, ignored = self._given(name, since)
         value, why = default, ignored
         if given is not None and not ignored:
-            value, why = (int(given), None) if _is_int(given) else (default, _not_read(given, "whole number", default))
+            value, why = _whole(given, default)
         if bounded:
             value, changed = bounded(value)
             why = why or changed
@@ -155,10 +154,10 @@ class _Reader:
         value = default
         if given is not None and not why:
             text = given.strip(_BLANKS)
-            readable = _DOUBLE.fullmatch(text) is not None
-            value, why = (
-                (float(text.rstrip("dDfF")), None) if readable else (default, _not_read(given, "number", default))
-            )
+            if _DOUBLE.fullmatch(text):
+                value = float(text.rstrip("dDfF"))
+            else:
+                why = _not_read(given, "number", default)
         return self._show(name, given, value, why)
 
     def flag(self, name: str, *, default: bool) -> bool:
@@ -186,9 +185,7 @@ class _Reader:
         if self._version < DISK_LEVELS_CONFIGURED:
             return self._level_of_jvm(name, default)
         given, _ = self._given(name, None)
-        value, why = default, None
-        if given is not None:
-            value, why = (int(given), None) if _is_int(given) else (default, _not_read(given, "whole number", default))
+        value, why = (default, None) if given is None else _whole(given, default)
         fraction = min(max(value / 100.0, bounds[0]), bounds[1])
         if fraction != value / 100.0:
             why = f"kept between {bounds[0]:.0%} and {bounds[1]:.0%}"
@@ -219,13 +216,14 @@ class _Reader:
         return effective
 
 
-def _is_int(text: str) -> bool:
-    """`Integer#parseInt`: no blanks, 32 bits."""
-    return _INT.fullmatch(text) is not None and -_MAX_INT - 1 <= int(text) <= _MAX_INT
+def _whole(given: str, default: int) -> tuple[int, str | None]:
+    """A number of type int, and why it is the default instead of what is given."""
+    value = whole_number(given)
+    return (default, _not_read(given, "whole number", default)) if value is None else (value, None)
 
 
 def _not_read(given: str, kind: str, default: float) -> str:
-    blank = ", for a blank stands in it" if _INT.fullmatch(given.strip(_BLANKS)) else ""
+    blank = ", for a blank stands in it" if whole_number(given.strip(_BLANKS)) is not None else ""
     return f"{given!r} is not a {kind}{blank}: the broker silently ignores it and takes {default}"
 
 

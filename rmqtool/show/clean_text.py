@@ -11,7 +11,7 @@ from rich.text import Text
 
 from rmqtool.base.numbers import byte_size
 from rmqtool.base.visible import quote
-from rmqtool.broker.log_deletion import NOT_BY_AGE, FileDecision
+from rmqtool.broker.cleaner import NOT_BY_AGE, FileDecision
 from rmqtool.broker.trigger import MAX_TIME, local_time
 from rmqtool.clean.forecast import LEVELS, Forecast, Outlook
 from rmqtool.clean.losses import Losses, Undelivered

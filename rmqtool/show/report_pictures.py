@@ -10,7 +10,7 @@ from itertools import islice
 
 from rmqtool.base.numbers import byte_size
 from rmqtool.base.visible import visible
-from rmqtool.broker.log_deletion import FileDecision
+from rmqtool.broker.cleaner import FileDecision
 from rmqtool.broker.trigger import MAX_TIME, local_time
 from rmqtool.clean.forecast import Course
 from rmqtool.report.facts import PIECES, Counts, GroupPosition, Retention, StoreReport, Timeline

@@ -22,12 +22,7 @@ from rmqtool.store.single_messages import SingleMessages
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, SEPARATE_ROCKSDB_QUEUES
 from rmqtool.verify.client_losses import ClientView
-from rmqtool.verify.disk_and_time_checks import (
-    check_hosts,
-    check_times,
-    first_records,
-    latest_modification,
-)
+from rmqtool.verify.disk_and_time_checks import check_hosts, check_times, first_records, latest_modification
 from rmqtool.verify.field_checks import judged_fields
 from rmqtool.verify.index_chains import check_timestamps
 from rmqtool.verify.index_check import check_index_end, check_missing_keys
@@ -47,15 +42,8 @@ from rmqtool.verify.queue_leftovers import LogBounds, QueueVisit, check_copies_a
 from rmqtool.verify.queue_progress import WHETHER_DELETED, lost_by_topic, report_missing_units
 from rmqtool.verify.record_checks import finish_compression, finish_end, finish_times
 from rmqtool.verify.start import Prediction, Predictor, report_starts
-from rmqtool.verify.store_checks import (
-    check_abort_missing,
-    check_checkpoint,
-    check_preallocated,
-)
-from rmqtool.verify.task import (
-    StoreReader,
-    VerifyTask,
-)
+from rmqtool.verify.store_checks import check_abort_missing, check_checkpoint, check_preallocated
+from rmqtool.verify.task import StoreReader, VerifyTask
 from rmqtool.verify.timer_checks import check_timer
 from rmqtool.verify.witnesses import Witnesses
 
@@ -116,8 +104,7 @@ class AfterScan:
         if follows.view and follows.clients is not None and follows.start:
             check(follows.view.report_keys_lost, follows.start, follows.clients, report)
         if not live:
-            of_another = bool(visit and visit.unmatched.are_of_another_log)
-            log = ScannedLog(snapshot, reader, log_end, totals, total.queue_ends, of_another)
+            log = self._scanned(visit)
             check(check_timestamps, reader, report)
             check(check_checkpoint, log, report, is_end_read=is_end_read)
             if is_end_read:
@@ -132,6 +119,12 @@ class AfterScan:
             check(report_starts, follows.starts, report, is_clean=verdict_of(findings, is_proven=True) == "clean")
         if not live:
             check(check_abort_missing, found.everything().all_totals(), report)
+
+    def _scanned(self, visit: QueueVisit | None) -> ScannedLog:
+        """What the scan shows of the log."""
+        is_of_another = bool(visit and visit.unmatched.are_of_another_log)
+        total = self._total
+        return ScannedLog(self._snapshot, self._reader, self._log_end, total.totals, total.queue_ends, is_of_another)
 
     def check_missing_keys(self) -> None:
         """Check the keys of messages that the index lacks, as far as a start leaves them so."""
@@ -168,7 +161,7 @@ class AfterScan:
         messages = SingleMessages(snapshot)
         witnesses = Witnesses(snapshot, ranges, total.states, total.totals, messages, total.extents.lacks_until)
         check(check_witnesses, witnesses, report)
-        check(check_timer, reader, self._log_end, ends, total.totals.latest, messages, snapshot.releases, report)
+        check(check_timer, self._scanned(visit), messages, report)
         if follows.view and follows.clients is not None and follows.start:
             check(follows.view.add_waiting, follows.clients, follows.start, lambda: delays_known_until(witnesses))
             check(follows.view.report_delay_times, follows.clients, follows.start, report)

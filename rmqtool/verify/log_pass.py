@@ -372,11 +372,7 @@ class PartRun:
         self._is_whole = len(self._order) == len(left)
 
     def run(
-        self,
-        progress: Callable[[int], None],
-        pool: WorkerPool[Any],
-        jobs: int,
-        database: QueueDatabase | None = None,
+        self, progress: Callable[[int], None], pool: WorkerPool[Any], jobs: int, database: QueueDatabase | None = None
     ) -> None:
         """Check parts in up to `jobs` processes; `progress` is called with how many more bytes are done.
 

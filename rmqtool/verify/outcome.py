@@ -22,14 +22,7 @@ from rmqtool.store.commit_log import log_start
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import COMMIT_LOG
 from rmqtool.verify.bad_extents import UNREAD, MapExtent, log_map, unreached
-from rmqtool.verify.gaps import (
-    NODE_IS_NOT_PREDICTED,
-    Gap,
-    gaps_of_running,
-    gaps_of_selection,
-    gaps_of_store,
-    wanted,
-)
+from rmqtool.verify.gaps import NODE_IS_NOT_PREDICTED, Gap, gaps_of_running, gaps_of_selection, gaps_of_store, wanted
 from rmqtool.verify.part_result import PartResult
 from rmqtool.verify.start import Prediction
 from rmqtool.verify.task import EarlyEnd

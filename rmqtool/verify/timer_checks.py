@@ -36,7 +36,6 @@ from rmqtool.broker.timer_start import (
     timer_queue_end,
     timer_state,
 )
-from rmqtool.findings.finding import Severity
 from rmqtool.findings.report import Report
 from rmqtool.formats import timer_wheel
 from rmqtool.formats.checkpoint import TIMER_CHECK_SIZE, TimerCheck
@@ -48,185 +47,152 @@ from rmqtool.store.paths import TIMER_CHECK
 from rmqtool.store.single_messages import SingleMessages
 from rmqtool.store.store import CONFIG, Store
 from rmqtool.store.timer_wheel import WHEEL, is_wheel_whole, newest_slot, used_slots, written_unit
+from rmqtool.verify.log_witnesses import ScannedLog
 from rmqtool.verify.task import StoreReader
 
 
-def check_timers(
-    reader: StoreReader,
-    state: TimerState,
-    queue_end: int,
-    messages: SingleMessages,
-    releases: Releases,
-    report: Report,
-) -> None:
-    """Compare each unit of the queue with the timer log, and the other way round.
+class _TimerMessages:
+    """The messages of the timer's queue against the timer log, and the other way round."""
 
-    `queue_end` is the maximum offset that the log gives the queue.
-    """
-    if is_timer_elsewhere(reader.store) or not reader.files:
-        return
-    queue = read_timer_queue(state, reader.files)
-    next_read = None if queue is None else next_timer_read(state, queue)
-    _report_stale(reader, state, queue, report)
-    begin = state.queue_offset if next_read is None else next_read.begin
-    _report_ahead(state, begin, max(queue_end, timer_queue_end(state)), releases, report)
-    if queue is None or next_read is None:
-        return
-    for code in ("timer.too-large", "timer.chain", "timer.read-time", "timer.lost", "timer.again", "timer.aged"):
-        report.check(code, len(queue.queue_offsets))
-    conf = reader.store.conf
-    is_passed_over = passed_over(queue, next_read, conf, releases.oldest)
-    is_stuck = never_delivered(queue, next_read, state.read_until, conf, releases.newest)
-    _report_too_large(reader, state, queue, is_passed_over, is_stuck, releases, report)
-    _report_chains(state, queue, next_read, report)
-    _report_read_time(state, queue, next_read, messages, report)
-    has_chains = is_wheel_whole(state.store)
-    _report_lost(reader, state, queue, next_read, ~is_passed_over & ~(next_read.unreached & has_chains), report)
-    _report_repeated(reader, state, queue, next_read, report)
-    _report_aged(state, queue, next_read, report)
+    def __init__(self, reader: StoreReader, state: TimerState, releases: Releases, report: Report) -> None:
+        self._reader = reader
+        self._state = state
+        self._releases = releases
+        self._report = report
 
+    def check(self, queue_end: int, messages: SingleMessages) -> None:
+        """Check each unit of the queue, whose maximum offset by the log is `queue_end`."""
+        state, queue = self._state, read_timer_queue(self._state, self._reader.files)
+        next_read = None if queue is None else next_timer_read(state, queue)
+        self._report_stale(queue)
+        begin = state.queue_offset if next_read is None else next_read.begin
+        self._report_ahead(begin, max(queue_end, timer_queue_end(state)))
+        if queue is None or next_read is None:
+            return
+        for code in ("timer.too-large", "timer.chain", "timer.read-time", "timer.lost", "timer.again", "timer.aged"):
+            self._report.check(code, len(queue.queue_offsets))
+        conf, releases = self._reader.store.conf, self._releases
+        is_passed_over = passed_over(queue, next_read, conf, releases.oldest)
+        is_stuck = never_delivered(queue, next_read, state.read_until, conf, releases.newest)
+        self._report_too_large(queue, is_passed_over, is_stuck)
+        self._report_chains(queue, next_read)
+        self._report_read_time(queue, next_read, messages)
+        is_in_chain = ~(next_read.unreached & is_wheel_whole(state.store))
+        self._report_lost(queue, next_read, ~is_passed_over & is_in_chain)
+        self._report_repeated(queue, next_read)
+        self._report_aged(queue, next_read)
 
-def _report_stale(reader: StoreReader, state: TimerState, queue: TimerQueue | None, report: Report) -> None:
-    report.check("timer.unit", len(state.log.files))
-    for file, positions, targets in stale_units(state, queue, reader.files):
-        behind = int(np.count_nonzero(targets >= state.log_end))
-        facts = {"problem": "behind-log" if behind == len(targets) else "other", "units": len(positions)}
-        facts["physical_offset"] = int(targets[0])
-        report.add("timer.unit", details=facts, count=len(positions), file=reader.store.relative(file.path),
-                   offset=int(positions[0]))  # fmt: skip
+    def _add(self, code: str, details: Mapping[str, Any], count: int, queue_offset: int | None, **given: Any) -> None:
+        self._report.add(code, details=details, count=count, topic=TIMER_TOPIC, queue_id=0, queue_offset=queue_offset,
+                         **given)  # fmt: skip
 
+    def _report_stale(self, queue: TimerQueue | None) -> None:
+        self._report.check("timer.unit", len(self._state.log.files))
+        for file, positions, targets in stale_units(self._state, queue, self._reader.files):
+            behind = int(np.count_nonzero(targets >= self._state.log_end))
+            facts = {"problem": "behind-log" if behind == len(targets) else "other", "units": len(positions)}
+            facts["physical_offset"] = int(targets[0])
+            self._report.add("timer.unit", details=facts, count=len(positions),
+                             file=self._reader.store.relative(file.path), offset=int(positions[0]))  # fmt: skip
 
-def _report_ahead(state: TimerState, begin: int, queue_end: int, releases: Releases, report: Report) -> None:
-    """`begin` is where a start goes on, which may be before the offset of timercheck."""
-    report.check("timer.ahead")
-    next_offset = max(begin, state.queue_offset)
-    if next_offset > queue_end:
-        is_corrected = begin <= queue_end or releases.oldest >= TIMER_OFFSET_IN_RANGE
-        report.add("timer.ahead", details={"read": next_offset, "end": queue_end},
-                   severity="warning" if is_corrected else None,
-                   file=f"{CONFIG}/{TIMER_CHECK}", topic=TIMER_TOPIC, queue_id=0, queue_offset=queue_end)  # fmt: skip
+    def _report_ahead(self, begin: int, queue_end: int) -> None:
+        """`begin` is where a start goes on, which may be before the offset of timercheck."""
+        self._report.check("timer.ahead")
+        next_offset = max(begin, self._state.queue_offset)
+        if next_offset > queue_end:
+            is_corrected = begin <= queue_end or self._releases.oldest >= TIMER_OFFSET_IN_RANGE
+            self._add("timer.ahead", {"read": next_offset, "end": queue_end}, 1, queue_end, file=_CHECK,
+                      severity="warning" if is_corrected else None)  # fmt: skip
 
+    def _report_too_large(
+        self, queue: TimerQueue, is_passed_over: NDArray[np.bool_], is_stuck: NDArray[np.bool_]
+    ) -> None:
+        """Report messages that do not fit into the timer's buffer; those due when it passed over them are noted."""
+        log, conf, oldest = self._reader.files, self._reader.store.conf, self._releases.oldest
+        passed, stuck = (newest_timers(queue, rows, log) for rows in (is_passed_over, is_stuck))
+        waiting = [each for each in passed if each.due >= self._state.read_until + TIMER_LAG]
+        can_come = bool(waiting or stuck)
+        messages = [*waiting, *stuck] if can_come else passed
+        if not messages:
+            return
+        rows = np.flatnonzero(is_passed_over | is_stuck)
+        largest = int(queue.message_sizes[rows].max())
+        count = int(np.count_nonzero(is_stuck)) + len(waiting if can_come else passed)
+        facts = {"problem": "waiting" if can_come else "passed", "messages": count,
+                 "first_due": min(each.due for each in messages), "largest_message": largest,
+                 "buffer_size": timer_buffer(queue, conf, oldest),
+                 "origin": None if conf.decides("maxMessageSize") else "by default"}  # fmt: skip
+        if can_come:
+            facts["needed_size"] = largest - room_beside_body(oldest)
+        self._add("timer.too-large", facts, count, int(queue.queue_offsets[rows[0]]),
+                  severity=None if can_come else "info")  # fmt: skip
 
-def _report_too_large(
-    reader: StoreReader,
-    state: TimerState,
-    queue: TimerQueue,
-    is_passed_over: NDArray[np.bool_],
-    is_stuck: NDArray[np.bool_],
-    releases: Releases,
-    report: Report,
-) -> None:
-    """Report messages that do not fit into the timer's buffer; those that were due when it passed over are noted."""
-    passed, stuck = (newest_timers(queue, rows, reader.files) for rows in (is_passed_over, is_stuck))
-    waiting = [each for each in passed if each.due >= state.read_until + TIMER_LAG]
-    can_come = bool(waiting or stuck)
-    messages = [*waiting, *stuck] if can_come else passed
-    if not messages:
-        return
-    rows = np.flatnonzero(is_passed_over | is_stuck)
-    largest, oldest = int(queue.message_sizes[rows].max()), releases.oldest
-    count = int(np.count_nonzero(is_stuck)) + len(waiting if can_come else passed)
-    facts = {"problem": "waiting" if can_come else "passed", "messages": count,
-             "first_due": min(each.due for each in messages), "largest_message": largest,
-             "buffer_size": timer_buffer(queue, reader.store.conf, oldest),
-             "origin": None if reader.store.conf.decides("maxMessageSize") else "by default"}  # fmt: skip
-    if can_come:
-        facts["needed_size"] = largest - room_beside_body(oldest)
-    report.add("timer.too-large", details=facts, severity=None if can_come else "info", count=count,
-               topic=TIMER_TOPIC, queue_id=0, queue_offset=int(queue.queue_offsets[rows[0]]))  # fmt: skip
+    def _report_chains(self, queue: TimerQueue, next_read: NextRead) -> None:
+        """Report slots whose chain leaves out units of messages that wait; without a wheel they are lost with it."""
+        reached = next_read.reached
+        lost = next_read.unreached & (queue.queue_offsets < next_read.begin)
+        count = int(np.count_nonzero(lost))
+        if not len(reached.broken) or not is_wheel_whole(self._state.store) or not (count or reached.strays):
+            if next_read.cut_chains:
+                facts = {"problem": "delivered", "units": next_read.cut_chains, "messages": 0}
+                self._add("timer.chain", facts, next_read.cut_chains, None, severity="info",
+                          effect="none: their messages are delivered")  # fmt: skip
+            return
+        details = {"slots": len(reached.broken), "first_due": int(reached.broken[0]), "messages": count,
+                   "loops_at": reached.loops_at, "other_slots": reached.strays,
+                   "chain": "loops" if reached.loops_at else "broken",
+                   "left_out": "messages" if count else "other-slots"}  # fmt: skip
+        self._add("timer.chain", details, max(1, count), int(queue.queue_offsets[lost][0]) if count else None)
 
+    def _report_read_time(self, queue: TimerQueue, next_read: NextRead, messages: SingleMessages) -> None:
+        """Report a time up to which the wheel has been read that is later than any broker ran, or before deliveries."""
+        state = self._state
+        times = {"read_until": state.read_until, "ran_until": state.ran_until or 0}
+        if state.is_ahead and state.ran_until is not None:
+            count = int(np.count_nonzero(next_read.skipped))
+            details = {"problem": "ahead", **times, "messages": count}
+            self._add("timer.read-time", details, max(1, count), None, file=_CHECK,
+                      severity=None if count else "warning")  # fmt: skip
+        elif count := len(delivered_after(state, queue, next_read, messages)):
+            is_mild = (state.store.root / ABORT_FILE).exists()
+            details = {"problem": "delivered", **times, "messages": count}
+            self._add("timer.read-time", details, count, None, file=_CHECK, effect="the broker delivers them again",
+                      severity="info" if is_mild else "warning")  # fmt: skip
 
-def _report_chains(state: TimerState, queue: TimerQueue, next_read: NextRead, report: Report) -> None:
-    """Report slots whose chain leaves out units of messages that wait; without a wheel they are lost with it."""
-    reached = next_read.reached
-    lost = next_read.unreached & (queue.queue_offsets < next_read.begin)
-    count = int(np.count_nonzero(lost))
-    if not len(reached.broken) or not is_wheel_whole(state.store) or not (count or reached.strays):
-        if next_read.cut_chains:
-            facts = {"problem": "delivered", "units": next_read.cut_chains, "messages": 0}
-            report.add("timer.chain", severity="info", count=next_read.cut_chains, topic=TIMER_TOPIC, queue_id=0,
-                       effect="none: their messages are delivered", details=facts)  # fmt: skip
-        return
-    first = int(reached.broken[0])
-    details = {"slots": len(reached.broken), "first_due": first, "messages": count, "loops_at": reached.loops_at,
-               "other_slots": reached.strays, "chain": "loops" if reached.loops_at else "broken",
-               "left_out": "messages" if count else "other-slots"}  # fmt: skip
-    offset = int(queue.queue_offsets[lost][0]) if count else None
-    report.add("timer.chain", count=max(1, count), topic=TIMER_TOPIC, queue_id=0, queue_offset=offset,
-               details=details)  # fmt: skip
+    def _report_lost(self, queue: TimerQueue, next_read: NextRead, is_asked: NDArray[np.bool_]) -> None:
+        rows = is_asked & (queue.queue_offsets < next_read.begin) & ~next_read.logged
+        waiting = unlogged_waiting(self._state, queue, rows, self._reader.files)
+        if waiting:
+            facts = {"messages": len(waiting), "first_due": min(each.due for each in waiting)}
+            self._add("timer.lost", facts, len(waiting), min(each.queue_offset for each in waiting))
 
+    def _report_aged(self, queue: TimerQueue, next_read: NextRead) -> None:
+        """Note messages that only a start today loses, as the store has been stopped for long: it is not damaged."""
+        now, state = int(time.time() * 1000), self._state
+        aged = aged_out(state, queue, next_read, now) & ~aged_out(state, queue, next_read, state.latest)
+        if count := int(np.count_nonzero(aged)):
+            facts = {"messages": count, "first_due": int(next_read.slots[aged].min())}
+            self._add("timer.aged", facts, count, int(queue.queue_offsets[aged][0]))
 
-def _report_read_time(
-    state: TimerState, queue: TimerQueue, next_read: NextRead, messages: SingleMessages, report: Report
-) -> None:
-    """Report a time up to which the wheel has been read that is later than any broker ran, or before deliveries."""
-    file = f"{CONFIG}/{TIMER_CHECK}"
-    if state.is_ahead and state.ran_until is not None:
-        count = int(np.count_nonzero(next_read.skipped))
-        details = {"problem": "ahead", "read_until": state.read_until, "ran_until": state.ran_until, "messages": count}
-        report.add("timer.read-time", severity=None if count else "warning", count=max(1, count), file=file,
-                   topic=TIMER_TOPIC, queue_id=0, details=details)  # fmt: skip
-        return
-    again = delivered_after(state, queue, next_read, messages)
-    if len(again):
-        is_mild = (state.store.root / ABORT_FILE).exists()
-        details = {
-            "problem": "delivered",
-            "read_until": state.read_until,
-            "ran_until": state.ran_until or 0,
-            "messages": len(again),
-        }
-        report.add("timer.read-time", severity="info" if is_mild else "warning", count=len(again), file=file,
-                   effect="the broker delivers them again", topic=TIMER_TOPIC, queue_id=0, details=details)  # fmt: skip
-
-
-def _report_lost(
-    reader: StoreReader,
-    state: TimerState,
-    queue: TimerQueue,
-    next_read: NextRead,
-    is_asked: NDArray[np.bool_],
-    report: Report,
-) -> None:
-    rows = is_asked & (queue.queue_offsets < next_read.begin) & ~next_read.logged
-    waiting = unlogged_waiting(state, queue, rows, reader.files)
-    if waiting:
-        facts = {"messages": len(waiting), "first_due": min(each.due for each in waiting)}
-        report.add("timer.lost", details=facts, count=len(waiting), topic=TIMER_TOPIC, queue_id=0,
-                   queue_offset=min(each.queue_offset for each in waiting))  # fmt: skip
+    def _report_repeated(self, queue: TimerQueue, next_read: NextRead) -> None:
+        state, begin, logged = self._state, next_read.begin, next_read.logged
+        read_again = queue.queue_offsets >= begin
+        waiting = int(np.count_nonzero(read_again & logged))
+        is_unlogged = read_again & ~logged & (queue.queue_offsets < next_read.end)
+        unlogged = newest_timers(queue, is_unlogged, self._reader.files)
+        delivered = sum(each.due < state.delivered_until for each in unlogged)
+        if not waiting and not delivered:
+            return
+        was_reset = not waiting and state.check is None  # an operator deletes timercheck to have the queue read again
+        # A crash loses its newest offsets.
+        is_crash = state.check is not None and (self._reader.store.root / ABORT_FILE).exists()
+        first = max(begin, int(queue.queue_offsets[0]))
+        details = {"begin": first, "messages": waiting, "delivered": delivered}
+        self._add("timer.again", details, waiting + delivered, first,
+                  severity="info" if was_reset or is_crash else None)  # fmt: skip
 
 
-def _report_aged(state: TimerState, queue: TimerQueue, next_read: NextRead, report: Report) -> None:
-    """Note messages that only a start today loses, since the store has been stopped for long: it is not damaged."""
-    now = int(time.time() * 1000)
-    aged = aged_out(state, queue, next_read, now) & ~aged_out(state, queue, next_read, state.latest)
-    if aged.any():
-        facts = {"messages": int(np.count_nonzero(aged)), "first_due": int(next_read.slots[aged].min())}
-        report.add("timer.aged", details=facts, count=facts["messages"], topic=TIMER_TOPIC, queue_id=0,
-                   queue_offset=int(queue.queue_offsets[aged][0]))  # fmt: skip
-
-
-def _report_repeated(
-    reader: StoreReader, state: TimerState, queue: TimerQueue, next_read: NextRead, report: Report
-) -> None:
-    begin, logged = next_read.begin, next_read.logged
-    read_again = queue.queue_offsets >= begin
-    waiting = int(np.count_nonzero(read_again & logged))
-    unlogged = newest_timers(queue, read_again & ~logged & (queue.queue_offsets < next_read.end), reader.files)
-    delivered = sum(each.due < state.delivered_until for each in unlogged)
-    if not waiting and not delivered:
-        return
-    was_reset = not waiting and state.check is None  # an operator deletes timercheck to have the queue read again
-    is_crash = state.check is not None and (reader.store.root / ABORT_FILE).exists()  # which loses its newest offsets
-    is_mild = was_reset or is_crash
-    severity: Severity | None = "info" if is_mild else None
-    first = max(begin, int(queue.queue_offsets[0]))
-    report.add("timer.again", severity=severity, count=waiting + delivered, topic=TIMER_TOPIC, queue_id=0,
-               queue_offset=first,
-               details={"begin": first, "messages": waiting, "delivered": delivered})  # fmt: skip
-
-
-_CHECK = f"{CONFIG}/timercheck"
+_CHECK = f"{CONFIG}/{TIMER_CHECK}"
 _QUEUE = QueueName(TIMER_TOPIC, 0)
 
 
@@ -242,29 +208,17 @@ def check_wheel_size(store: Store, report: Report) -> None:
         report.add("timer.wheel-size", file=WHEEL, details={"size": size, "expected": timer_wheel.WHEEL_SIZE})
 
 
-def check_timer(
-    reader: StoreReader,
-    log_end: int,
-    ends: Mapping[QueueName, int],
-    latest: int,
-    messages: SingleMessages,
-    releases: Releases,
-    report: Report,
-) -> None:
-    """Check the timer's files and messages of a stopped broker.
-
-    `ends` are the maximum offsets that the log gives the queues, up to its end at `log_end`; `latest` is the newest
-    store timestamp, epoch ms.
-    """
-    store = reader.store
-    state = timer_state(store, reader.reading, latest, log_end, reader.database)
-    log = state.log
-    check_timers(reader, state, ends.get(_QUEUE, 0), messages, releases, report)
-    report.check("timer.log", len(log.files))
-    for file, facts in (*_files_out_of_line(store, log), *_checkpoint_ahead(store, log)):
+def check_timer(log: ScannedLog, messages: SingleMessages, report: Report) -> None:
+    """Check the timer's files and messages of a stopped broker."""
+    store, reader = log.store, log.reader
+    state = timer_state(store, reader.reading, log.totals.latest, log.end, reader.database)
+    if reader.files and not is_timer_elsewhere(store):
+        _TimerMessages(reader, state, log.snapshot.releases, report).check(log.queue_ends.get(_QUEUE, 0), messages)
+    report.check("timer.log", len(state.log.files))
+    for file, facts in (*_files_out_of_line(store, state.log), *_checkpoint_ahead(store, state.log)):
         report.add("timer.log", file=file, details=facts)
-    if log.files:
-        _check_slots(reader, log, report)
+    if state.log.files:
+        _check_slots(reader, state.log, report)
 
 
 def _files_out_of_line(store: Store, log: MappedFiles) -> Iterator[tuple[str, dict[str, Any]]]:

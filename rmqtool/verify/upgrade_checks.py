@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from typing import Literal, NamedTuple
 
 from rmqtool.broker.load import LOG_SETTING, ROOT_SETTING, other_log_opened, other_root_opened
 from rmqtool.broker.upgrade import changed_defaults, changes, refusals, switches
 from rmqtool.findings.report import Report
+from rmqtool.formats.java import whole_number
 from rmqtool.rules.broker_conf import UNUSED, BrokerConf, BrokerSetting, broker_settings, is_known, nearest
 from rmqtool.rules.versions import TEXT_SETTINGS_TRIMMED, Releases, Version, release_before, release_of
 from rmqtool.store.snapshot import Snapshot
 
-_LONG = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _NAMES = ("brokerRole", "flushDiskType")  # BrokerRole#valueOf, FlushDiskType#valueOf
 
 
@@ -54,9 +53,9 @@ def check_values(snapshot: Snapshot, report: Report) -> None:
 def _odd(snapshot: Snapshot, setting: BrokerSetting, value: str, releases: Releases) -> _Odd | None:
     has_blanks, meant = value != value.strip(), value.strip()
     default = setting.shown_default(releases.newest) if setting.default(releases.newest) is not None else None
-    if setting.kind == "whole" and not _LONG.fullmatch(value):
+    if setting.kind == "whole" and whole_number(value, 64) is None:
         effect = None if default is None else f"the broker keeps its default, {default}"
-        return _Odd("blank-no-number" if _LONG.fullmatch(meant) else "no-number", default, meaning=effect)
+        return _Odd("no-number" if whole_number(meant, 64) is None else "blank-no-number", default, meaning=effect)
     if setting.kind == "flag" and has_blanks:
         is_false = meant.lower() != "true"
         return _Odd("blank-false", "false", is_false, "the broker takes it for false")

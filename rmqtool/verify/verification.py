@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import ParamSpec
 
 from rmqtool.base.errors import failed_reads
 from rmqtool.base.files import RateLimit
@@ -23,9 +22,7 @@ from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import Store
 from rmqtool.verify.after_scan import AfterScan, Consequences
 from rmqtool.verify.config_checks import check_config_databases
-from rmqtool.verify.disk_and_time_checks import (
-    check_environment,
-)
+from rmqtool.verify.disk_and_time_checks import check_environment
 from rmqtool.verify.entry_checks import unread_units
 from rmqtool.verify.field_checks import damaged_fields, note_fields
 from rmqtool.verify.index_chains import check_headers
@@ -42,21 +39,10 @@ from rmqtool.verify.store_checks import (
     check_selection,
     check_store_files,
 )
-from rmqtool.verify.task import (
-    Companion,
-    EarlyEnd,
-    StoreReader,
-    VerifyRequest,
-    VerifyTask,
-)
+from rmqtool.verify.task import Companion, EarlyEnd, StoreReader, VerifyRequest, VerifyTask
 from rmqtool.verify.upgrade_checks import check_upgrade
 
-_CLOCK_TOLERANCE = 60_000  # ms
-_MANY = 16  # queue entries that lead elsewhere, for each that does not: fewer may be damaged one by one
-_SMALL_PART = 4 << 20  # bytes: where only some parts are checked, many small ones stand for more of the log
-_LOG_PER_QUEUE = 8 << 10  # bytes of a part at least: each part opens and compares each of its queues
 _OF_FIELDS = frozenset({"commitlog.field", "commitlog.sys-flag", "commitlog.body-compression", "commitlog.properties"})
-P = ParamSpec("P")
 
 
 class Verification:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.broker.log_deletion import LogFile, LogRun, run_over, stat_log_file
+from rmqtool.broker.cleaner import LogFile, LogRun, run_over, stat_log_file
 from rmqtool.broker.trigger import Trigger
 from rmqtool.rules.retention import settings_of
 from rmqtool.rules.versions import NEWEST

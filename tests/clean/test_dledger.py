@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rmqtool.broker.log_deletion import FileDecision
+from rmqtool.broker.cleaner import FileDecision
 from rmqtool.clean.findings import findings_of
 from rmqtool.clean.plan import AsIf, CleanPlan, next_deletions
 from rmqtool.rules.broker_conf import BrokerConf

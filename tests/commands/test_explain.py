@@ -52,7 +52,7 @@ def test_json_says_the_same() -> None:
     assert gap == [page for page in codes if page["code"] == "commitlog.gap"]
     assert gap[0]["remedy"] == "rmqtool inspect STORE --scan"
     assert gap[0]["versions"][0] == dict(
-        zip(("versions", "effect"), CATALOGUE["commitlog.gap"].versions[0], strict=True)
+        zip(("versions", "effect"), CATALOGUE["commitlog.gap"].all_versions[0], strict=True)
     )
 
 
