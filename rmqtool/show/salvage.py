@@ -12,13 +12,14 @@ from rmqtool.base.numbers import Count, Long, byte_size
 from rmqtool.base.visible import visible
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.rebuild.plan import RebuildPlan
-from rmqtool.salvage.conversion import ConversionPlan, MovedLog
+from rmqtool.salvage.conversion import ConversionPlan
 from rmqtool.salvage.entry_walk import LEFT_MEANINGS
 from rmqtool.salvage.layout import MEANINGS, Left
 from rmqtool.salvage.layout import Reason as LeftReason
 from rmqtool.salvage.new_store import Carried
 from rmqtool.salvage.plan import MAX_GAPS, SalvagePlan
 from rmqtool.salvage.selection import Chosen, SelectedLog, Selection, needed_bytes
+from rmqtool.salvage.write_log import MovedLog
 from rmqtool.show.output import Style, show_finding, show_table, table
 from rmqtool.show.shapes import Error, FiltersGiven, Shape, at, by
 from rmqtool.transaction.losses import OFFSET_MAP
@@ -170,7 +171,8 @@ def _new_log(plan: SalvagePlan, moved: MovedLog | None) -> NewLog:
 
 
 def _chosen_log(plan: SalvagePlan, chosen: Chosen) -> NewLog:
-    return NewLog(plan.layout.file_size, plan.is_size_known, chosen.files, chosen.start_offset, chosen.end,
+    log = chosen.placement
+    return NewLog(plan.layout.file_size, plan.is_size_known, log.files, log.start, log.end,
                   chosen.messages, chosen.size, chosen.first_timestamp, chosen.last_timestamp)  # fmt: skip
 
 
@@ -330,9 +332,10 @@ def _show_choice(plan: SalvagePlan, choice: Choice, console: Console, most: int 
     if not chosen.messages:
         _print(console, f"chosen: no message; left out: {counted(plan.records, 'message')}")
         return
-    what = f"{counted(chosen.messages, 'message')}, {byte_size(chosen.size)}, in {counted(chosen.files, 'log file')}"
+    files = counted(chosen.placement.files, "log file")
+    what = f"{counted(chosen.messages, 'message')}, {byte_size(chosen.size)}, in {files}"
     left_out = counted(plan.records - chosen.messages, "message")
-    _print(console, f"chosen: {what}, from physical offset {chosen.start_offset} on; left out: {left_out}")
+    _print(console, f"chosen: {what}, from physical offset {chosen.placement.start} on; left out: {left_out}")
     if choice.not_carried:
         _print(console, f"not carried over, since it names physical offsets: {', '.join(choice.not_carried)}")
     if log and log.map_rows:
