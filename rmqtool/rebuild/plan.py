@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 
 from rmqtool.base.errors import UnreadableError, UsageError
+from rmqtool.base.files import Progress, no_progress
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.dispatcher import Dispatcher
 from rmqtool.broker.field_damage import FieldJudge, Suspects
@@ -28,7 +29,7 @@ from rmqtool.rebuild.findings import (
 )
 from rmqtool.rebuild.index_builder import IndexComparison
 from rmqtool.rebuild.neutralise import Patch, patched_bytes, patches_of
-from rmqtool.rebuild.options import Progress, QueueSelection, RebuildOptions, no_progress
+from rmqtool.rebuild.options import QueueSelection, RebuildOptions
 from rmqtool.rebuild.queue_diff import Comparison, QueueDifference, QueueKind, RowComparison, undecided_of
 from rmqtool.rebuild.queue_placement import NEUTRALISED, BatchQueues, LostExtents, SimpleQueues
 from rmqtool.rebuild.source import RebuildSource, assumed_findings, derive, run_task, source_of

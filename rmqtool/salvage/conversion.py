@@ -13,14 +13,14 @@ from pathlib import Path
 import numpy as np
 
 from rmqtool.base.errors import ChangedError, UnsupportedError, WrongKindError
-from rmqtool.base.files import UNLIMITED, ReadPolicy
+from rmqtool.base.files import UNLIMITED, Progress, ReadPolicy, no_progress
 from rmqtool.base.mapped_files import MappedFile, MappedFiles
 from rmqtool.base.new_files import copy_file, new_file, set_time, write_all
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.formats.message import BLANK_SIZE, build_blank
-from rmqtool.salvage.carve import Progress, Sources, no_progress
+from rmqtool.salvage.carve import Sources
 from rmqtool.salvage.entry_walk import LEFT_MEANINGS, EntryWalk, LeftOut, LeftReason
-from rmqtool.salvage.layout import MEANINGS, MOST_LISTED, Layout, Ranges, meets
+from rmqtool.salvage.layout import MEANINGS, MOST_LISTED, Layout, Ranges, Total, meets
 from rmqtool.salvage.new_store import Carried, find_carried
 from rmqtool.salvage.plan import SalvagePlan
 from rmqtool.salvage.selection import Piece, runs_of
@@ -148,15 +148,6 @@ class Conversion:
 
 
 @dataclass
-class LeftTotal:
-    """Sums of what is left out for one reason."""
-
-    extents: int = 0
-    size: int = 0
-    messages: int = 0
-
-
-@dataclass
 class ConversionPlan:
     """What a conversion takes and leaves; offsets are those of the new log, timestamps epoch ms."""
 
@@ -171,7 +162,7 @@ class ConversionPlan:
     filled: list[tuple[int, int]] = field(default_factory=list)  # the first dummy records: physical offsets and sizes
     filled_bytes: int = 0
     left: list[LeftOut] = field(default_factory=list)
-    totals: dict[LeftReason, LeftTotal] = field(default_factory=lambda: defaultdict(LeftTotal))
+    totals: dict[LeftReason, Total] = field(default_factory=lambda: defaultdict(Total))
 
     @property
     def is_lossy(self) -> bool:
@@ -192,10 +183,7 @@ class ConversionPlan:
     def leave(self, extent: LeftOut) -> None:
         """Count what is left out."""
         self.left += [extent] if len(self.left) < MOST_LISTED else []
-        total = self.totals[extent.reason]
-        total.extents += 1
-        total.size += extent.size
-        total.messages += extent.messages
+        self.totals[extent.reason].add(extent.size, extent.messages)
 
     def fill(self, filling: Filling) -> None:
         """Count dummy records."""
@@ -314,7 +302,7 @@ def _proofs(plan: ConversionPlan) -> Iterator[str]:
     if plan.missing:
         yield f"missing: {counted(plan.missing, 'committed message')}, by the Raft indices of the entries"
     for reason, total in sorted(plan.totals.items()):
-        yield f"left out: {counted(total.size, 'byte')}, {counted(total.messages, 'message')}: {LEFT_MEANINGS[reason]}"
+        yield f"left out: {counted(total.size, 'byte')}, {counted(total.records, 'message')}: {LEFT_MEANINGS[reason]}"
 
 
 def write_conversion(

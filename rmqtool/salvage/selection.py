@@ -15,13 +15,13 @@ import pyarrow.csv as pa_csv
 from numpy.typing import NDArray
 
 from rmqtool.base.errors import ChangedError
-from rmqtool.base.files import UNLIMITED, InputFile, ReadPolicy
+from rmqtool.base.files import UNLIMITED, InputFile, Progress, ReadPolicy, no_progress
 from rmqtool.broker.dispatched_units import QueueName, group
 from rmqtool.broker.queue_numbers import QueueNumbers, TopicNumbers
 from rmqtool.formats.properties import TIMER_DUE
 from rmqtool.formats.sys_flag import INNER_BATCH, TRANSACTION_PREPARED
 from rmqtool.rules.system_topics import HALF_TOPIC, OP_TOPIC, REVIVE_PREFIX, ROCKSDB_HALF_TOPIC, TIMER_TOPIC
-from rmqtool.salvage.carve import Extents, Progress, Sources, no_progress
+from rmqtool.salvage.carve import Extents, Sources
 from rmqtool.salvage.layout import MOST_LISTED, Layout
 from rmqtool.salvage.plan import SalvagePlan
 from rmqtool.salvage.write_log import Placement, Taken, write_moved

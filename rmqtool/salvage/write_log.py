@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from zlib_ng import zlib_ng
 
 from rmqtool.base.errors import ChangedError, WrongKindError
-from rmqtool.base.files import Closing, InputFile, RateLimit
+from rmqtool.base.files import Closing, InputFile, Progress, RateLimit, no_progress
 from rmqtool.base.new_files import (
     COPY_SIZE,
     DirectCopy,
@@ -30,7 +30,7 @@ from rmqtool.formats.crc import CRC32_PROPERTY_SIZE, CRC_MASK, build_crc32_prope
 from rmqtool.formats.file_name import file_name
 from rmqtool.formats.layout import position_of
 from rmqtool.formats.message import BLANK_SIZE, PREFIX_DTYPE, build_blank
-from rmqtool.salvage.carve import Progress, Sources, no_progress
+from rmqtool.salvage.carve import Sources
 from rmqtool.salvage.layout import MOST_LISTED, LogFile
 from rmqtool.salvage.plan import SalvagePlan
 from rmqtool.scan.frames import RecordRun

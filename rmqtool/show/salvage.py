@@ -457,9 +457,9 @@ class NotTakenTotal(Shape):
     """All that was left out for one reason."""
 
     reason: Literal["uncommitted", "stale", "damaged"] = by(lambda total, _: total[0])  # Why.
-    extents: Count = by(lambda total, _: total[1].extents)  # Extents.
+    extents: Count = by(lambda total, _: total[1].ranges)  # Extents.
     bytes: Count = by(lambda total, _: total[1].size)  # Their size.
-    messages: Count = by(lambda total, _: total[1].messages)  # Whole messages in them.
+    messages: Count = by(lambda total, _: total[1].records)  # Whole messages in them.
 
 
 class Converted(NamedTuple):
@@ -548,7 +548,7 @@ def _lines(plan: ConversionPlan) -> list[str]:
         if conversion.committed is None:
             lines.append("all entries are taken, whether committed or not")
     for reason, total in sorted(plan.totals.items()):
-        what = f"{counted(total.messages, 'message')}, " if total.messages else ""
+        what = f"{counted(total.records, 'message')}, " if total.records else ""
         lines.append(f"left out: {what}{byte_size(total.size)}: {LEFT_MEANINGS[reason]}")
     if plan.filled_bytes:
         lines.append(f"filled: {byte_size(plan.filled_bytes)} of dummy records, in the room of lost entries")
