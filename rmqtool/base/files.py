@@ -56,6 +56,14 @@ _SMALL_END = 16 << 10  # of a file, read at once to find where its data ends, by
 _DIRECTORY = "a directory where a file should be"
 
 
+Progress = Callable[[int], None]
+"""Called with the number of bytes that are done: in all or, where a function says so, since the last call."""
+
+
+def no_progress(done: int) -> None:
+    """Report nothing."""
+
+
 class RateLimit:
     """Sleeps so that no more than `bytes_per_second` are read on average."""
 

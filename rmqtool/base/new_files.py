@@ -40,6 +40,16 @@ def create_file(path: Path, size: int) -> int:
     return descriptor
 
 
+@contextmanager
+def new_file(path: Path, size: int) -> Iterator[int]:
+    """A descriptor of a file that `create_file` opens, to write to in the block."""
+    descriptor = create_file(path, size)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
 def write_all(descriptor: int, data: memoryview | bytes, position: int) -> None:
     """Write all of `data` at `position`; the system may take less at once."""
     view = memoryview(data)
@@ -74,17 +84,13 @@ def set_time(descriptor: int, timestamp: int) -> None:
 
 def copy_file(path: Path, to: Path) -> None:
     """Copy a file, holes as holes, with its modification time; raises UnreadableError and WrongKindError."""
-    with InputFile(path) as source:
-        descriptor = create_file(to, source.size)
-        try:
-            position = 0
-            while (position := source.next_data(position, source.size)) < source.size:
-                data = source.read(position, _COPY_SIZE)
-                write_all(descriptor, data, position)
-                position += len(data)
-            set_time(descriptor, os.fstat(source.fileno()).st_mtime_ns // 1_000_000)
-        finally:
-            os.close(descriptor)
+    with InputFile(path) as source, new_file(to, source.size) as descriptor:
+        position = 0
+        while (position := source.next_data(position, source.size)) < source.size:
+            data = source.read(position, _COPY_SIZE)
+            write_all(descriptor, data, position)
+            position += len(data)
+        set_time(descriptor, os.fstat(source.fileno()).st_mtime_ns // 1_000_000)
 
 
 COPY_SIZE = 4 << 20

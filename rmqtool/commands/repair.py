@@ -208,13 +208,12 @@ class _Found:
 
     def as_json(self) -> dict[str, Any]:
         """What was found and what is planned."""
-        from rmqtool.repair.change import change_json
         from rmqtool.show.rebuild import plan_json
 
         return {
             "verdict": self.outcome.verdict,
             "plan": self.plan.as_json(),
-            "changes": [change_json(change) for change in self.repairs.changes],
+            "changes": [change.as_json() for change in self.repairs.changes],
             "rebuild": self.rebuild and plan_json(self.rebuild, "planned"),
         }
 

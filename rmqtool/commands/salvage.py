@@ -439,6 +439,6 @@ class Making:
             selection.queue_offsets,
             choice.chosen.messages,
             self.plan.records,
-            choice.chosen.end,
+            choice.chosen.placement.end,
         )
         keep_choice(self.new.directory, record)

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
 from rmqtool.base.errors import RmqtoolError, UnreadableError
-from rmqtool.base.files import RateLimit, ReadPolicy
+from rmqtool.base.files import Progress, RateLimit, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.base.parallel import Job, WorkerPool
 from rmqtool.inspect.log_statistics import LogStatistics, events_of
 from rmqtool.scan.reader import scan_files
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.splits import PART_SIZE, log_parts
-
-Progress = Callable[[int], None]
-"""Gets how many bytes are done, of all."""
 
 
 def workers_for(size: int, jobs: int) -> WorkerPool[LogStatistics]:

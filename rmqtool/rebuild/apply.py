@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rmqtool.base.errors import ChangedError
-from rmqtool.base.files import list_directory
+from rmqtool.base.files import Progress, list_directory, no_progress
 from rmqtool.base.times import file_time, rfc3339
 from rmqtool.broker.other_log import index_of_another_log
 from rmqtool.formats import consume_queue
@@ -25,7 +25,7 @@ from rmqtool.rebuild.conversion import CarriedQueue, Conversion
 from rmqtool.rebuild.derive import Derivation, Outputs
 from rmqtool.rebuild.existing import FileGrid, pre_blank_units
 from rmqtool.rebuild.neutralise import patched_bytes, stage_patches
-from rmqtool.rebuild.options import Progress, directory_of, no_progress, queue_file_name
+from rmqtool.rebuild.options import directory_of, queue_file_name
 from rmqtool.rebuild.plan import QueuePlan, RebuildPlan
 from rmqtool.rebuild.queue_placement import Extent
 from rmqtool.rebuild.source import RebuildSource, derive

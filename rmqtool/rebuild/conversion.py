@@ -321,8 +321,7 @@ def require_all(source: RebuildSource, derivation: Derivation) -> None:
 def _require_release(source: RebuildSource, form: Form) -> None:
     """Raise UsageError where it is not known, or does not fit, which release is to run on the store."""
     releases = source.releases
-    limits = (ROCKSDB_QUEUES, ROCKSDB_CONFIG_VERSIONS, ROCKSDB_LIGHT_QUEUES, SINGLE_ROCKSDB_CONFIG)
-    if any(releases.oldest < limit <= releases.newest for limit in limits):
+    if releases.differ_by(ROCKSDB_QUEUES, ROCKSDB_CONFIG_VERSIONS, ROCKSDB_LIGHT_QUEUES, SINGLE_ROCKSDB_CONFIG):
         raise UsageError(
             "which rows a broker reads depends on its release",
             hint="name the release that is to run on the store with --broker-version",

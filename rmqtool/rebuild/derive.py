@@ -10,12 +10,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from rmqtool.base.files import Progress
 from rmqtool.base.limits import sized
 from rmqtool.broker.dispatched_units import QueueName, QueueUnits
 from rmqtool.rebuild.existing import ExistingQueues, IndexWriter, OptionalUnits, StoredUnits, UnitBuffer, UnitSink
 from rmqtool.rebuild.index_builder import IndexBuilder, IndexComparison
 from rmqtool.rebuild.log_pass import Item, PassNumbers, Recording, RunResult, RunTask, items_of
-from rmqtool.rebuild.options import Progress, refusal
+from rmqtool.rebuild.options import refusal
 from rmqtool.rebuild.queue_placement import BatchQueues, KeptTimes, LostExtents, SimpleQueues
 from rmqtool.rules.versions import INDEX_COUNTS_SLOTS
 from rmqtool.scan.block import Blank, Damage

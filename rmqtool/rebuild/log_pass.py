@@ -141,32 +141,21 @@ Derived = tuple[list[Item], list[QueueName]]
 """Items, and the queues that are new to their reader since the last ones."""
 
 
-class RunReader:
-    """Turns runs of records into results; several of them are handed on at once, which takes less than one by one."""
+class _Held:
+    """Items, of which several are handed on at once: that takes less than one by one."""
 
-    def __init__(self, task: RunTask) -> None:
-        self._task = task
-        self._dispatcher = Dispatcher(task.rules, task.batch_topics, task.proven)
+    def __init__(self, queues: Sequence[QueueName]) -> None:
+        """`queues` are those that were met, by number, and grow with the pass."""
+        self._queues = queues
         self._sent_queues = 0
-        self._is_batch = np.empty(0, dtype=np.bool_)  # of each queue
         self._held: list[Item] = []
         self._size, self._begun = 0, 0.0
 
     def new_queues(self) -> list[QueueName]:
         """The queues that were met since the last call, in the order of their numbers."""
-        queues = self._dispatcher.queues[self._sent_queues :]
+        queues = [*self._queues[self._sent_queues :]]
         self._sent_queues += len(queues)
         return queues
-
-    def items(self, start: int = 0, stop: int = MAX_OFFSET, block: Block | None = None) -> Iterator[Item]:
-        """The items that begin at physical offsets from `start` to before `stop`; raises UnreadableError."""
-        files, reading = self._task.files, self._task.reading
-        for event in scan_files(files, start, stop, reading, block=block, look_back=_LOOK_BACK):
-            yield self._item_of(event)
-
-    def add(self, event: Event) -> Derived | None:
-        """Add the next event of a pass that somebody else makes; what there is to hand on."""
-        return self.hold(self._item_of(event))
 
     def hold(self, item: Item) -> Derived | None:
         """Keep an item until there are enough."""
@@ -181,6 +170,26 @@ class RunReader:
         """What is held."""
         items, self._held, self._size = self._held, [], 0
         return (items, self.new_queues()) if items else None
+
+
+class RunReader(_Held):
+    """Turns runs of records into results."""
+
+    def __init__(self, task: RunTask) -> None:
+        self._task = task
+        self._dispatcher = Dispatcher(task.rules, task.batch_topics, task.proven)
+        self._is_batch = np.empty(0, dtype=np.bool_)  # of each queue
+        super().__init__(self._dispatcher.queues)
+
+    def items(self, start: int = 0, stop: int = MAX_OFFSET, block: Block | None = None) -> Iterator[Item]:
+        """The items that begin at physical offsets from `start` to before `stop`; raises UnreadableError."""
+        files, reading = self._task.files, self._task.reading
+        for event in scan_files(files, start, stop, reading, block=block, look_back=_LOOK_BACK):
+            yield self._item_of(event)
+
+    def add(self, event: Event) -> Derived | None:
+        """Add the next event of a pass that somebody else makes; what there is to hand on."""
+        return self.hold(self._item_of(event))
 
     def _item_of(self, event: Event) -> Item:
         if not isinstance(event, RecordRun):
@@ -448,9 +457,9 @@ class Recording:
         self._places.clear()
         os.ftruncate(self._descriptor, 0)
 
-    def add(self, part: int, derived: Derived) -> None:
-        """Add the next result of a part; without room for it there is no recording."""
-        if self._is_full:
+    def add(self, part: int, derived: Derived | None) -> None:
+        """Add the next result of a part, if there is one; without room for it there is no recording."""
+        if self._is_full or not derived:
             return
         try:
             self._places[part].append(os.lseek(self._descriptor, 0, os.SEEK_END))
@@ -463,17 +472,11 @@ class Recording:
     def kept(self, task: RunTask, items: Iterable[Item], numbers: PassNumbers) -> Iterator[Item]:
         """The items of a pass, which are recorded on the way; `numbers` are those of its queues."""
         self._begin(task)
-        held: list[Item] = []
-        size = known = 0
+        held = _Held(numbers.names)
         for item in items:
             yield item
-            held.append(item)
-            size += item.size
-            if size >= _RESULT_SIZE:
-                self.add(0, (held, numbers.names[known:]))
-                held, size, known = [], 0, len(numbers.names)
-        if held:
-            self.add(0, (held, numbers.names[known:]))
+            self.add(0, held.hold(item))
+        self.add(0, held.rest())
         self.is_whole = True
 
     def fits(self, task: RunTask) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -101,11 +101,3 @@ class RebuildOptions:
     untouched: QueueSelection = field(default_factory=QueueSelection)
     moved_from: Sequence[MappedFile] = ()
     target: Target | None = None  # of a conversion
-
-
-Progress = Callable[[int], None]
-"""Called with the number of bytes of the log that are done."""
-
-
-def no_progress(done: int) -> None:
-    """Report nothing."""

@@ -9,13 +9,14 @@ from collections.abc import Iterable
 from contextlib import ExitStack, closing
 from pathlib import Path
 
+from rmqtool.base.files import Progress, no_progress
 from rmqtool.base.limits import open_files_at_once
 from rmqtool.base.new_files import copy_file, create_file, set_time, write_all
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.formats.index_file import file_size
 from rmqtool.rebuild.derive import Outputs
 from rmqtool.rebuild.existing import FileGrid, Timestamps, Units
-from rmqtool.rebuild.options import Progress, directory_of, no_progress, queue_file_name
+from rmqtool.rebuild.options import directory_of, queue_file_name
 from rmqtool.rebuild.plan import Comparisons, RebuildPlan, learn_fields, plan_of
 from rmqtool.rebuild.source import RebuildSource, derive
 from rmqtool.rebuild.staged import DatabaseWriter, RowSink, complete

@@ -9,8 +9,10 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rmqtool.base.errors import UnreadableError, UsageError
+from rmqtool.base.files import Progress, no_progress
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.dispatcher import Dispatcher
 from rmqtool.broker.field_damage import FieldJudge, Suspects
@@ -28,7 +30,7 @@ from rmqtool.rebuild.findings import (
 )
 from rmqtool.rebuild.index_builder import IndexComparison
 from rmqtool.rebuild.neutralise import Patch, patched_bytes, patches_of
-from rmqtool.rebuild.options import Progress, QueueSelection, RebuildOptions, no_progress
+from rmqtool.rebuild.options import QueueSelection, RebuildOptions
 from rmqtool.rebuild.queue_diff import Comparison, QueueDifference, QueueKind, RowComparison, undecided_of
 from rmqtool.rebuild.queue_placement import NEUTRALISED, BatchQueues, LostExtents, SimpleQueues
 from rmqtool.rebuild.source import RebuildSource, assumed_findings, derive, run_task, source_of
@@ -125,9 +127,18 @@ def learn_fields(source: RebuildSource, comparisons: Comparisons, plan: RebuildP
     if comparisons.index:
         suspects.extend(comparisons.index.suspects)
     task = run_task(source)
+    existing, rows = source.existing["simple"], source.rows if source.places.rocksdb else None
+
+    def place_of(name: QueueName, queue_offset: int) -> int | None:
+        """The physical offset in the unit of a queue offset."""
+        unit = existing.unit_at(name, queue_offset)
+        if unit is None and rows is not None:
+            return rows.physical_offset(name, queue_offset)
+        return None if unit is None else int(unit["physical_offset"])
+
     dispatcher = Dispatcher(task.rules, source.batch_topics)
     topics = {name.topic for name in _names(source)} | {*source.snapshot.topics.by_name}
-    source.damages = FieldJudge(task.files, dispatcher, _Places(source), topics).damages(suspects)
+    source.damages = FieldJudge(task.files, dispatcher, place_of, topics).damages(suspects)
     return bool(source.damages)
 
 
@@ -159,21 +170,6 @@ def field_findings(source: RebuildSource) -> Iterator[Finding]:
 
 def _names(source: RebuildSource) -> set[QueueName]:
     return {QueueName(queue.topic, queue.queue_id) for queue in source.snapshot.queues}
-
-
-class _Places:
-    """The physical offsets in units of simple queues, by queue and queue offset."""
-
-    def __init__(self, source: RebuildSource) -> None:
-        self._existing = source.existing["simple"]
-        self._rows = source.rows if source.places.rocksdb else None
-
-    def __call__(self, name: QueueName, queue_offset: int) -> int | None:
-        """The physical offset in the unit of a queue offset; None without one."""
-        unit = self._existing.unit_at(name, queue_offset)
-        if unit is None and self._rows is not None:
-            return self._rows.physical_offset(name, queue_offset)
-        return None if unit is None else int(unit["physical_offset"])
 
 
 Action = Literal["create", "replace", "keep"]
@@ -325,12 +321,11 @@ def _compared(source: RebuildSource, progress: Progress) -> RebuildPlan:
 def plan_of(source: RebuildSource, derivation: Derivation, comparisons: Comparisons) -> RebuildPlan:
     """The plan from a finished pass and its comparisons."""
     patches = patches_of(derivation.lost, source.snapshot.log.files) if source.options.neutralise else []
-    dummies = _dummies(derivation.lost, patches) if source.options.neutralise and not comparisons.rows else []
-    met = {*derivation.queues}
-    queues = [
-        queue if queue.name in met else _emptied(source, queue, dummies)
-        for queue in _queue_plans(source, derivation, comparisons)
-    ]
+    queues = list(_queue_plans(source, derivation, comparisons))
+    if source.options.neutralise and not comparisons.rows:
+        dummies = _dummies(derivation.lost, patches)
+        kept = {*derivation.queues, *_gone_on_with(source)} if len(dummies) else ()
+        queues = [queue if queue.name in kept else _emptied(source, queue, dummies) for queue in queues]
     require_all(source, derivation)
     found = {queue.name for queue in queues if queue.has_messages}
     conversion = conversion_of(source, found, comparisons.left_out)
@@ -456,29 +451,30 @@ def _untouched(source: RebuildSource, existing: Queue | None, name: QueueName) -
                      lacks_log_messages=lacks_messages)  # fmt: skip
 
 
-def _dummies(lost: LostExtents, patches: Iterable[Patch]) -> list[tuple[int, int]]:
+def _dummies(lost: LostExtents, patches: Iterable[Patch]) -> NDArray[np.int64]:
     """Where dummy records stand in the log, or are about to: where each begins, and where it ends."""
     known = [(each.physical_offset, each.size) for each in lost.extents if each.reason == NEUTRALISED]
     known += [(each.physical_offset, each.size) for each in patches if each.is_possible]
-    return [(start, start + size) for start, size in sorted(known)]
+    return np.array([(start, start + size) for start, size in sorted(known)], np.int64).reshape(-1, 2)
 
 
-def _emptied(source: RebuildSource, queue: QueuePlan, dummies: Sequence[tuple[int, int]]) -> QueuePlan:
+def _emptied(source: RebuildSource, queue: QueuePlan, dummies: NDArray[np.int64]) -> QueuePlan:
     """The plan of a queue, without its files where all of its units lead to dummy records, which consumers would get.
 
-    It begins again at 0, so it stays where somebody goes on at an offset of it.
+    It begins again at 0, so it stays where somebody goes on at an offset of it: a group, or a broker itself.
     """
-    name, units = queue.name, source.existing["simple"].queues.get(queue.name)
-    if queue.has_messages or queue.kind != "simple" or units is None:
+    units, topic = source.existing["simple"].queues.get(queue.name), queue.name.topic
+    is_own = is_filled_by_brokers(topic) and not topic.startswith(DEAD_LETTER_PREFIX)
+    if queue.has_messages or queue.kind != "simple" or units is None or is_own or not len(dummies):
         return queue
-    if not (dummies and _may_begin_again(source, name)):
+    if source.snapshot.committed.file.problem is not None:
         return queue
     count = 0
     for file in units.files:
         stored = units.units_in(file, 0, units.room_of(file))
         offsets = stored["physical_offset"][units.is_written(stored)]
-        at = np.searchsorted([start for start, _ in dummies], offsets, side="right") - 1
-        if (at < 0).any() or (offsets >= np.array([end for _, end in dummies])[at]).any():
+        at = np.searchsorted(dummies[:, 0], offsets, side="right") - 1
+        if (at < 0).any() or (offsets >= dummies[at, 1]).any():
             return queue
         count += len(offsets)
     if not count:
@@ -487,12 +483,9 @@ def _emptied(source: RebuildSource, queue: QueuePlan, dummies: Sequence[tuple[in
     return replace(queue, action="replace", min_offset=0, max_offset=0, difference=difference, lacks_log_messages=False)
 
 
-def _may_begin_again(source: RebuildSource, name: QueueName) -> bool:
-    """Whether nothing in the store goes on at an offset of a queue: no group, nor a broker itself."""
-    committed = source.snapshot.committed
-    is_own = is_filled_by_brokers(name.topic) and not name.topic.startswith(DEAD_LETTER_PREFIX)
-    groups = (each for each in committed.offsets if (each.topic, each.queue_id) == name)
-    return committed.file.problem is None and not is_own and not any(each.offset for each in groups)
+def _gone_on_with(source: RebuildSource) -> Iterator[QueueName]:
+    """The queues at an offset of which a group goes on."""
+    return (QueueName(each.topic, each.queue_id) for each in source.snapshot.committed.offsets if each.offset)
 
 
 def _index_plans(comparison: IndexComparison | None, names: Sequence[str], *, has_log: bool) -> Iterator[IndexFilePlan]:

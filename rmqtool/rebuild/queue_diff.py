@@ -27,7 +27,6 @@ from rmqtool.rules.versions import (
     MULTI_DISPATCH_SPARES_SYSTEM_TOPICS,
     VALUES_MAY_HOLD_SEPARATOR,
     Releases,
-    Version,
 )
 from rmqtool.store.consume_queues import Kind
 from rmqtool.store.rocksdb_queues import LastUnit
@@ -459,17 +458,9 @@ def undecided_of(
     index_changes: bool,
 ) -> Undecided:
     """Units of the `changed` queues, and keys of the index, that only some of the fitting releases write."""
-    multi_dispatch = _differ(releases, MULTI_DISPATCH_SPARES_SYSTEM_TOPICS, MULTI_DISPATCH_SPARES_DEAD_LETTERS)
-    separator = _differ(releases, VALUES_MAY_HOLD_SEPARATOR)
-    units: Counter[QueueName] = Counter()
-    for name in changed:
-        if multi_dispatch and derivation.optional and derivation.optional.undecided[name]:
-            units[name] += derivation.optional.undecided[name]
-        if separator and comparison and comparison.older[name]:
-            units[name] += comparison.older[name]
+    multi_dispatch = releases.differ_by(MULTI_DISPATCH_SPARES_SYSTEM_TOPICS, MULTI_DISPATCH_SPARES_DEAD_LETTERS)
+    separator = releases.differ_by(VALUES_MAY_HOLD_SEPARATOR)
+    counts = [derivation.optional.undecided] if multi_dispatch and derivation.optional else []
+    counts += [comparison.older] if separator and comparison else []
+    units = Counter({name: count for name in changed if (count := sum(each[name] for each in counts))})
     return Undecided(releases, units, separator and index_changes and derivation.has_optional_keys)
-
-
-def _differ(releases: Releases, *changes: Version) -> bool:
-    """Whether a rule changed between two of the releases."""
-    return any(releases.oldest < change <= releases.newest for change in changes)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmqtool.base.errors import UsageError
-from rmqtool.base.files import UNLIMITED, OpenFiles
+from rmqtool.base.files import UNLIMITED, OpenFiles, Progress
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_record import Lookups
 from rmqtool.broker.dispatched_units import QueueName
@@ -24,7 +24,7 @@ from rmqtool.formats.index_file import DEFAULT_SLOTS, DEFAULT_UNITS
 from rmqtool.rebuild.derive import BatchTopicFoundError, Derivation, Outputs
 from rmqtool.rebuild.existing import ExistingQueues, ExistingRows, FileGrid, StoredRows, grid_of
 from rmqtool.rebuild.log_pass import PartsDoNotMeetError, Recording, RunTask
-from rmqtool.rebuild.options import Part, Progress, RebuildOptions
+from rmqtool.rebuild.options import Part, RebuildOptions
 from rmqtool.rebuild.queue_diff import RowRules, version_findings
 from rmqtool.rebuild.queue_placement import KeptTimes
 from rmqtool.rules.file_sizes import DEFAULT_QUEUE_FILE_SIZE, QUEUE_FILE_SIZE, queue_file_size

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from rmqtool.base.errors import UnsupportedError, UnwritableError
 from rmqtool.base.files import InputFile
@@ -18,52 +19,14 @@ from rmqtool.transaction import Loss, Transaction
 from rmqtool.transaction.paths import StorePaths
 
 
-class Change(Protocol):
-    """What a plan shows of a change, and how it is made."""
+@dataclass(frozen=True, kw_only=True)
+class Change(ABC):
+    """What a plan shows of a change, and how it is made.
 
-    @property
-    def codes(self) -> frozenset[str]:
-        """The codes of the findings that it heals."""
-
-    @property
-    def what(self) -> str:
-        """One line: what becomes of which file."""
-
-    @property
-    def lost(self) -> str | None:
-        """What it cannot bring back; None for nothing."""
-
-    @property
-    def details(self) -> tuple[str, ...]:
-        """More lines, shown one by one."""
-
-    @property
-    def size(self) -> int:
-        """Bytes that it writes."""
-
-    def stage(self, transaction: Transaction) -> None:
-        """Prepare the change; the transaction's commit makes it."""
-
-
-def change_json(change: Change) -> dict[str, Any]:
-    """The JSON object of the contract."""
-    return {
-        "what": change.what,
-        "details": list(change.details),
-        "lost": change.lost,
-        "codes": sorted(change.codes),
-    }
-
-
-@dataclass(frozen=True)
-class FileChange:
-    """A small file that is replaced or created, or, where `content` is None, a file or directory that is taken out.
-
-    `name` is relative to the store.
+    `codes` are those of the findings that it heals, `what` says what becomes of which file, `lost` what it cannot bring
+    back, `details` more, line by line.
     """
 
-    name: str
-    content: bytes | None
     codes: frozenset[str]
     what: str
     lost: str | None = None
@@ -71,43 +34,81 @@ class FileChange:
 
     @property
     def size(self) -> int:
+        """Bytes that it writes."""
+        return 0
+
+    @abstractmethod
+    def stage(self, transaction: Transaction) -> None:
+        """Prepare the change, which the transaction's commit makes; what is replaced is kept until undo."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The JSON object of the contract."""
+        lines, codes = list(self.details), sorted(self.codes)
+        return {"what": self.what, "details": lines, "lost": self.lost, "codes": codes}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileChange(Change):
+    """A small file that is replaced or created, or, where `content` is None, a file or directory that is taken out.
+
+    `name` is relative to the store. Without `mtime_ns` it keeps the time that it had.
+    """
+
+    name: str
+    content: bytes | None
+    mtime_ns: int | None = None
+
+    @property
+    def size(self) -> int:
         """Bytes that are written."""
         return len(self.content or b"")
 
     def stage(self, transaction: Transaction) -> None:
-        """Prepare the change; what is replaced is kept until undo."""
+        """Write the file, or take it out."""
         if self.content is None:
             transaction.remove(self.name)
             return
-        transaction.file(self.name).write(self.content, 0)
+        transaction.file(self.name, mtime_ns=self.mtime_ns).write(self.content, 0)
+        transaction.put(self.name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patched(Change):
+    """Bytes of a larger file that are replaced: `writes` are their positions in it, and what is written there."""
+
+    name: str
+    path: Path
+    writes: Sequence[tuple[int, bytes]]
+
+    @property
+    def size(self) -> int:
+        """Bytes that are written: all of the file."""
+        return self.path.stat().st_size
+
+    def stage(self, transaction: Transaction) -> None:
+        """Prepare a copy of the file."""
+        file = transaction.file(self.name)
+        file.copy(self.path)
+        for position, data in self.writes:
+            file.write(data, position)
         transaction.put(self.name)
 
 
 KEPT = "rmqtool keeps it until undo --discard"
 
 
-@dataclass(frozen=True)
-class TakenOut:
-    """Files and directories, by their names in the store, that are taken out; the transaction keeps them.
+@dataclass(frozen=True, kw_only=True)
+class TakenOut(Change):
+    """Files and directories, whose names in the store are its `details`, are taken out; the transaction keeps them.
 
     `missing` are log files of whose content they may be the only proof: their loss is recorded.
     """
 
-    names: tuple[str, ...]
-    codes: frozenset[str]
-    what: str
-    lost: str | None = None
-    size: int = 0
     missing: tuple[str, ...] = ()
 
-    @property
-    def details(self) -> tuple[str, ...]:
-        """The names."""
-        return self.names
-
     def stage(self, transaction: Transaction) -> None:
-        """Prepare the change."""
-        for name in self.names:
+        """Take them out."""
+        for name in self.details:
             transaction.remove(name)
         if self.missing:
             transaction.record(Loss(transaction.command, int(time.time() * 1000), files=self.missing))

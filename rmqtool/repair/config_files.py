@@ -171,7 +171,8 @@ class _ConfigRepair:
         if draft.text is None and self._moves_offsets and draft.name in OFFSETS and REFUSES in codes:
             for each in self._existing(draft.name):
                 what = f"{each}: taken out, for nothing in it can be read"
-                yield FileChange(each, None, frozenset({REFUSES}), what, _ALL_OFFSETS)
+                heals = frozenset({REFUSES})
+                yield FileChange(codes=heals, what=what, lost=_ALL_OFFSETS, name=each, content=None)
         if draft.text is None or not draft.what:
             return
         name = f"{CONFIG}/{draft.name}"
@@ -204,7 +205,7 @@ class _ConfigRepair:
             new, why = before, "the file before this change"
         if new is not None and new != there:
             heals = frozenset({"config.unreadable"} if is_reported else codes & {_DIFFERS})
-            yield FileChange(name, bytes_of(new), heals, f"{name}: {why}")
+            yield FileChange(codes=heals, what=f"{name}: {why}", name=name, content=bytes_of(new))
 
     def _complete(self, draft: Draft, codes: set[str]) -> None:
         """Add what the store proves, and make empty what may be; `codes` are those of findings about the file."""

@@ -300,7 +300,7 @@ def _with_whole(clients: ClientLosses, whole: Sequence[_Whole]) -> ClientLosses:
 
 def _changed(clients: ClientLosses, change: Change, store: Store) -> ClientLosses:
     """What clients lose after a change, by the file that it writes, and what it writes into it."""
-    names = change.names if isinstance(change, TakenOut) else (getattr(change, "name", ""),)
+    names = change.details if isinstance(change, TakenOut) else (getattr(change, "name", ""),)
     by_offsets = clients.by_offsets
     if isinstance(change, NewCheckpoint) and change.raises_index_time:  # the start keeps the index
         return clients.healed(queues=False, index=True)

@@ -29,12 +29,11 @@ from rmqtool.formats.message import (
     stored_record_crc,
     topic_size_width,
 )
-from rmqtool.repair.change import name_in_store
+from rmqtool.repair.change import Patched, name_in_store
 from rmqtool.scan.block import MAX_MESSAGE_SIZE
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.single_record import whole_record_in
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.transaction import Transaction
 
 _FLAG, _BODY_CRC = "commitlog.body-compression", "commitlog.body-crc"
 _OF_STRUCTURE = frozenset(
@@ -78,38 +77,11 @@ class RightField:
         return f"record at physical offset {self.physical_offset}: {self.name} {self.found} becomes {self.right}"
 
 
-@dataclass(frozen=True)
-class RightFields:
+@dataclass(frozen=True, kw_only=True)
+class RightFields(Patched):
     """Fields of records of one log file that are put right."""
 
-    name: str
-    file: MappedFile
     fields: tuple[RightField, ...]
-    codes: frozenset[str]
-    lost: str | None = None
-
-    @property
-    def what(self) -> str:
-        """One line."""
-        return f"{self.name}: {counted(len(self.fields), 'damaged field')} of its records put right"
-
-    @property
-    def details(self) -> tuple[str, ...]:
-        """Each of them."""
-        return tuple(map(str, self.fields))
-
-    @property
-    def size(self) -> int:
-        """Bytes that it writes."""
-        return self.file.size
-
-    def stage(self, transaction: Transaction) -> None:
-        """Prepare a copy of the file."""
-        file = transaction.file(self.name)
-        file.copy(self.file.path)
-        for each in self.fields:
-            file.write(each.data, each.physical_offset - self.file.start_offset + each.place)
-        transaction.put(self.name)
 
 
 def right_fields(snapshot: Snapshot, findings: Sequence[Finding]) -> Iterator[RightFields]:
@@ -129,7 +101,15 @@ def right_fields(snapshot: Snapshot, findings: Sequence[Finding]) -> Iterator[Ri
     for file, fields in by_file.items():
         name = name_in_store(snapshot.store, file.path)
         if name:
-            yield RightFields(name, file, tuple(fields), frozenset(codes[file]))
+            yield RightFields(
+                codes=frozenset(codes[file]),
+                what=f"{name}: {counted(len(fields), 'damaged field')} of its records put right",
+                details=tuple(map(str, fields)),
+                name=name,
+                path=file.path,
+                writes=[(each.physical_offset - file.start_offset + each.place, each.data) for each in fields],
+                fields=tuple(fields),
+            )
 
 
 class _Record:

@@ -18,10 +18,19 @@ from rmqtool.base.mapped_files import MappedFile, MappedFiles, file_at
 from rmqtool.base.times import file_time, rfc3339
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.findings.report import UNREADABLE
-from rmqtool.formats.checkpoint import CHECKPOINT_FILE_SIZE
 from rmqtool.formats.file_name import file_name
 from rmqtool.formats.message import BLANK_SIZE, HEAD, build_blank
-from rmqtool.repair.change import KEPT, Change, TakenOut, codes_of, name_in_store, names_in_store, zero_from
+from rmqtool.repair.change import (
+    KEPT,
+    Change,
+    FileChange,
+    Patched,
+    TakenOut,
+    codes_of,
+    name_in_store,
+    names_in_store,
+    zero_from,
+)
 from rmqtool.repair.fields import FIELD_CODES, right_fields
 from rmqtool.repair.timer_files import timer_changes
 from rmqtool.rules.file_sizes import LOG_FILE_SIZE
@@ -41,44 +50,21 @@ from rmqtool.transaction.system import SYSTEM, same_entry
 _CODE = "commitlog.blank"
 
 
-@dataclass(frozen=True)
-class RightBlank:
-    """The blank at `position` of a commit log file gets the size that leads to the end of the file."""
+def blank_changes(snapshot: Snapshot, findings: Sequence[Finding]) -> Iterator[Patched]:
+    """The blanks that get the size that leads to the end of their file.
 
-    name: str
-    file: MappedFile
-    position: int
-    codes: frozenset[str] = frozenset({_CODE})
-    lost: str | None = None
-    details: tuple[str, ...] = ()
-
-    @property
-    def what(self) -> str:
-        """One line."""
-        return f"{self.name}: the blank at its end gets the size of what is left there"
-
-    @property
-    def size(self) -> int:
-        """Bytes that it writes."""
-        return self.file.size
-
-    def stage(self, transaction: Transaction) -> None:
-        """Prepare a copy of the file."""
-        file = transaction.file(self.name)
-        file.copy(self.file.path)
-        file.write(build_blank(self.file.size - self.position), self.position)
-        transaction.put(self.name)
-
-
-def blank_changes(snapshot: Snapshot, findings: Sequence[Finding]) -> Iterator[RightBlank]:
-    """The right blanks; what is missing or zeroed where a blank should be is damage, which a rebuild neutralises."""
+    What is missing or zeroed where a blank should be is damage, which a rebuild neutralises.
+    """
     for finding in findings:
         if finding.code != _CODE or finding.offset is None:
             continue
         file = file_at(snapshot.log.files, finding.offset)
         name = file and name_in_store(snapshot.store, file.path)
-        if file and name and _has_wrong_size(file, finding.offset - file.start_offset):
-            yield RightBlank(name, file, finding.offset - file.start_offset)
+        position = finding.offset - file.start_offset if file else 0
+        if file and name and _has_wrong_size(file, position):
+            what = f"{name}: the blank at its end gets the size of what is left there"
+            writes = [(position, build_blank(file.size - position))]
+            yield Patched(codes=frozenset({_CODE}), what=what, name=name, path=file.path, writes=writes)
 
 
 def _has_wrong_size(file: MappedFile, position: int) -> bool:
@@ -101,32 +87,16 @@ NAME_CODES = frozenset(
 """Codes of findings that a wrong name, or a second copy, may cause."""
 
 
-@dataclass(frozen=True)
-class Renamed:
+@dataclass(frozen=True, kw_only=True)
+class Renamed(Change):
     """Commit log files that get the names that their records give: pairs of the name now and the name to be.
 
     `brings_back` are the physical offsets, from and to, between which the log is whole again: none where more is wrong
     with these files, or the log does not follow on after it.
     """
 
-    names: tuple[tuple[str, str], ...]
-    codes: frozenset[str]
+    names: Sequence[tuple[str, str]]
     brings_back: tuple[tuple[int, int], ...] = ()
-    lost: str | None = None
-    size: int = 0
-
-    @property
-    def what(self) -> str:
-        """One line."""
-        if len(self.names) == 1:
-            old, new = self.names[0]
-            return f"{old} is renamed to {new}: that is where its records say they are"
-        return f"{counted(len(self.names), 'log file')} get the names that their records give"
-
-    @property
-    def details(self) -> tuple[str, ...]:
-        """The names."""
-        return tuple(f"{old} becomes {new}" for old, new in self.names)
 
     def stage(self, transaction: Transaction) -> None:
         """Prepare the new names as links: at no moment of the commit a file is without a name."""
@@ -181,7 +151,7 @@ def _duplicates_taken_out(
         name = name_in_store(store, copy.path)
         if name:
             what = f"{name} is taken out: byte for byte the same as {store.relative(original.path)}; {KEPT}"
-            yield TakenOut((name,), codes & NAME_CODES, what)
+            yield TakenOut(codes=codes & NAME_CODES, what=what, details=(name,))
 
 
 def _renamed(
@@ -199,13 +169,18 @@ def _renamed(
     if not moved or not _follows_better(after, list(left)):
         return
     pairs = [(file.path, file.path.with_name(file_name(start))) for file, start in moved.items()]
-    names = [(name_in_store(store, old), name_in_store(store, new)) for old, new in pairs]
-    if all(old and new for old, new in names):
+    found = [(name_in_store(store, old), name_in_store(store, new)) for old, new in pairs]
+    names = [(old, new) for old, new in found if old and new]
+    if len(names) == len(pairs):
         is_whole = not _breaks((start, start + file.size) for file, start in after.items()) and all(
             _is_sound(MappedFile(file.path, start, file.size), snapshot.reading) for file, start in moved.items()
         )
         brings_back = tuple((file.start_offset, file.end_offset) for file in moved) if is_whole else ()
-        yield Renamed(tuple((old, new) for old, new in names if old and new), codes & NAME_CODES, brings_back)
+        what = f"{counted(len(names), 'log file')} get the names that their records give"
+        if len(names) == 1:
+            what = "{} is renamed to {}: that is where its records say they are".format(*names[0])
+        details = tuple(f"{old} becomes {new}" for old, new in names)
+        yield Renamed(codes=codes & NAME_CODES, what=what, details=details, names=names, brings_back=brings_back)
 
 
 def _is_sound(file: MappedFile, reading: ReadPolicy) -> bool:
@@ -239,44 +214,45 @@ def _breaks(extents: Iterable[tuple[int, int]]) -> int:
 _MISSING, _FUTURE, _OFFSET = "checkpoint.missing", "checkpoint.future", "checkpoint.logics-offset"
 _END = "commitlog.end-missing"
 _KEYS = "start.keys-lost"
+_INDEX = "index_message_timestamp"
+_LOG_TIMES = f"{CHECKPOINT} is written with the times of the log's last record"
 _INDEX_TIME = f"{CHECKPOINT} gets the time of the newest index file, which the start then keeps"
 _ELSEWHERE = frozenset({"consumequeue.stray", "consumequeue.empty-file", "consumequeue.shifted"})  # lack no units
 
 
-@dataclass(frozen=True)
-class NewCheckpoint:
-    """A checkpoint in place of one with the fields `before`, which is empty where there is none."""
+@dataclass(frozen=True, kw_only=True)
+class NewCheckpoint(FileChange):
+    """A checkpoint that `raises_index_time` where it calls more of the index flushed than the one before.
 
-    before: Mapping[str, int]
-    fields: Mapping[str, int]
-    codes: frozenset[str]
-    proof: str | None = None  # of newer messages than the log holds, which goes with it
-    what: str = f"{CHECKPOINT} is written with the times of the log's last record"
-    size: int = CHECKPOINT_FILE_SIZE
+    `proof` is one of newer messages than the log holds, which goes with the one before.
+    """
 
-    @property
-    def lost(self) -> str | None:
-        """The proof, which is recorded."""
-        return self.proof and f"the proof of a loss: {self.proof}. rmqtool verify reports it until it is acknowledged"
-
-    @property
-    def raises_index_time(self) -> bool:
-        """Whether it calls more of the index flushed than the one before."""
-        return self.fields["index_message_timestamp"] > self.before.get("index_message_timestamp", 0)
-
-    @property
-    def details(self) -> tuple[str, ...]:
-        """The fields that change."""
-        pairs = ((name, self.before.get(name, 0), value) for name, value in self.fields.items())
-        return tuple(f"{name}: {before} becomes {value}" for name, before, value in pairs if before != value)
+    raises_index_time: bool
+    proof: str | None
 
     def stage(self, transaction: Transaction) -> None:
-        """Prepare the change."""
-        mtime_ns = None if self.before else file_time(self.fields["physic_message_timestamp"])
-        transaction.file(CHECKPOINT, mtime_ns=mtime_ns).write(checkpoint_file(self.fields), 0)
-        transaction.put(CHECKPOINT)
+        """Write it, and record the proof."""
+        super().stage(transaction)
         if self.proof:
             transaction.record(Loss(transaction.command, int(time.time() * 1000), proofs=(self.proof,)))
+
+
+def _new_checkpoint(
+    before: Mapping[str, int], fields: Mapping[str, int], codes: frozenset[str], what: str, proof: str | None = None
+) -> NewCheckpoint:
+    """A checkpoint in place of one with the fields `before`, which is empty where there is none."""
+    pairs = [(name, before.get(name, 0), value) for name, value in fields.items()]
+    return NewCheckpoint(
+        codes=codes,
+        what=what,
+        lost=proof and f"the proof of a loss: {proof}. rmqtool verify reports it until it is acknowledged",
+        details=tuple(f"{name}: {old} becomes {new}" for name, old, new in pairs if old != new),
+        name=CHECKPOINT,
+        content=checkpoint_file(fields),
+        mtime_ns=None if before else file_time(fields["physic_message_timestamp"]),
+        raises_index_time=fields[_INDEX] > before.get(_INDEX, 0),
+        proof=proof,
+    )
 
 
 def checkpoint_changes(snapshot: Snapshot, codes: frozenset[str]) -> Iterator[NewCheckpoint]:
@@ -290,11 +266,11 @@ def checkpoint_changes(snapshot: Snapshot, codes: frozenset[str]) -> Iterator[Ne
     if told:
         fields = _sane(snapshot, before)
         if _KEYS in codes:
-            fields["index_message_timestamp"] = _index_end(snapshot)
-        yield NewCheckpoint(before, fields, told | (codes & {_KEYS}), _proof(snapshot, proving))
+            fields[_INDEX] = _index_end(snapshot)
+        yield _new_checkpoint(before, fields, told | (codes & {_KEYS}), _LOG_TIMES, _proof(snapshot, proving))
     elif _KEYS in codes:
-        fields = {**before, "index_message_timestamp": _index_end(snapshot)}
-        yield NewCheckpoint(before, fields, frozenset({_KEYS}), what=_INDEX_TIME)
+        fields = {**before, _INDEX: _index_end(snapshot)}
+        yield _new_checkpoint(before, fields, frozenset({_KEYS}), _INDEX_TIME)
 
 
 def _proof(snapshot: Snapshot, before: Mapping[str, int]) -> str | None:
@@ -331,7 +307,7 @@ def _sane(snapshot: Snapshot, before: Mapping[str, int]) -> dict[str, int]:
     last = log.last_store_timestamp or 0
     index_end = _index_end(snapshot)
     for name in CHECKPOINT_TIMES:
-        is_index = name == "index_message_timestamp"
+        is_index = name == _INDEX
         if not (0 if is_index else 1) <= fields.get(name, -1) <= last:
             fields[name] = min(index_end, last) if is_index else last
     for name in ("master_flushed_offset", "confirm_physical_offset"):
@@ -357,46 +333,38 @@ BEFORE_REBUILDS = frozenset(
 """Codes whose changes must be in place before a rebuild reads the log, and before the log is judged again."""
 
 
-@dataclass(frozen=True)
-class Resized:
-    """A file that gets the size of the others: filled up with zeros, or rid of zeros after that size.
-
-    A unit of `unit_size` bytes that is not whole goes, too.
-    """
+@dataclass(frozen=True, kw_only=True)
+class Resized(Change):
+    """A file that gets the size of the others: `kept` bytes of it, and zeros after these up to `new_size`."""
 
     name: str
     path: Path
-    old_size: int
-    size: int
-    codes: frozenset[str] = frozenset({FILE_SIZE})
-    unit_size: int = 1
+    kept: int
+    new_size: int
 
     @property
-    def what(self) -> str:
-        """One line."""
-        if self.old_size < self.size:
-            return f"{self.name} is filled up with zeros from {self.old_size} to {self.size} bytes"
-        return f"{self.name} is cut from {self.old_size} to {self.size} bytes: only zeros follow"
-
-    @property
-    def lost(self) -> str | None:
-        """The part of the file that is missing."""
-        if self.old_size > self.size:
-            return None
-        return f"what {self.name} held after its first {self.old_size} bytes, unless it is restored first"
-
-    @property
-    def details(self) -> tuple[str, ...]:
-        """Nothing more to report."""
-        return ()
+    def size(self) -> int:
+        """Bytes of the file."""
+        return self.new_size
 
     def stage(self, transaction: Transaction) -> None:
         """Prepare a copy; it keeps its holes, and zeros that are added take no space."""
         file = transaction.file(self.name)
         file.copy(self.path)
-        file.set_size(min(self.old_size - self.old_size % self.unit_size, self.size))
-        file.set_size(self.size)
+        file.set_size(self.kept)
+        file.set_size(self.new_size)
         transaction.put(self.name)
+
+
+def resized(name: str, file: MappedFile, size: int, codes: frozenset[str], unit_size: int = 1) -> Resized:
+    """A file that is filled up, or rid of zeros; a unit of `unit_size` bytes that is not whole goes, too."""
+    what, lost = f"{name} is cut from {file.size} to {size} bytes: only zeros follow", None
+    if file.size < size:
+        what = f"{name} is filled up with zeros from {file.size} to {size} bytes"
+    if file.size <= size:
+        lost = f"what {name} held after its first {file.size} bytes, unless it is restored first"
+    kept = min(file.size - file.size % unit_size, size)
+    return Resized(codes=codes, what=what, lost=lost, name=name, path=file.path, kept=kept, new_size=size)
 
 
 def log_file_changes(snapshot: Snapshot, findings: Sequence[Finding]) -> list[Change]:
@@ -457,7 +425,7 @@ def _taken_out(snapshot: Snapshot, paths: Sequence[Path], codes: frozenset[str])
     names = names_in_store(snapshot.store, paths)
     if names:
         which = names[0] if len(names) == 1 else f"{len(names)} entries that do not belong there"
-        yield TakenOut(names, codes, f"{which}: taken out of the way; {KEPT}")
+        yield TakenOut(codes=codes, what=f"{which}: taken out of the way; {KEPT}", details=names)
 
 
 def _empty_files(snapshot: Snapshot) -> Iterator[Change]:
@@ -467,7 +435,7 @@ def _empty_files(snapshot: Snapshot) -> Iterator[Change]:
         what = f"{counted(len(names), 'file')} of 0 bytes of the log: taken out; nothing is in there"
         held = [file.start_offset for file in empty if file != last]  # the last one may never have held anything
         missing = tuple(name for start in held for name in missing_files(snapshot, start, start + 1))
-        yield TakenOut(names, frozenset({_EMPTY}), what, missing=missing)
+        yield TakenOut(codes=frozenset({_EMPTY}), what=what, details=names, missing=missing)
 
 
 def _resized(snapshot: Snapshot) -> Iterator[Resized]:
@@ -475,7 +443,7 @@ def _resized(snapshot: Snapshot) -> Iterator[Resized]:
     for file in snapshot.log.files if size else ():
         name = name_in_store(snapshot.store, file.path)
         if name and size and is_resizable(file, size):
-            yield Resized(name, file.path, file.size, size)
+            yield resized(name, file, size, frozenset({FILE_SIZE}))
 
 
 def is_resizable(file: MappedFile, size: int) -> bool:

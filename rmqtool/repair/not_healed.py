@@ -12,7 +12,7 @@ from rmqtool.broker.other_log import index_of_another_log
 from rmqtool.findings.finding import Finding
 from rmqtool.findings.report import UNREADABLE
 from rmqtool.repair.change import Change, codes_of, name_in_store
-from rmqtool.repair.log_files import NAME_CODES, Resized, empty_files, expected_size, is_resizable
+from rmqtool.repair.log_files import NAME_CODES, Resized, empty_files, expected_size, is_resizable, resized
 from rmqtool.rules.file_sizes import LOG_FILE_SIZE, queue_file_size
 from rmqtool.store.missing import common_file_sizes, known_end, missing_files
 from rmqtool.store.snapshot import Snapshot
@@ -186,7 +186,7 @@ def resized_files(snapshot: Snapshot, kept: Sequence[Finding]) -> Iterator[Resiz
         for file in queue.files.files if size and QueueName(queue.topic, queue.queue_id) in names else ():
             name = name_in_store(snapshot.store, file.path)
             if name and size and file.size != size and is_resizable(file, size):
-                yield Resized(name, file.path, file.size, size, _OF_SIZE, queue.unit_size)
+                yield resized(name, file, size, _OF_SIZE, queue.unit_size)
 
 
 def _queue_of(finding: Finding) -> QueueName | None:

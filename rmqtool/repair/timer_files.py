@@ -7,7 +7,6 @@ without the check alone everything twice.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
@@ -34,14 +33,13 @@ from rmqtool.formats import timer_wheel
 from rmqtool.formats.checkpoint import CHECKPOINT_FILE_SIZE, TIMER_CHECK_DTYPE, TimerCheck
 from rmqtool.formats.layout import build
 from rmqtool.formats.timer_wheel import is_wheel_name
-from rmqtool.repair.change import KEPT, Change, FileChange, TakenOut, codes_of, name_in_store, names_in_store
+from rmqtool.repair.change import KEPT, Change, FileChange, Patched, TakenOut, codes_of, name_in_store, names_in_store
 from rmqtool.rules.system_topics import TIMER_TOPIC
 from rmqtool.store.paths import TIMER_CHECK, TIMER_LOG
 from rmqtool.store.single_messages import SingleMessages
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG
 from rmqtool.store.timer_wheel import newest_wheel
-from rmqtool.transaction import Transaction
 
 _UNIT, _AHEAD, _CHAIN, _READ_TIME = "timer.unit", "timer.ahead", "timer.chain", "timer.read-time"
 _CODE_AGAIN = "timer.again"
@@ -50,60 +48,6 @@ IN_PLACE = frozenset({_UNIT, _AHEAD, _CHAIN, _READ_TIME})
 
 _READ = "last_read_timestamp"
 _OFFSETS = ("last_timer_queue_offset", "master_timer_queue_offset")
-
-
-@dataclass(frozen=True)
-class PassedOver:
-    """Units at `positions` of a timer log file get a message size of 0: a broker passes them over."""
-
-    name: str
-    path: Path
-    positions: NDArray[np.int64]
-    size: int
-    codes: frozenset[str] = frozenset({_UNIT})
-    lost: str | None = None
-    details: tuple[str, ...] = ()
-
-    @property
-    def what(self) -> str:
-        """One line."""
-        units = counted(len(self.positions), "unit")
-        return f"{self.name}: the timer passes over {units} that lead to no timer message"
-
-    def stage(self, transaction: Transaction) -> None:
-        """Prepare a copy of the file."""
-        file = transaction.file(self.name)
-        file.copy(self.path)
-        for position in self.positions.tolist():
-            file.write(timer_wheel.NO_MESSAGE, position + timer_wheel.MESSAGE_SIZE_POSITION)
-        transaction.put(self.name)
-
-
-@dataclass(frozen=True)
-class Relinked:
-    """Bytes at `positions` of a file of the timer are replaced, so that the chains of slots hold all their units."""
-
-    name: str
-    path: Path
-    writes: Sequence[tuple[int, bytes]]
-    size: int
-    codes: frozenset[str] = frozenset({_CHAIN})
-    lost: str | None = None
-    details: tuple[str, ...] = ()
-
-    @property
-    def what(self) -> str:
-        """One line."""
-        links = counted(len(self.writes), "link")
-        return f"{self.name}: {links} set, so that the timer finds all units of its slots"
-
-    def stage(self, transaction: Transaction) -> None:
-        """Prepare a copy of the file."""
-        file = transaction.file(self.name)
-        file.copy(self.path)
-        for position, data in self.writes:
-            file.write(data, position)
-        transaction.put(self.name)
 
 
 def mended_timer_files(snapshot: Snapshot, codes: frozenset[str]) -> Iterator[Change]:
@@ -124,7 +68,10 @@ def _passed_over(snapshot: Snapshot, state: TimerState) -> Iterator[Change]:
     for file, positions, _ in stale_units(state, queue, snapshot.log.files):
         name = name_in_store(snapshot.store, file.path)
         if name:
-            yield PassedOver(name, file.path, positions, file.size)
+            what = f"{name}: the timer passes over {counted(len(positions), 'unit')} that lead to no timer message"
+            places = positions + timer_wheel.MESSAGE_SIZE_POSITION  # a size of 0 is passed over
+            writes = [(place, timer_wheel.NO_MESSAGE) for place in places.tolist()]
+            yield Patched(codes=frozenset({_UNIT}), what=what, name=name, path=file.path, writes=writes)
 
 
 def _linked_again(snapshot: Snapshot, state: TimerState) -> Iterator[Change]:
@@ -149,10 +96,15 @@ def _linked_again(snapshot: Snapshot, state: TimerState) -> Iterator[Change]:
             (at - file.start_offset, data) for at, data in links.items() if file.start_offset <= at < file.end_offset
         ]
         if own and (name := name_in_store(snapshot.store, file.path)):
-            yield Relinked(name, file.path, own, file.size)
+            yield _relinked(name, file.path, own)
     wheel = newest_wheel(snapshot.store)
     if slots and (name := name_in_store(snapshot.store, wheel)):
-        yield Relinked(name, wheel, slots, timer_wheel.WHEEL_SIZE)
+        yield _relinked(name, wheel, slots)
+
+
+def _relinked(name: str, path: Path, writes: Sequence[tuple[int, bytes]]) -> Patched:
+    what = f"{name}: {counted(len(writes), 'link')} set, so that the timer finds all units of its slots"
+    return Patched(codes=frozenset({_CHAIN}), what=what, name=name, path=path, writes=writes)
 
 
 def _slot(time: int, positions: Sequence[int]) -> tuple[int, bytes]:
@@ -209,7 +161,8 @@ def _right_check(snapshot: Snapshot, state: TimerState, codes: frozenset[str]) -
         check[_READ] = time
     if what:
         codes = codes & {_AHEAD, _READ_TIME, _CODE_AGAIN}
-        yield FileChange(name, bytes(content), codes, f"{name}: {'; '.join(what)}", details=tuple(details))
+        what_all = f"{name}: {'; '.join(what)}"
+        yield FileChange(codes=codes, what=what_all, details=tuple(details), name=name, content=bytes(content))
 
 
 def _new_check(snapshot: Snapshot, state: TimerState, name: str, codes: frozenset[str]) -> Iterator[Change]:
@@ -232,8 +185,8 @@ def _new_check(snapshot: Snapshot, state: TimerState, name: str, codes: frozense
     content = {_READ: read_until, "last_timer_log_flush_position": 0, **offsets, "state_version": 0,
                "version_timestamp": state.latest, "version_counter": 1}  # fmt: skip
     what = f"{name}: written again; the timer goes on in its queue at {found.logged_end}, and reads the wheel from "
-    yield FileChange(name, build(TimerCheck, content).ljust(CHECKPOINT_FILE_SIZE, b"\0"),
-                     codes, f"{what}{rfc3339(read_until)} on")  # fmt: skip
+    data = build(TimerCheck, content).ljust(CHECKPOINT_FILE_SIZE, b"\0")
+    yield FileChange(codes=codes, what=f"{what}{rfc3339(read_until)} on", name=name, content=data)
 
 
 def reads_on(snapshot: Snapshot, state: TimerState) -> int | None:
@@ -312,7 +265,7 @@ def _taken_out_together(snapshot: Snapshot, codes: frozenset[str]) -> list[Chang
     others = (path for path in (root / TIMER_LOG, root / CONFIG / TIMER_CHECK) if path.exists())
     names = names_in_store(snapshot.store, [*_wheels(root), *others])
     what = f"the timer's files are taken out together: {_READ_AGAIN}; {KEPT}"
-    return [TakenOut(names, codes, what, _TWICE)] if names else []
+    return [TakenOut(codes=codes, what=what, lost=_TWICE, details=names)] if names else []
 
 
 def _taken_out_alone(snapshot: Snapshot, codes: frozenset[str]) -> list[Change]:
@@ -323,4 +276,4 @@ def _taken_out_alone(snapshot: Snapshot, codes: frozenset[str]) -> list[Change]:
     else:
         names = names_in_store(snapshot.store, _strays(snapshot) if _LOG in codes else [])
         what = f"{len(names)} entries of {TIMER_LOG}/ that are not timer log files: taken out; {KEPT}"
-    return [TakenOut(names, codes, what)] if names else []
+    return [TakenOut(codes=codes, what=what, details=names)] if names else []

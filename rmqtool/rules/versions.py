@@ -231,6 +231,10 @@ class Releases:
         """The newest release that fits."""
         return self.fitting[-1]
 
+    def differ_by(self, *changes: Version) -> bool:
+        """Whether a rule changed, with one of these releases, between two of those that fit."""
+        return any(self.oldest < change <= self.newest for change in changes)
+
     def narrow(
         self,
         evidence: str,

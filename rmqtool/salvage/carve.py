@@ -6,7 +6,7 @@ physical offset says where it belongs, wherever it stands.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from struct import unpack_from
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from rmqtool.base.files import UNLIMITED, Closing, InputFile, ReadPolicy
+from rmqtool.base.files import UNLIMITED, Closing, InputFile, Progress, ReadPolicy, no_progress
 from rmqtool.formats.dledger import ENTRY_DTYPE, ENTRY_HEADER_SIZE, MAGIC_ENTRY
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.formats.message import (
@@ -200,14 +200,6 @@ def _text(value: bytes) -> str | None:
 
 def _mask(values: pa.BooleanArray) -> NDArray[np.bool_]:
     return np.array(pc.fill_null(values, True), dtype=np.bool_)
-
-
-Progress = Callable[[int], None]
-"""Called with a number of bytes more that are done."""
-
-
-def no_progress(done: int) -> None:
-    """Report nothing."""
 
 
 def proven_rows(frames: RecordRun) -> int:

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,18 +14,8 @@ from numpy.typing import NDArray
 from rmqtool.formats.dledger import ENTRY_HEADER_SIZE
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.formats.message import MIN_MESSAGE_SIZE
-from rmqtool.salvage.carve import NO_EXTENTS, NO_TERM, Extents, ends, joined, of_records, shifts
+from rmqtool.salvage.carve import NO_EXTENTS, NO_TERM, Extents, Sources, ends, joined, of_records, shifts
 from rmqtool.salvage.inputs import Input
-
-
-class Bytes(Protocol):
-    """The bytes of the sources."""
-
-    def carve_between(self, extent: np.void, start: int, end: int) -> Extents:
-        """The whole records of an extent between two physical offsets."""
-
-    def have_same_record(self, one: np.void, other: np.void, physical_offset: int) -> bool:
-        """Whether two extents hold the same message at an offset."""
 
 
 class Choice(NamedTuple):
@@ -38,7 +28,7 @@ class Choice(NamedTuple):
 def fill(
     taken: Extents,
     candidates: Extents,
-    source: Bytes,
+    source: Sources,
     *,
     in_place: bool = True,
     limit: int | None = None,
@@ -64,7 +54,7 @@ def fill(
     return Choice(taken, joined(*refused))
 
 
-def fill_by_term(taken: Extents, candidates: Sequence[Extents], source: Bytes) -> Choice:
+def fill_by_term(taken: Extents, candidates: Sequence[Extents], source: Sources) -> Choice:
     """Fill what `taken` leaves open with records of several sources, those of the latest leader first.
 
     An entry that a later leader has at an offset was never committed otherwise there. Terms never go down in a Raft
@@ -95,7 +85,7 @@ def _without_overlap(candidates: Extents) -> Iterator[Extents]:
         yield candidates[np.sort(order[rank == number])]
 
 
-def _pieces(taken: Extents, candidates: Extents, source: Bytes) -> Extents:
+def _pieces(taken: Extents, candidates: Extents, source: Sources) -> Extents:
     """The parts of candidates that lie in the gaps of `taken`; both do not overlap themselves."""
     starts = np.append(taken["physical_offset"], MAX_OFFSET)  # where gap n ends
     behind = np.append(0, ends(taken))  # where gap n begins
@@ -113,7 +103,7 @@ def _pieces(taken: Extents, candidates: Extents, source: Bytes) -> Extents:
     return joined(*parts)
 
 
-def _fits(taken: Extents, pieces: Extents, candidates: Extents, source: Bytes) -> NDArray[np.bool_]:
+def _fits(taken: Extents, pieces: Extents, candidates: Extents, source: Sources) -> NDArray[np.bool_]:
     """Which pieces are of the generation of their neighbours.
 
     Where the candidates hold the neighbours, too, these are the same; else the pieces were stored between them.
@@ -158,7 +148,7 @@ def _are_inside(taken: Extents, pieces: Extents, limit: int) -> NDArray[np.bool_
     return inside
 
 
-def _agrees(before: Extents, after: Extents, candidates: Extents, source: Bytes) -> bool | None:
+def _agrees(before: Extents, after: Extents, candidates: Extents, source: Sources) -> bool | None:
     """Whether candidates hold the same messages as the neighbours of a piece; each is one extent, or none.
 
     None where they hold neither of them, or only one is the same.
@@ -273,7 +263,7 @@ def _fill_unknown(terms: np.ndarray, is_entry: np.ndarray) -> None:
         terms[unknown] = terms[known[np.maximum(before, 0)]]
 
 
-def agreed_terms(sources: Sequence[Extents], source: Bytes) -> list[Extents]:
+def agreed_terms(sources: Sequence[Extents], source: Sources) -> list[Extents]:
     """The records of several sources, by physical offset, where terms rise at a single one with that of the others.
 
     Nothing of an earlier term after it may prove a damaged header there wrong. The same message was never written in
@@ -289,7 +279,7 @@ def agreed_terms(sources: Sequence[Extents], source: Bytes) -> list[Extents]:
     return agreed
 
 
-def _terms_of(record: np.void, others: Sequence[Extents], source: Bytes) -> Iterator[int]:
+def _terms_of(record: np.void, others: Sequence[Extents], source: Sources) -> Iterator[int]:
     """The terms that other sources have for the same record, and its own."""
     yield int(record["term"])
     offset = int(record["physical_offset"])

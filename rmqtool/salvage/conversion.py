@@ -11,26 +11,23 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rmqtool.base.errors import ChangedError, UnsupportedError, WrongKindError
-from rmqtool.base.files import UNLIMITED, ReadPolicy
+from rmqtool.base.files import UNLIMITED, Progress, ReadPolicy, no_progress
 from rmqtool.base.mapped_files import MappedFile, MappedFiles
-from rmqtool.base.new_files import copy_file, create_file, set_time, write_all
+from rmqtool.base.new_files import copy_file, new_file, set_time, write_all
 from rmqtool.findings.finding import Finding, counted
-from rmqtool.formats.file_name import file_name
-from rmqtool.formats.layout import position_of
-from rmqtool.formats.message import BLANK_SIZE, PREFIX_DTYPE, build_blank
-from rmqtool.salvage.carve import Progress, Sources, no_progress
-from rmqtool.salvage.entry_walk import LEFT_MEANINGS, EntryWalk, Filling, LeftOut, LeftReason, Offsets, Placement, Taken
-from rmqtool.salvage.layout import MEANINGS, MOST_LISTED, Layout, Ranges, meets
+from rmqtool.formats.message import BLANK_SIZE, build_blank
+from rmqtool.salvage.carve import Sources
+from rmqtool.salvage.entry_walk import LEFT_MEANINGS, EntryWalk, LeftOut, LeftReason
+from rmqtool.salvage.layout import MEANINGS, MOST_LISTED, Layout, Ranges, Total, meets
 from rmqtool.salvage.new_store import Carried, find_carried
 from rmqtool.salvage.plan import SalvagePlan
 from rmqtool.salvage.selection import Piece, runs_of
-from rmqtool.salvage.write_log import write_sparse
+from rmqtool.salvage.write_log import Filling, MovedLog, Placement, Taken, write_moved
 from rmqtool.scan.block import Blank, Damage
 from rmqtool.scan.frames import RecordRun
-from rmqtool.scan.inert_records import filling, inert_record
+from rmqtool.scan.inert_records import filling
 from rmqtool.scan.reader import scan_files
 from rmqtool.store.commit_log import log_range
 from rmqtool.store.dledger_node import committed_index
@@ -151,15 +148,6 @@ class Conversion:
 
 
 @dataclass
-class LeftTotal:
-    """Sums of what is left out for one reason."""
-
-    extents: int = 0
-    size: int = 0
-    messages: int = 0
-
-
-@dataclass
 class ConversionPlan:
     """What a conversion takes and leaves; offsets are those of the new log, timestamps epoch ms."""
 
@@ -174,7 +162,7 @@ class ConversionPlan:
     filled: list[tuple[int, int]] = field(default_factory=list)  # the first dummy records: physical offsets and sizes
     filled_bytes: int = 0
     left: list[LeftOut] = field(default_factory=list)
-    totals: dict[LeftReason, LeftTotal] = field(default_factory=lambda: defaultdict(LeftTotal))
+    totals: dict[LeftReason, Total] = field(default_factory=lambda: defaultdict(Total))
 
     @property
     def is_lossy(self) -> bool:
@@ -195,16 +183,12 @@ class ConversionPlan:
     def leave(self, extent: LeftOut) -> None:
         """Count what is left out."""
         self.left += [extent] if len(self.left) < MOST_LISTED else []
-        total = self.totals[extent.reason]
-        total.extents += 1
-        total.size += extent.size
-        total.messages += extent.messages
+        self.totals[extent.reason].add(extent.size, extent.messages)
 
     def fill(self, filling: Filling) -> None:
         """Count dummy records."""
         self.filled_bytes += int(filling.sizes.sum())
-        room = MOST_LISTED - len(self.filled)
-        self.filled += list(zip(filling.offsets[:room].tolist(), filling.sizes[:room].tolist(), strict=True))
+        self.filled += filling.listed(MOST_LISTED - len(self.filled))
 
 
 def conversion_of(store: Store, *, with_uncommitted: bool) -> Conversion:
@@ -318,10 +302,7 @@ def _proofs(plan: ConversionPlan) -> Iterator[str]:
     if plan.missing:
         yield f"missing: {counted(plan.missing, 'committed message')}, by the Raft indices of the entries"
     for reason, total in sorted(plan.totals.items()):
-        yield f"left out: {counted(total.size, 'byte')}, {counted(total.messages, 'message')}: {LEFT_MEANINGS[reason]}"
-
-
-_POSITION = position_of(PREFIX_DTYPE, "physical_offset")  # in a message, bytes
+        yield f"left out: {counted(total.size, 'byte')}, {counted(total.records, 'message')}: {LEFT_MEANINGS[reason]}"
 
 
 def write_conversion(
@@ -347,55 +328,13 @@ def write_conversion(
         raise ChangedError("the entries have changed while they were read", file=conversion.store.root)
 
 
-@dataclass
-class MovedLog:
-    """A log of moved messages, as it was written: `end` is past the last record, `filled` are its dummy records."""
-
-    start: int
-    end: int
-    messages: int = 0
-    filled: list[tuple[int, int]] = field(default_factory=list)  # the first ones: physical offsets and sizes
-
-
-def write_moved(
-    pieces: Iterable[Taken | Filling], directory: Path, start: int, file_size: int, progress: Progress = no_progress
-) -> MovedLog:
-    """Write messages and dummy records at their new places into files of `file_size` bytes, the first at `start`.
-
-    `progress` gets the bytes of the sources that are done.
-    """
-    directory.mkdir(parents=True, exist_ok=True)
-    moved, done, writer = MovedLog(start, start), 0, _LogWriter(directory, start, file_size)
-    try:
-        for piece in pieces:
-            if isinstance(piece, Filling):
-                writer.fill(piece)
-                moved.filled += _first(piece, MOST_LISTED - len(moved.filled))
-                continue
-            writer.add(piece.run, piece.offsets)
-            moved.messages += len(piece.run)
-            done += piece.run.size
-            progress(done)
-    finally:
-        writer.close()
-    moved.end = writer.end
-    return moved
-
-
-def _first(filling: Filling, count: int) -> list[tuple[int, int]]:
-    return list(zip(filling.offsets[:count].tolist(), filling.sizes[:count].tolist(), strict=True))
-
-
 def _copy(file: MappedFile, to: Path, reading: ReadPolicy) -> None:
     """Copy a plain log file; its modification time becomes the store time of its last message."""
     copy_file(file.path, to)
     timestamp = log_range([file], reading=reading).last_store_timestamp
     if timestamp:
-        descriptor = create_file(to, file.size)
-        try:
+        with new_file(to, file.size) as descriptor:
             set_time(descriptor, timestamp)
-        finally:
-            os.close(descriptor)
 
 
 def _end_plain(file: MappedFile, to: Path, reading: ReadPolicy) -> None:
@@ -412,80 +351,10 @@ def _end_plain(file: MappedFile, to: Path, reading: ReadPolicy) -> None:
         return
     is_lost = is_damaged and timestamp
     parts = filling(end, rest, timestamp, ends_file=True) if is_lost else [(end, build_blank(rest))]
-    descriptor = create_file(to, file.size)
-    try:
+    with new_file(to, file.size) as descriptor:
         for offset, data in parts:
             write_all(descriptor, data, offset - file.start_offset)
         set_time(descriptor, timestamp or os.stat(file.path).st_mtime_ns // 1_000_000)
-    finally:
-        os.close(descriptor)
-
-
-class _LogWriter:
-    """One file after the other, each ended by a blank but for the last; `end` is past the last record."""
-
-    def __init__(self, directory: Path, start: int, file_size: int) -> None:
-        self.end = start
-        self._directory = directory
-        self._base = start
-        self._file_size = file_size
-        self._file_start = -1
-        self._descriptor = -1
-        self._timestamp = 0
-
-    def add(self, run: RecordRun, offsets: Offsets) -> None:
-        """Write messages at their new physical offsets."""
-        starts = offsets - (offsets - self._base) % self._file_size
-        edges = [0, *(np.flatnonzero(np.diff(starts)) + 1).tolist(), len(starts)]
-        for first, stop in pairwise(edges):
-            part = run[first:stop]
-            self._write(int(offsets[first]), _with_offsets(part, offsets[first:stop]))
-            self._timestamp = int(part.headers.field("store_timestamp")[-1])
-
-    def fill(self, piece: Filling) -> None:
-        """Write dummy records."""
-        for offset, size in zip(piece.offsets.tolist(), piece.sizes.tolist(), strict=True):
-            self._begin(offset)
-            write_sparse(self._descriptor, inert_record(size, offset, piece.timestamp), offset - self._file_start)
-            self.end, self._timestamp = offset + size, piece.timestamp
-
-    def close(self) -> None:
-        """Close the file, with the time of its last message."""
-        if self._descriptor >= 0:
-            descriptor, self._descriptor = self._descriptor, -1
-            try:
-                set_time(descriptor, self._timestamp)
-            finally:
-                os.close(descriptor)
-
-    def _write(self, offset: int, data: memoryview | bytes) -> None:
-        """Write records that are in one file."""
-        self._begin(offset)
-        write_all(self._descriptor, data, offset - self._file_start)
-        self.end = offset + len(data)
-
-    def _begin(self, offset: int) -> None:
-        """Open the file of an offset, where it is not open."""
-        start = offset - (offset - self._base) % self._file_size
-        if start != self._file_start:
-            self._open(start)
-
-    def _open(self, start: int) -> None:
-        if self._descriptor >= 0:
-            position = self.end - self._file_start
-            write_all(self._descriptor, build_blank(self._file_size - position), position)
-        self.close()
-        self._file_start = start
-        self._descriptor = create_file(self._directory / file_name(start), self._file_size)
-
-
-def _with_offsets(run: RecordRun, offsets: Offsets) -> memoryview:
-    """The messages one after the other, each with its new physical offset."""
-    data = run.block.slices(run.positions, run.message_sizes).buffers()[2]
-    messages: NDArray[np.uint8] = np.frombuffer(data, np.uint8, int(run.message_sizes.sum())).copy()
-    places = offsets[:, None] - offsets[0] + _POSITION + np.arange(8)
-    messages[places] = offsets.astype(">i8").view(np.uint8).reshape(-1, 8)
-    return messages.data
 
 
 def write_saved(

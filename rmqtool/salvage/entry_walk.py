@@ -13,15 +13,13 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.base.errors import WrongKindError
 from rmqtool.base.files import UNLIMITED, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.formats.dledger import ENTRY_HEADER_SIZE
-from rmqtool.formats.message import BLANK_SIZE
 from rmqtool.salvage.choose import go_on, without_single_changes
+from rmqtool.salvage.write_log import Filling, Offsets, Placement, Taken
 from rmqtool.scan.block import Blank
 from rmqtool.scan.frames import RecordRun, entry_headers
-from rmqtool.scan.inert_records import SMALLEST_INERT
 from rmqtool.scan.reader import scan_files
 
 LeftReason = Literal["uncommitted", "stale", "damaged"]
@@ -31,26 +29,8 @@ LEFT_MEANINGS: dict[LeftReason, str] = {
     "damaged": "no entry with a whole message",
 }
 _KINDS: tuple[LeftReason | None, ...] = (None, "uncommitted", "stale")
-_LARGEST_INERT = 1 << 20  # bytes
 # Of an entry; `begin` and `end` of its message in the log, `end` with the next entry's header, bytes, `time` epoch ms.
 _STEP_DTYPE = np.dtype([("term", "i8"), ("index", "i8"), ("begin", "i8"), ("end", "i8"), ("time", "i8")])
-
-Offsets = NDArray[np.int64]
-
-
-class Taken(NamedTuple):
-    """Messages that are taken, and the physical offset of each in the new log."""
-
-    run: RecordRun
-    offsets: Offsets
-
-
-class Filling(NamedTuple):
-    """Dummy records in place of lost entries: physical offsets, sizes, and the store time of the message before."""
-
-    offsets: Offsets
-    sizes: NDArray[np.int64]
-    timestamp: int
 
 
 class LeftOut(NamedTuple):
@@ -177,40 +157,3 @@ def _groups(kinds: NDArray[np.intp]) -> Iterator[tuple[slice, LeftReason | None]
     edges = [0, *(np.flatnonzero(np.diff(kinds)) + 1).tolist(), len(kinds)]
     for start, stop in pairwise(edges):
         yield slice(start, stop), _KINDS[int(kinds[start])]
-
-
-class Placement:
-    """Where records stand one after the other: room for a blank stays at the end of each file (`CommitLog`)."""
-
-    def __init__(self, start: int, file_size: int) -> None:
-        self._base = start
-        self._end = start
-        self._file_size = file_size
-
-    def place(self, sizes: NDArray[np.intp]) -> Offsets:
-        """The physical offsets of records; raises WrongKindError for one that no file can hold."""
-        offsets, done = np.empty(len(sizes), np.int64), 0
-        while done < len(sizes):
-            file_end = self._base + ((self._end - self._base) // self._file_size + 1) * self._file_size
-            ends = self._end + np.cumsum(sizes[done:])
-            count = int(np.searchsorted(ends, file_end - BLANK_SIZE, "right"))
-            if count:
-                offsets[done : done + count] = ends[:count] - sizes[done : done + count]
-                self._end = int(ends[count - 1])
-                done += count
-            elif sizes[done] > self._file_size - BLANK_SIZE:
-                raise WrongKindError(f"a message of {sizes[done]} bytes is larger than a log file")
-            else:
-                self._end = file_end
-        return offsets
-
-    def next_file(self) -> None:
-        """Go on in the next file, unless one begins here."""
-        self._end += (self._base - self._end) % self._file_size
-
-    def fill(self, size: int, timestamp: int) -> Filling:
-        """Dummy records of about `size` bytes."""
-        largest = min(_LARGEST_INERT, self._file_size - BLANK_SIZE)
-        whole, rest = divmod(size, largest)
-        sizes = np.array([largest] * whole + [max(rest, SMALLEST_INERT)] * (rest > 0), np.int64)
-        return Filling(self.place(sizes), sizes, timestamp)

@@ -299,6 +299,10 @@ class Total:
     size: int = 0  # bytes
     records: int = 0
 
+    def add(self, size: int, records: int) -> None:
+        """Count a range."""
+        self.ranges, self.size, self.records = self.ranges + 1, self.size + size, self.records + records
+
 
 @dataclass
 class LeftBehind:
@@ -309,8 +313,7 @@ class LeftBehind:
 
     def add(self, left: Left) -> None:
         """Count a range."""
-        total = self.totals[left.reason]
-        total.ranges, total.size, total.records = total.ranges + 1, total.size + left.size, total.records + left.records
+        self.totals[left.reason].add(left.size, left.records)
         if len(self.listed) < MOST_LISTED:
             self.listed.append(left)
 

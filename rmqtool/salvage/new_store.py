@@ -19,7 +19,7 @@ import numpy as np
 from rmqtool.base.errors import RmqtoolError, UnsupportedError, UnwritableError, UsageError
 from rmqtool.base.files import list_directory, read_all
 from rmqtool.base.mapped_files import MappedFile, list_mapped_files
-from rmqtool.base.new_files import copy_file, create_file, set_time, write_all
+from rmqtool.base.new_files import copy_file, new_file, set_time, write_all
 from rmqtool.base.numbers import byte_size
 from rmqtool.base.tolerant import ReadErrors
 from rmqtool.base.visible import join
@@ -361,12 +361,9 @@ def write_checkpoint(store: Store, main: Store | None, last_record: tuple[int, i
     if _had_logics_offset(main) or (version and version >= CHECKPOINT_HAS_LOGICS_OFFSET):
         fields["logics_physical_offset"] = physical_offset
     data = checkpoint_file(fields)
-    descriptor = create_file(store.root / CHECKPOINT, len(data))
-    try:
+    with new_file(store.root / CHECKPOINT, len(data)) as descriptor:
         write_all(descriptor, data, 0)
         set_time(descriptor, timestamp)
-    finally:
-        os.close(descriptor)
 
 
 def _had_logics_offset(main: Store | None) -> bool:
@@ -412,9 +409,6 @@ def cut_queue(kind: Kind, directory: Path, start: int) -> None:
 
 def _zero_from(file: MappedFile, position: int) -> None:
     timestamp = file.path.stat().st_mtime_ns // 1_000_000
-    descriptor = create_file(file.path, file.size)
-    try:
+    with new_file(file.path, file.size) as descriptor:
         write_all(descriptor, bytes(file.size - position), position)
         set_time(descriptor, timestamp)
-    finally:
-        os.close(descriptor)

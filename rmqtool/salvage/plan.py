@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rmqtool.base.files import UNLIMITED, RateLimit, ReadPolicy
+from rmqtool.base.files import UNLIMITED, Progress, RateLimit, ReadPolicy, no_progress
 from rmqtool.base.parallel import MAX_PARTS, Job, WorkerPool
 from rmqtool.rules.broker_conf import BrokerConf
-from rmqtool.salvage.carve import BLANK, NO_EXTENTS, Extents, Progress, Sources, joined, message_bytes, no_progress
+from rmqtool.salvage.carve import BLANK, NO_EXTENTS, Extents, Sources, joined, message_bytes
 from rmqtool.salvage.choose import SourceRecords, agreed_terms, by_index, classify, fill, fill_by_term
 from rmqtool.salvage.inputs import Input, Inputs, log_file_size
 from rmqtool.salvage.layout import Layout, LeftBehind, lay_out, lay_out_moved, left_behind
@@ -26,55 +26,47 @@ class Carved(NamedTuple):
     unread: set[int]
 
 
-@dataclass(frozen=True)
-class CarvingTask:
-    """The files to carve; can be sent to another process. With `topics` odd records are marked."""
-
-    files: Sequence[Input]
-    file_size: int
-    reading: ReadPolicy
-    topics: frozenset[str] | None
-
-
 class _Carving(Job[Carved]):
-    """Carves every n-th file for a part of n."""
+    """Carves every n-th file for a part of n, in another process; with `topics` odd records are marked."""
 
-    def __init__(self, task: CarvingTask, parts: int) -> None:
-        self._task = task
-        self._parts = parts
+    def __init__(
+        self, files: Sequence[Input], file_size: int, reading: ReadPolicy, topics: frozenset[str] | None
+    ) -> None:
+        self._files = files
+        self._file_size = file_size
+        self._reading = reading
+        self._topics = topics
 
     def do(self, part: int) -> Iterator[tuple[int, Carved | None]]:
         """Carve the files of a part; raises UnreadableError."""
-        task = self._task
-        with Sources(task.files, task.file_size, task.reading) as sources:
-            for file in task.files[part :: self._parts]:
-                extents = sources.carve(file.number, topics=task.topics)
+        with Sources(self._files, self._file_size, self._reading) as sources:
+            for file in self._files[part::MAX_PARTS]:
+                extents = sources.carve(file.number, topics=self._topics)
                 yield file.size, Carved(file.number, extents, sources.unread(file.number))
 
 
-def carve_all(task: CarvingTask, jobs: int, sources: Sources, progress: Progress) -> list[Extents]:
+def _carve_all(
+    reading: ReadPolicy, topics: frozenset[str] | None, jobs: int, sources: Sources, progress: Progress
+) -> list[Extents]:
     """What proves itself in each file, by its number; `progress` gets the bytes that are done since the last call.
 
     What several `jobs` (processes) could not read is added to `sources`.
     """
-    jobs = min(jobs, len(task.files))
+    jobs = min(jobs, len(sources.files))
     if jobs < 2:
-        return [sources.carve(file.number, progress, task.topics) for file in task.files]
-    limit = task.reading.rate_limit
-    if limit:
-        slower = RateLimit(max(1, limit.bytes_per_second // jobs))
-        task = replace(task, reading=replace(task.reading, rate_limit=slower))
+        return [sources.carve(file.number, progress, topics) for file in sources.files]
+    if reading.rate_limit:
+        reading = replace(reading, rate_limit=RateLimit(max(1, reading.rate_limit.bytes_per_second // jobs)))
     found: dict[int, Extents] = {}
-    parts = min(len(task.files), MAX_PARTS)
-    make = partial(_Carving, task, parts)
+    make = partial(_Carving, sources.files, sources.file_size, reading, topics)
     with WorkerPool[Carved](jobs - 1) as pool:
-        pool.begin(make, range(parts), make())
+        pool.begin(make, range(min(len(sources.files), MAX_PARTS)), make())
         for step in pool.steps():
             progress(step.size)
             if step.result is not None:
                 found[step.result.number] = step.result.extents
                 sources.add_unread(step.result.number, step.result.unread)
-    return [found[file.number] for file in task.files]
+    return [found[file.number] for file in sources.files]
 
 
 MAX_GAPS = 1000
@@ -174,7 +166,7 @@ def make_plan(
     file_size, is_known = log_file_size(inputs, conf)
     with Sources(inputs.files, file_size, reading) as sources:
         known = topics if len(inputs.names) > 1 else None
-        found = carve_all(CarvingTask(inputs.files, file_size, reading, known), jobs, sources, add)
+        found = _carve_all(reading, known, jobs, sources, add)
         taken, refused = _chosen(inputs, found, sources)
         blanks = joined(*(extents[extents["records"] == BLANK] for extents in found))
         if inputs.has_nodes or taken["header_size"].any():

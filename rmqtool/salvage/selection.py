@@ -15,16 +15,16 @@ import pyarrow.csv as pa_csv
 from numpy.typing import NDArray
 
 from rmqtool.base.errors import ChangedError
-from rmqtool.base.files import UNLIMITED, InputFile, ReadPolicy
+from rmqtool.base.files import UNLIMITED, InputFile, Progress, ReadPolicy, no_progress
 from rmqtool.broker.dispatched_units import QueueName, group
 from rmqtool.broker.queue_numbers import QueueNumbers, TopicNumbers
 from rmqtool.formats.message import INNER_BATCH, TRANSACTION_PREPARED
 from rmqtool.formats.properties import TIMER_DUE
 from rmqtool.rules.system_topics import HALF_TOPIC, OP_TOPIC, REVIVE_PREFIX, ROCKSDB_HALF_TOPIC, TIMER_TOPIC
-from rmqtool.salvage.carve import Extents, Progress, Sources, no_progress
+from rmqtool.salvage.carve import Extents, Sources
 from rmqtool.salvage.layout import MOST_LISTED, Layout
 from rmqtool.salvage.plan import SalvagePlan
-from rmqtool.salvage.write_log import CompactLog, begin_of, places
+from rmqtool.salvage.write_log import Placement, Taken, write_moved
 from rmqtool.scan.block import BLOCK_SIZE, Block, chain
 from rmqtool.scan.columns import PROPERTY_COLUMN, record_batches
 from rmqtool.scan.filters import Filters
@@ -61,35 +61,22 @@ class Piece(NamedTuple):
 class Chosen:
     """What is chosen of a log: messages, bytes, store times, and the pieces of the sources that have any of it.
 
-    The new log goes from `start_offset` to `end`, in files of `file_size` bytes up to `file_end`.
+    The new log is as long as their `placement`.
     """
 
-    start_offset: int
-    file_size: int
+    placement: Placement
     messages: int = 0
     size: int = 0
     first_timestamp: int | None = None
     last_timestamp: int | None = None
     pieces: list[Piece] = field(default_factory=list)
-    end: int = field(init=False)
-    file_end: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.end = self.file_end = self.start_offset
-
-    @property
-    def files(self) -> int:
-        """Files of the new log."""
-        return (self.file_end - self.start_offset) // self.file_size
 
     def add(self, piece: Piece, frames: RecordRun) -> None:
         """Count chosen records of a piece."""
-        times, sizes = frames.headers.field("store_timestamp"), frames.message_sizes.astype(np.int64)
-        for rows, offset in places(sizes, self.end, self.file_end, self.file_size):
-            self.end = offset + int(sizes[rows].sum())
-            self.file_end = (offset // self.file_size + 1) * self.file_size
+        times = frames.headers.field("store_timestamp")
+        self.placement.place(frames.message_sizes)
         self.messages += len(frames)
-        self.size += int(sizes.sum())
+        self.size += frames.record_bytes
         self.first_timestamp = int(times[0]) if self.first_timestamp is None else self.first_timestamp
         self.last_timestamp = int(times[-1])
         self.pieces.append(piece)
@@ -102,7 +89,7 @@ def choose(
 
     `progress` gets the bytes that are done in all.
     """
-    chosen, done, copies = Chosen(start_offset, layout.file_size), 0, layout.copies
+    chosen, done, copies = Chosen(Placement(start_offset, layout.file_size)), 0, layout.copies
     for number in range(len(copies)):
         start, size = int(copies[number]["position"]), int(copies[number]["size"])
         for piece, frames in _chosen_in(copies, Piece(number, start, size), selection, sources):
@@ -342,8 +329,15 @@ def find_chosen(
 ) -> Chosen:
     """Read the saved messages and choose; raises UnreadableError, ChangedError."""
     with Sources(plan.inputs.files, plan.layout.file_size, reading) as sources:
-        start_offset = begin_of(plan.layout, plan.inputs)
-        return choose(plan.layout, start_offset, selection, sources, progress)
+        return choose(plan.layout, _begin_of(plan), selection, sources, progress)
+
+
+def _begin_of(plan: SalvagePlan) -> int:
+    """Where the new log begins, bytes: with the first file after all that the sources have."""
+    size = plan.layout.file_size
+    last = max([file.start_offset for file in plan.layout.files], default=-size)
+    named = (file.start_offset for file in plan.inputs.files if file.start_offset is not None)
+    return (max([last, *named]) // size + 1) * size
 
 
 def needed_bytes(chosen: Chosen, selection: Selection) -> int:
@@ -367,19 +361,22 @@ def write_selected(
 
     `committed` are the offsets that `SelectedLog.moved` can be asked for. Raises OSError, ChangedError.
     """
-    written, done = SelectedLog(), 0
-    with ExitStack() as stack:
-        sources = stack.enter_context(Sources(plan.inputs.files, plan.layout.file_size, reading))
-        log = stack.enter_context(CompactLog(directory, chosen.start_offset, plan.layout.file_size))
-        if selection.queue_offsets == "new":
-            written.numbering = stack.enter_context(Numbering(committed, OffsetMap(map_file)))
+    written, start, size = SelectedLog(), chosen.placement.start, plan.layout.file_size
+
+    def pieces(sources: Sources) -> Iterator[Taken]:
+        placement, done = Placement(start, size), 0
         for frames in chosen_runs(plan.layout, chosen, selection, sources):
             offsets = written.numbering.offsets(frames) if written.numbering else None
             if timers_read_until is not None and written.first_timer is None:
                 written.first_timer = _first_waiting(frames, offsets, timers_read_until)
-            log.add(frames, offsets)
-            done += int(frames.message_sizes.sum())
+            yield Taken(frames, placement.place(frames.message_sizes), offsets)
+            done += frames.record_bytes
             progress(done)
+
+    with ExitStack() as stack:
+        if selection.queue_offsets == "new":
+            written.numbering = stack.enter_context(Numbering(committed, OffsetMap(map_file)))
+        write_moved(pieces(stack.enter_context(Sources(plan.inputs.files, size, reading))), directory, start, size)
     return written
 
 

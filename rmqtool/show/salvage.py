@@ -12,13 +12,14 @@ from rmqtool.base.numbers import Count, Long, byte_size
 from rmqtool.base.visible import visible
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.rebuild.plan import RebuildPlan
-from rmqtool.salvage.conversion import ConversionPlan, MovedLog
+from rmqtool.salvage.conversion import ConversionPlan
 from rmqtool.salvage.entry_walk import LEFT_MEANINGS
 from rmqtool.salvage.layout import MEANINGS, Left
 from rmqtool.salvage.layout import Reason as LeftReason
 from rmqtool.salvage.new_store import Carried
 from rmqtool.salvage.plan import MAX_GAPS, SalvagePlan
 from rmqtool.salvage.selection import Chosen, SelectedLog, Selection, needed_bytes
+from rmqtool.salvage.write_log import MovedLog
 from rmqtool.show.output import Style, show_finding, show_table, table
 from rmqtool.show.shapes import Error, FiltersGiven, Shape, at, by
 from rmqtool.transaction.losses import OFFSET_MAP
@@ -170,7 +171,8 @@ def _new_log(plan: SalvagePlan, moved: MovedLog | None) -> NewLog:
 
 
 def _chosen_log(plan: SalvagePlan, chosen: Chosen) -> NewLog:
-    return NewLog(plan.layout.file_size, plan.is_size_known, chosen.files, chosen.start_offset, chosen.end,
+    log = chosen.placement
+    return NewLog(plan.layout.file_size, plan.is_size_known, log.files, log.start, log.end,
                   chosen.messages, chosen.size, chosen.first_timestamp, chosen.last_timestamp)  # fmt: skip
 
 
@@ -330,9 +332,10 @@ def _show_choice(plan: SalvagePlan, choice: Choice, console: Console, most: int 
     if not chosen.messages:
         _print(console, f"chosen: no message; left out: {counted(plan.records, 'message')}")
         return
-    what = f"{counted(chosen.messages, 'message')}, {byte_size(chosen.size)}, in {counted(chosen.files, 'log file')}"
+    files = counted(chosen.placement.files, "log file")
+    what = f"{counted(chosen.messages, 'message')}, {byte_size(chosen.size)}, in {files}"
     left_out = counted(plan.records - chosen.messages, "message")
-    _print(console, f"chosen: {what}, from physical offset {chosen.start_offset} on; left out: {left_out}")
+    _print(console, f"chosen: {what}, from physical offset {chosen.placement.start} on; left out: {left_out}")
     if choice.not_carried:
         _print(console, f"not carried over, since it names physical offsets: {', '.join(choice.not_carried)}")
     if log and log.map_rows:
@@ -454,9 +457,9 @@ class NotTakenTotal(Shape):
     """All that was left out for one reason."""
 
     reason: Literal["uncommitted", "stale", "damaged"] = by(lambda total, _: total[0])  # Why.
-    extents: Count = by(lambda total, _: total[1].extents)  # Extents.
+    extents: Count = by(lambda total, _: total[1].ranges)  # Extents.
     bytes: Count = by(lambda total, _: total[1].size)  # Their size.
-    messages: Count = by(lambda total, _: total[1].messages)  # Whole messages in them.
+    messages: Count = by(lambda total, _: total[1].records)  # Whole messages in them.
 
 
 class Converted(NamedTuple):
@@ -545,7 +548,7 @@ def _lines(plan: ConversionPlan) -> list[str]:
         if conversion.committed is None:
             lines.append("all entries are taken, whether committed or not")
     for reason, total in sorted(plan.totals.items()):
-        what = f"{counted(total.messages, 'message')}, " if total.messages else ""
+        what = f"{counted(total.records, 'message')}, " if total.records else ""
         lines.append(f"left out: {what}{byte_size(total.size)}: {LEFT_MEANINGS[reason]}")
     if plan.filled_bytes:
         lines.append(f"filled: {byte_size(plan.filled_bytes)} of dummy records, in the room of lost entries")

@@ -296,7 +296,8 @@ def test_the_reasons_for_what_is_left(store: Path) -> None:
     assert set(reasons) == {each.code for each in found if each.severity != "info"}
     assert "resetOffsetByTime" in reasons["config.missing"]
     assert "--keep-offsets" in reasons["start.refuses"]
-    change = FileChange("config/lmqConsumerOffset.json", b"", frozenset({"config.missing", "start.refuses"}), "x")
+    codes = frozenset({"config.missing", "start.refuses"})
+    change = FileChange(codes=codes, what="x", name="config/lmqConsumerOffset.json", content=b"")
     left = {each.code for each, _ in unhealed_config(found, [change], offsets=True)}
     assert left == {"config.older-copy", "config.topic-permission", "config.wrong-offset"}
 

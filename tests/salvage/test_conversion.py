@@ -73,7 +73,7 @@ def test_uncommitted_entries_stay(tmp_path: Path, new: Path) -> None:
     plan, found = converted(store, new)
     assert found == messages(log)[:45]
     assert plan.totals.keys() == {"uncommitted"}
-    assert plan.totals["uncommitted"].messages == sum(left.messages for left in plan.left) == 15
+    assert plan.totals["uncommitted"].records == sum(left.messages for left in plan.left) == 15
     assert plan.left[0].physical_offset == log.offsets[45]
     assert (plan.is_lossy, plan.missing) == (False, 0)
     assert converted(store, tmp_path / "all", uncommitted=True)[1] == messages(log)
@@ -101,7 +101,7 @@ def test_stale_entries(index: int, tmp_path: Path, new: Path) -> None:
     path.write_bytes(path.read_bytes()[:end] + before[end:])
     plan, found = converted(store, new)
     assert found == messages(log)[: index + 1]
-    assert plan.totals["stale"].messages > 0
+    assert plan.totals["stale"].records > 0
     assert plan.missing == max(0, index - 34)
 
 
@@ -112,7 +112,7 @@ def test_entries_of_an_index_that_was_there(tmp_path: Path, new: Path) -> None:
     put_entries(log, 10, "again")
     plan, found = converted(log.write(tmp_path / "store", committed=29), new)
     assert found == messages(log)[:30]
-    assert plan.totals["stale"].messages == 10
+    assert plan.totals["stale"].records == 10
 
 
 @pytest.mark.parametrize("step_back", [0, 1])
@@ -146,7 +146,7 @@ def test_a_damaged_term_before_a_damaged_entry(tmp_path: Path, new: Path) -> Non
 def test_one_entry_of_a_later_leader(tmp_path: Path, new: Path) -> None:
     """Entries after it that are older by more than clocks go back are stale, even where indices go on."""
     plan, found = converted(one_more_term(30, 9, 5000).write(tmp_path / "store", committed=30), new)
-    assert (len(found), plan.totals["stale"].messages) == (31, 29)
+    assert (len(found), plan.totals["stale"].records) == (31, 29)
 
 
 def one_more_term(row: int, term: int, step_back: int) -> EntryBuilder:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rmqtool.salvage.carve import EXTENT_DTYPE, NO_TERM, Extents
+from rmqtool.salvage.carve import EXTENT_DTYPE, NO_TERM, Extents, Sources
 from rmqtool.salvage.choose import agreed_terms, by_index, settle_terms
 from tests.building import START_TIME
 from tests.dledger_building import NODE, EntryBuilder, entry_log
@@ -175,11 +175,8 @@ def test_damaged_terms_at_the_end_of_a_node(count: int, tmp_path: Path) -> None:
         assert salvaged(tmp_path / str(number), *given)[1] == messages(log)
 
 
-class SameRecords:
+class SameRecords(Sources):
     """Sources that have the same record at each offset."""
-
-    def carve_between(self, extent: np.void, start: int, end: int) -> np.ndarray:
-        raise NotImplementedError
 
     def have_same_record(self, one: np.void, other: np.void, physical_offset: int) -> bool:
         return True
@@ -192,7 +189,7 @@ def test_a_leader_with_more_than_one_entry(records: list[int], expected: list[in
     for extents in sources:
         sizes = 100 * np.array(extents["records"], np.int64)
         extents["size"], extents["physical_offset"] = sizes, np.cumsum(sizes) - sizes
-    assert [extents["term"].tolist() for extents in agreed_terms(sources, SameRecords())] == [expected, [1]]
+    assert [extents["term"].tolist() for extents in agreed_terms(sources, SameRecords((), 1))] == [expected, [1]]
 
 
 def test_a_term_above_that_of_the_node(tmp_path: Path) -> None:
