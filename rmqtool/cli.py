@@ -22,7 +22,7 @@ from rmqtool.commands.lazy import LazyGroup
 from rmqtool.commands.options import global_options
 from rmqtool.show.output import Style, note, write_error, write_text
 from rmqtool.show.pager import end_paging
-from rmqtool.show.progress_line import answer_signals
+from rmqtool.show.progress import answer_signals
 from rmqtool.show.times import show_times_in
 
 _NAME = "rmqtool"

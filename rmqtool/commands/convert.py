@@ -16,6 +16,7 @@ from rmqtool.commands.options import argument, command, flag, jobs_option
 from rmqtool.commands.shared_options import NEW_STORE, OnStore, dry_run_option, output_option
 from rmqtool.commands.writing import cut_moved, derive, owner_of
 from rmqtool.show.output import Style, note, write_document
+from rmqtool.show.progress import byte_progress
 
 if TYPE_CHECKING:
     from rmqtool.findings.finding import Finding
@@ -66,7 +67,6 @@ def convert(style: Style, given: ConvertOptions) -> Exit:
     from rmqtool.base.files import ReadPolicy
     from rmqtool.salvage.conversion import carried_with, conversion_of, plan_conversion, require_stopped
     from rmqtool.salvage.new_store import NewStore, require_free_name
-    from rmqtool.show.progress import byte_progress
     from rmqtool.show.salvage import Converted
 
     store = given.store
@@ -110,7 +110,6 @@ def _make(
     from rmqtool.rebuild.options import RebuildOptions
     from rmqtool.salvage.conversion import as_ordinary, loss_of, require_messages, write_conversion
     from rmqtool.salvage.new_store import carried_bytes, carry_over, rebuild_sources, write_checkpoint
-    from rmqtool.show.progress import byte_progress
     from rmqtool.store.store import COMMIT_LOG, open_store
     from rmqtool.transaction import keep_losses
 

@@ -14,6 +14,7 @@ from rmqtool.base.files import RateLimit
 from rmqtool.commands.options import OnStores, argument, command, conf_option, flag, master_option, option
 from rmqtool.commands.shared_options import StorePath, filter_options, redact_options
 from rmqtool.show.output import Style
+from rmqtool.show.progress import byte_progress
 
 if TYPE_CHECKING:
     from rmqtool.diff.by_message import MessageComparison
@@ -112,7 +113,6 @@ def diff(style: Style, given: DiffOptions) -> Exit:
 def _by_offset(style: Style, given: DiffOptions, a: Side, b: Side) -> Exit:
     from rmqtool.diff.comparison import DiffRequest, compare
     from rmqtool.show.diff import show_diff, write_diff
-    from rmqtool.show.progress import byte_progress
 
     is_moved = (a.node is None) != (b.node is None)
     size = a.end - a.start if is_moved else max(0, min(a.end, b.end) - max(a.start, b.start))
@@ -143,22 +143,13 @@ def _by_message(style: Style, given: DiffOptions, a: Side, b: Side) -> Exit:
 
 def _compare_here(style: Style, given: DiffOptions, a: Side, b: Side) -> MessageComparison:
     from rmqtool.diff.by_message import compare_messages
-    from rmqtool.show.progress import byte_progress
 
-    done = 0
     with byte_progress("comparing messages", a.end - a.start + b.end - b.start, style=style) as progress:
-
-        def add(size: int) -> None:
-            nonlocal done
-            done += size
-            progress.update(done)
-
-        return compare_messages(a, b, given.filters, given.limit, add)
+        return compare_messages(a, b, given.filters, given.limit, progress.add)
 
 
 def _compare_on_spark(style: Style, given: DiffOptions, a: Side, b: Side) -> MessageComparison:
     from rmqtool.diff.by_message import Counts, MessageComparison, Surplus, list_first
-    from rmqtool.show.progress import byte_progress
     from rmqtool.spark.multisets import compare_multisets
     from rmqtool.spark.session import spark_context
 

@@ -42,6 +42,7 @@ from rmqtool.commands.shared_options import (
 )
 from rmqtool.commands.writing import told_anyway
 from rmqtool.show.output import Style, note, write_document
+from rmqtool.show.progress import byte_progress
 
 if TYPE_CHECKING:
     from rmqtool.base.decoders import Decoder
@@ -193,7 +194,6 @@ def _is_local(style: Style, given: ExportChoices, size: int) -> bool:
 def _run_local(style: Style, plan: ExportPlan, given: ExportChoices, jobs: int) -> list[SplitResult]:
     from rmqtool.export.run import run_local
     from rmqtool.export.write import write_split
-    from rmqtool.show.progress import byte_progress
 
     with byte_progress("exporting", plan.size, style=style) as progress:
         tasks = _limited(plan.tasks, given.limit_rate, jobs)
@@ -210,7 +210,6 @@ def _run_on_spark(
 ) -> list[SplitResult]:
     from rmqtool.export.results import join_results
     from rmqtool.export.write import write_split
-    from rmqtool.show.progress import byte_progress
     from rmqtool.spark.engine import run_on_spark
 
     with byte_progress("exporting", plan.size, style=style) as progress:
@@ -398,7 +397,6 @@ def _check(style: Style, path: Path, given: ExportChoices) -> Exit:
     from rmqtool.export.plan import names_in
     from rmqtool.export.run import EXPORT_NEED, run_local, usable_cores
     from rmqtool.show.export import show_check
-    from rmqtool.show.progress import byte_progress
     from rmqtool.store.store import open_stores
 
     manifest = manifest_to_check(path)

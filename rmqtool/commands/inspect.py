@@ -16,6 +16,7 @@ from rmqtool.commands.inspect_location import FILTERS, OF_STORES, ListingRequest
 from rmqtool.commands.options import command, flag, jobs_option, option
 from rmqtool.show.output import Style, write_document, write_text
 from rmqtool.show.pager import begin_paging
+from rmqtool.show.progress import byte_progress
 
 if TYPE_CHECKING:
     from rmqtool.inspect.log_statistics import LogStatistics
@@ -186,7 +187,6 @@ def _show_store(style: Style, overview: Overview, *, scan: bool, jobs: int) -> E
 def _scan_log(style: Style, snapshot: Snapshot, jobs: int) -> tuple[LogStatistics, list[RmqtoolError]]:
     """Statistics of all records, and the errors of files that could not be read."""
     from rmqtool.inspect.whole_log import whole_log, workers_for
-    from rmqtool.show.progress import byte_progress
 
     unread, size = list[RmqtoolError](), snapshot.older_log.size + snapshot.log.size
     with (

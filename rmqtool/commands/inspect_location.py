@@ -28,6 +28,7 @@ from rmqtool.commands.shared_options import (
     redact_options,
 )
 from rmqtool.show.output import Style, flush, note, terminal_width, write_bytes, write_line, write_text
+from rmqtool.show.progress import byte_progress
 
 if TYPE_CHECKING:
     from rmqtool.base.decoders import Decoder
@@ -368,18 +369,8 @@ def _goes_to_a_file() -> bool:
 @contextmanager
 def _reading_shown(style: Style, title: str, location: Location, options: ListingOptions) -> Iterator[ListingOptions]:
     """The same options, with which the bytes that are read become a progress."""
-    from rmqtool.show.progress import byte_progress
-
-    total = sum(file.size for file in location.files)
-    done = 0
-    with byte_progress(title, total, style=style) as progress:
-
-        def on_read(size: int) -> None:
-            nonlocal done
-            done = min(done + size, total)
-            progress.update(done)
-
-        yield replace(options, reading=replace(options.reading, on_read=on_read))
+    with byte_progress(title, sum(file.size for file in location.files), style=style) as progress:
+        yield replace(options, reading=replace(options.reading, on_read=progress.add))
 
 
 def _options(location: Location, request: ListingRequest, columns: tuple[str, ...]) -> ListingOptions:

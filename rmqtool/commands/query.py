@@ -27,11 +27,11 @@ from rmqtool.commands.shared_options import (
     limit_option,
     redact_options,
 )
-from rmqtool.commands.verifying import progress_bar
 from rmqtool.findings.finding import counted
 from rmqtool.rules.versions import BEYOND_MAX_TO_MAX, PULL_BY_UNITS, TIME_BY_RECORDS, Version, release_before
 from rmqtool.show.output import Style, note, terminal_width, write_line, write_text
 from rmqtool.show.pager import begin_paging
+from rmqtool.show.progress import job_progress
 
 if TYPE_CHECKING:
     from rmqtool.base.decoders import Decoder
@@ -273,7 +273,7 @@ def _messages(
     """The messages that the command line asks for; a scan is done under a progress bar."""
     from rmqtool.query.lookup import look_up
 
-    with progress_bar(style, "reading the commit log") as progress:
+    with job_progress(style, "reading the commit log") as progress:
         yield from look_up(snapshot, _lookup_of(question, given), given.body_read, notes, progress)
 
 

@@ -26,11 +26,11 @@ from rmqtool.commands.shared_options import (
     within_memory,
     yes_option,
 )
-from rmqtool.commands.verifying import progress_bar, recorded_options
 from rmqtool.commands.writing import (
     confirm,
     confirm_deletion,
     print_recovered,
+    recorded_options,
     recovered_json,
     reporting_state,
     require_answer,
@@ -39,13 +39,13 @@ from rmqtool.commands.writing import (
 )
 from rmqtool.library.repeated_options import repeated_options
 from rmqtool.show.output import Style, note, write_document
+from rmqtool.show.progress import ByteProgress, byte_progress, job_progress
 
 if TYPE_CHECKING:
     from rmqtool.findings.finding import Finding
     from rmqtool.rebuild.options import Part, RebuildOptions, Target
     from rmqtool.rebuild.plan import RebuildPlan
     from rmqtool.scan.filters import Filters
-    from rmqtool.show.progress import ByteProgress
     from rmqtool.show.rebuild import PlanState
     from rmqtool.transaction import Committed, Transaction
 
@@ -240,8 +240,6 @@ def _rebuild_within(style: Style, given: RebuildCqOptions) -> Exit:
 
 
 def _progress(style: Style, given: RebuildCqOptions, title: str) -> AbstractContextManager[ByteProgress]:
-    from rmqtool.show.progress import byte_progress
-
     return byte_progress(title, given.store.commit_log().size, style=style)
 
 
@@ -402,6 +400,6 @@ def damaged_only(style: Style, given: RebuildCqOptions) -> RebuildOptions:
 
 def _verify(style: Style, given: RebuildCqOptions, prefix: str) -> list[Finding]:
     """The findings above `info` whose code begins with `prefix`."""
-    with progress_bar(style, "verifying") as progress:
+    with job_progress(style, "verifying") as progress:
         verified = given.opened.verify(only=prefix, max_examples=_ALL_EXAMPLES, jobs=given.jobs, progress=progress)
     return [finding for finding in verified.findings if finding.severity != "info" and finding.code.startswith(prefix)]

@@ -25,11 +25,11 @@ from rmqtool.commands.shared_options import (
     within_memory,
     yes_option,
 )
-from rmqtool.commands.verifying import progress_bar, recorded_options
 from rmqtool.commands.writing import (
     confirm,
     confirm_deletion,
     print_recovered,
+    recorded_options,
     recovered_json,
     reporting_state,
     require_answer,
@@ -37,6 +37,7 @@ from rmqtool.commands.writing import (
     write_plan,
 )
 from rmqtool.show.output import Style, note, write_document, write_text
+from rmqtool.show.progress import byte_progress, job_progress
 from rmqtool.show.times import sentence
 
 if TYPE_CHECKING:
@@ -250,7 +251,7 @@ def _find(
 
     opened, source = given.opened, _Source(given, transaction)
     version, rate = opened.snapshot.version, opened.snapshot.bytes_per_second
-    with progress_bar(style, "verifying") as progress:
+    with job_progress(style, "verifying") as progress:
         asked = VerifyRequest(version, max_examples=_EXAMPLES, jobs=given.processes, rate=rate)
         verified = opened.verified(asked, progress, source.recording if records else lambda: None)
     diagnosis = replace(replace(verified, options=given.words(*OF_NEXT)).diagnosis, lose=frozenset(given.lose))
@@ -306,7 +307,6 @@ def _rebuild_plan(
 ) -> RebuildPlan | None:
     """The rebuild of a repair."""
     from rmqtool.rebuild.plan import make_plan
-    from rmqtool.show.progress import byte_progress
 
     wanted: dict[Part, bool] = {"queues": repairs.queues, "index": repairs.index}
     parts = frozenset(part for part, is_wanted in wanted.items() if is_wanted)
@@ -436,7 +436,6 @@ def _require_consent(style: Style, given: RepairOptions, found: _Found, done: li
 def _write(style: Style, given: RepairOptions, found: _Found, transaction: Transaction) -> str:
     """Stage all changes and commit; returns the transaction's id."""
     from rmqtool.rebuild.apply import stage_plan
-    from rmqtool.show.progress import byte_progress
 
     changes = found.repairs.changes
     transaction.require_space(sum(change.size for change in changes))

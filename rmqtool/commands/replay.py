@@ -17,6 +17,7 @@ from rmqtool.commands.shared_options import OnStore, dry_run_option, filter_opti
 from rmqtool.commands.writing import confirm
 from rmqtool.findings.finding import first_of
 from rmqtool.show.output import Style, note
+from rmqtool.show.progress import byte_progress
 
 if TYPE_CHECKING:
     from rmqtool.replay.connection import Security
@@ -384,7 +385,6 @@ def replay(style: Style, given: ReplayOptions) -> Exit:
 def _plan(style: Style, job: Replay, journal: Path) -> Exit:
     """Count, and show what was counted."""
     from rmqtool.replay.journal import read_done
-    from rmqtool.show.progress import byte_progress
     from rmqtool.show.replay import show_plan, write_plan
 
     before = read_done(journal, job.header())
@@ -403,7 +403,6 @@ def _plan(style: Style, job: Replay, journal: Path) -> Exit:
 def _send(style: Style, job: Replay, path: Path, *, yes: bool) -> Exit:
     """Count, ask, send, and show what was sent."""
     from rmqtool.replay.journal import Journal, read_done
-    from rmqtool.show.progress import byte_progress
     from rmqtool.show.replay import question, show_plan, show_sent, write_sent
 
     with byte_progress("counting", job.size, style=style) as progress:

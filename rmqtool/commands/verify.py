@@ -19,10 +19,10 @@ from rmqtool.base.visible import visible
 from rmqtool.commands.completion import codes, complete_from
 from rmqtool.commands.options import argument, command, conf_option, flag, jobs_option, master_option, option
 from rmqtool.commands.shared_options import OF_NEXT, OnStore, StorePath, filter_options, memory_option, within_memory
-from rmqtool.commands.verifying import run_verification
 from rmqtool.commands.writing import check_place
 from rmqtool.findings.catalogue import why_no_code
 from rmqtool.show.output import Style, note, write_document, write_text
+from rmqtool.show.progress import byte_progress
 
 if TYPE_CHECKING:
     from rmqtool.base.parallel import WorkerPool
@@ -169,8 +169,9 @@ def verify(style: Style, given: VerifyOptions) -> int:
         store = given.open(given.path.absolute() if given.engine == "spark" else given.path)
         verification = store.verification(request, _saved(given.resume, store.snapshot.store, request))
         missing = _missing_topics(verification, given.filters)
-        with suppress(KeyboardInterrupt):  # what was found until then is shown
-            run_verification(style, verification, pool)
+        # After an interrupt what was found until then is shown.
+        with suppress(KeyboardInterrupt), byte_progress("verifying", verification.total_bytes, style=style) as bar:
+            verification.run(bar.add, pool)
     if verification.saved is not None:
         _tell_progress(style, verification.saved, is_complete=verification.complete)
     unseen = missing - verification.topics_seen

@@ -14,12 +14,14 @@ import click
 
 from rmqtool.base.errors import RmqtoolError, UnreadableError, UnwritableError, UsageError, WrongKindError
 from rmqtool.base.visible import visible
+from rmqtool.library.repeated_options import repeated_options
 from rmqtool.show.output import Style, folded, note
+from rmqtool.show.progress import byte_progress
 
 if TYPE_CHECKING:
     from rmqtool.rebuild.options import RebuildOptions
     from rmqtool.rebuild.plan import RebuildPlan
-    from rmqtool.rules.versions import Releases
+    from rmqtool.rules.versions import Releases, Version
     from rmqtool.salvage.new_store import Carried, NewStore
     from rmqtool.store.snapshot import Snapshot
     from rmqtool.store.store import Store
@@ -136,6 +138,11 @@ def recovered_json(recovered: Iterable[Recovered]) -> list[dict[str, str | None]
     return [Shown.of(run) for run in recovered]
 
 
+def recorded_options(conf: str | None, version: Version | None) -> tuple[str, ...]:
+    """As `repeated_options`, to be read later and from another directory: an undo prints them."""
+    return repeated_options(conf and os.path.abspath(conf), version)
+
+
 @contextmanager
 def reporting_state(style: Style, root: Path, done: str) -> Iterator[None]:
     """Report the state of the store when an error, a signal, or a closed output ends the block, which writes.
@@ -220,7 +227,6 @@ def _derive(
 ) -> RebuildPlan:
     from rmqtool.rebuild.output_tree import write_output
     from rmqtool.rebuild.source import open_source
-    from rmqtool.show.progress import byte_progress
 
     with byte_progress("writing queues and index", store.commit_log().size, style=style) as progress:
         return write_output(open_source(store, options, releases), new.empty_derived(), progress.update)
