@@ -51,7 +51,7 @@ class Program(Shape):
 def version(style: Style, /) -> Exit:
     """Show the version of rmqtool."""
     if style.json:
-        write_document(style, "version", None, Program.of(None))
+        write_document(style, "version", Program.of(None))
     else:
         write_text(version_line() + "\n")
     return Exit.OK

@@ -90,7 +90,7 @@ def bundle(style: Style, given: BundleOptions) -> Exit:
     status = status_of(facts)
     if style.json:
         result = Packed.of(facts, (given.output, size, left))
-        write_document(style, "bundle", style.store, result, status=status)
+        write_document(style, "bundle", result, status=status)
         return status
     write_text(f"{given.output} written ({byte_size(size)}); verdict of the store: {facts.outcome.verdict}\n")
     for each in left:
@@ -106,11 +106,10 @@ def _members(style: Style, facts: StoreReport, given: BundleOptions, left: list[
     from rmqtool.show.verify_reports import outcome_json
 
     hidden, outcome, overview = ReportRedaction(given.redaction), facts.outcome, facts.overview
-    root = str(outcome.root)
 
     def document(command: str, result: dict[str, Any], findings: tuple[Finding, ...], status: Exit) -> Member:
         redacted = [hidden.redacted(each) for each in findings]
-        text = document_text(style, command, root, result, findings=redacted, status=status)
+        text = document_text(style, command, result, redacted, status)
         return Member(f"{command}.json", hidden.text(text).encode())
 
     yield Member("report.html", report_page(facts, given.redaction).encode())

@@ -423,7 +423,7 @@ class _PlanOutput:
             result: dict[str, Any] = {"state": state, "transaction": transaction}
             result |= {"recovered": recovered_json(recovered)}
             result |= clean_json(self.plan, self.losses, self.forecast, self.given.filters.topic_choice)
-            write_document(self.style, "clean", self.style.store, result, findings=self.findings)
+            write_document(self.style, "clean", result, findings=self.findings)
             return
         show_plan(self.plan, self.losses, self.forecast, self.findings, self.style, self.given.filters.topic_choice)
         if next_commands and not self.style.quiet:

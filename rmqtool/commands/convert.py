@@ -155,7 +155,7 @@ def _show(style: Style, given: ConvertOptions, found: Converted) -> Exit:
     status = Exit.FINDINGS if is_left else Exit.LOSSY if is_unread else Exit.OK
     if style.json:
         result = convert_json(found, given.output)
-        write_document(style, "convert", style.store, result, findings=findings, status=status)
+        write_document(style, "convert", result, findings=findings, status=status)
         return status
     show_conversion(found, style)
     if not style.quiet:

@@ -85,7 +85,7 @@ def explain(style: Style, /, *, code: str | None) -> Exit:
     entries = _entries(code)
     begin_paging(style)
     if style.json:
-        write_document(style, "explain", None, {"codes": [Page.of(entry) for entry in entries]})
+        write_document(style, "explain", {"codes": [Page.of(entry) for entry in entries]})
     elif code is None or (len(entries) > 1 and entries[0].code.startswith(code.lower())):
         _list(style, entries)
     else:

@@ -288,7 +288,7 @@ def _preview(style: Style, path: Path, given: ExportChoices) -> Exit:
     with local_processes(style, given, size) as jobs:
         document = preview_as_json(preview, path, settings, mode, "spark" if jobs is None else "local")
     if style.json:
-        write_document(style, "export", style.store, {"plan": document}, status=Exit.OK)
+        write_document(style, "export", {"plan": document})
     else:
         show_preview(document, style)
     return Exit.OK
@@ -319,7 +319,7 @@ def _export(style: Style, path: Path, given: ExportChoices) -> Exit:
     status = Exit.LOSSY if exported.totals.is_lossy else Exit.FINDINGS if is_empty else Exit.OK
     with told_anyway(style, f"exported: {path} is whole"):
         if style.json:
-            write_document(style, "export", style.store, summary(exported.manifest), status=status)
+            write_document(style, "export", summary(exported.manifest), status=status)
         else:
             show_export(exported, path, style)
     rows = exported.manifest["rows"]
@@ -416,7 +416,7 @@ def _check(style: Style, path: Path, given: ExportChoices) -> Exit:
     comparison = {"output": str(path), "rows_compared": rows, "rows": manifest["rows"], "files": len(manifest["files"]),
              "bytes_read": plan.size, "differences": len(findings), "unproven": plan.unproven}  # fmt: skip
     if style.json:
-        write_document(style, "export", style.store, {"check": comparison}, findings=findings, status=status)
+        write_document(style, "export", {"check": comparison}, findings=findings, status=status)
     else:
         show_check(comparison, findings, style)
     return status

@@ -160,7 +160,7 @@ def _show_figures(overview: Overview, form: str, warning: dict[Measure, float], 
 
 
 def _show_store(style: Style, overview: Overview, *, scan: bool, jobs: int) -> Exit:
-    store, statistics = overview.snapshot.store, None
+    statistics = None
     if scan:
         statistics, unread = _scan_log(style, overview.snapshot, jobs)
         overview = overview.with_scan(statistics.signs, unread)
@@ -169,14 +169,8 @@ def _show_store(style: Style, overview: Overview, *, scan: bool, jobs: int) -> E
     if style.json:
         from rmqtool.show.overview_json import overview_json
 
-        write_document(
-            style,
-            "inspect",
-            str(store.root),
-            overview_json(overview, statistics),
-            findings=overview.findings,
-            status=status,
-        )
+        result = overview_json(overview, statistics)
+        write_document(style, "inspect", result, findings=overview.findings, status=status)
     else:
         from rmqtool.show.overview import show_overview
 

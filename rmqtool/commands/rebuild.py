@@ -354,7 +354,7 @@ def _show(style: Style, given: RebuildCqOptions, outcome: _Outcome) -> Exit:
     status = Exit.LOSSY if plan.is_lossy else Exit.FINDINGS if is_none else Exit.OK
     if style.json:
         result = {**plan_json(plan, outcome.state, outcome.transaction), "recovered": list(outcome.recovered)}
-        write_document(style, given.command, style.store, result, findings=plan.findings, status=status)
+        write_document(style, given.command, result, findings=plan.findings, status=status)
         return status
     if not outcome.is_shown:
         show_plan(plan, style, verb=outcome.verb)

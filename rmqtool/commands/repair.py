@@ -185,7 +185,7 @@ def _acknowledge(style: Style, given: RepairOptions) -> Exit:
         state = "nothing" if not losses else "planned" if given.dry_run else "done"
         result = {"state": state, "transactions": [], "acknowledged": losses, "verdict": None, "plan": None,
                   "changes": [], "rebuild": None, "recovered": [], "proof": None}  # fmt: skip
-        write_document(style, "repair", style.store, result)
+        write_document(style, "repair", result)
     return Exit.OK
 
 
@@ -457,5 +457,5 @@ def _write_json(style: Style, found: _Found, state: str, done: _Done) -> Exit:
         result["changes"] = [change for run in made for change in run["changes"]]
         result["rebuild"] = next((run["rebuild"] for run in made if run["rebuild"]), None)
     status = _status(found, proof) if state == "done" else Exit.OK
-    write_document(style, "repair", style.store, result, findings=found.outcome.findings, status=status)
+    write_document(style, "repair", result, findings=found.outcome.findings, status=status)
     return status

@@ -162,7 +162,7 @@ def report(style: Style, given: ReportOptions) -> Exit:
     size = put(given.output, lambda file: file.write(page))
     status = status_of(facts)
     if style.json:
-        write_document(style, "report", style.store, Written.of(facts, (given.output, size)), status=status)
+        write_document(style, "report", Written.of(facts, (given.output, size)), status=status)
     else:
         write_text(f"{given.output} written ({byte_size(size)}); verdict of the store: {facts.outcome.verdict}\n")
         if not style.quiet:

@@ -206,7 +206,7 @@ def _show(style: Style, given: SalvageOptions, found: Salvaged, stores: Sequence
     if style.json:
         result = salvage_json(found, given.output)
         findings = worth_showing(found.rebuild.findings if found.rebuild else ())
-        write_document(style, "salvage", style.store, result, findings=findings, status=found.status)
+        write_document(style, "salvage", result, findings=findings, status=found.status)
         return found.status
     show_salvage(found, style)
     if not style.quiet:

@@ -218,4 +218,4 @@ class UndoResult(Shape):
 
 
 def _write(style: Style, kept: Sequence[Kept], state: str, recovered: Sequence[Recovered] = ()) -> None:
-    write_document(style, "undo", style.store, UndoResult.of(_Undone(state, kept, recovered)))
+    write_document(style, "undo", UndoResult.of(_Undone(state, kept, recovered)))

@@ -233,7 +233,8 @@ def _show(style: Style, verified: Verified, form: Form, seconds: float) -> int:
         from rmqtool.show.verify_reports import outcome_json
 
         result = {**outcome_json(outcome), "plan": verified.plan.as_json()}
-        write_document(style, "verify", str(outcome.root), result, findings=outcome.findings, status=outcome.status)
+        style.store = str(outcome.root)
+        write_document(style, "verify", result, findings=outcome.findings, status=outcome.status)
     elif form == "junit":
         from rmqtool.show.verify_reports import junit_report
 

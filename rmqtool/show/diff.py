@@ -16,8 +16,8 @@ from rmqtool.diff.records import SIDES, Difference, Name, Node, Place, Side, Tai
 from rmqtool.findings.finding import counted
 from rmqtool.scan.block import REASON_MEANINGS
 from rmqtool.scan.filters import Filters
-from rmqtool.show.output import Style, error_json, terminal_width, write_document, write_text
-from rmqtool.show.shapes import FiltersGiven
+from rmqtool.show.output import Style, terminal_width, write_document, write_text
+from rmqtool.show.shapes import Error, FiltersGiven
 from rmqtool.show.times import time_text
 from rmqtool.show.wrapping import with_its_indent
 from rmqtool.store.queue_units import QueueRange
@@ -25,7 +25,7 @@ from rmqtool.store.queue_units import QueueRange
 
 def write_diff(comparison: StoreComparison, style: Style) -> None:
     """Print the one document."""
-    write_document(style, "diff", style.store, diff_json(comparison), status=comparison.status)
+    write_document(style, "diff", diff_json(comparison), status=comparison.status)
 
 
 def diff_json(comparison: StoreComparison) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def diff_json(comparison: StoreComparison) -> dict[str, Any]:
             "examples": [asdict(entry) for entry in comparison.configs[:limit]],
         },
         "not_compared": comparison.not_compared,
-        "unread": [error_json(error) for error in comparison.unread],
+        "unread": [Error.of(error) for error in comparison.unread],
         "next": next_steps(comparison),
     }
 
@@ -207,7 +207,7 @@ def _surplus_listed(surplus: Surplus) -> Iterator[str]:
 
 def write_messages(comparison: MessageComparison, filters: Filters, only: Name | None, style: Style) -> None:
     """Print the one document."""
-    write_document(style, "diff", style.store, _as_json(comparison, filters, only), status=comparison.status)
+    write_document(style, "diff", _as_json(comparison, filters, only), status=comparison.status)
 
 
 def _as_json(comparison: MessageComparison, filters: Filters, only: Name | None) -> dict[str, Any]:
@@ -231,7 +231,7 @@ def _as_json(comparison: MessageComparison, filters: Filters, only: Name | None)
         "in_both": comparison.in_both,
         "only_a": _surplus_json(comparison.only["a"], is_listed=only != "b"),
         "only_b": _surplus_json(comparison.only["b"], is_listed=only != "a"),
-        "unread": [error_json(error) for error in comparison.unread],
+        "unread": [Error.of(error) for error in comparison.unread],
     }
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 def write_pending(snapshot: Snapshot, work: PendingWork, style: Style) -> None:
     """Print the one document."""
     status = Exit.OK if work.is_whole else Exit.LOSSY
-    write_document(style, "pending", style.store, pending_json(snapshot, work, style.again("--list")), status=status)
+    write_document(style, "pending", pending_json(snapshot, work, style.again("--list")), status=status)
 
 
 def pending_json(snapshot: Snapshot, work: PendingWork, listing: str | None = None) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from rmqtool.repair.plan import Plan
 from rmqtool.repair.proof import Proof
 from rmqtool.rules.versions import newer_than_known
 from rmqtool.show import rebuild as rebuild_text
-from rmqtool.show.output import Style, note, print_labelled, show_effect
+from rmqtool.show.output import SEVERITY_STYLES, Style, note, print_labelled, show_effect
 from rmqtool.show.times import sentence
 from rmqtool.store.config_tables import MISSING, lost_place
 from rmqtool.verify.bad_extents import UNREAD, State, cells
@@ -88,7 +88,6 @@ _VERDICTS = {
 }
 _LOOK = "rmqtool inspect "
 _MAX_EXAMPLES = 3  # of one code, without -v
-_SEVERITY_STYLES = {"info": "cyan", "warning": "yellow", "error": "bold red"}
 
 
 def show_outcome(outcome: Outcome, plan: Plan, style: Style, seconds: float) -> None:
@@ -243,7 +242,7 @@ def _show_map(console: Console, outcome: Outcome) -> None:
 def _show_findings(console: Console, findings: list[Finding], *, everything: bool) -> None:
     """The findings of one code: what the broker does once, then where and what."""
     first = findings[0]
-    head = Text(f"{first.severity}: ", style=_SEVERITY_STYLES[first.severity])
+    head = Text(f"{first.severity}: ", style=SEVERITY_STYLES[first.severity])
     fault = f" ({first.fault})" if first.fault else ""
     total = sum(finding.count for finding in findings)
     print_labelled(console, head, f"{first.code}{fault}{f', {total} times' if total > 1 else ''}")
