@@ -19,7 +19,6 @@ from rmqtool.show.output import Style, note, write_document
 from rmqtool.show.progress import byte_progress
 
 if TYPE_CHECKING:
-    from rmqtool.findings.finding import Finding
     from rmqtool.rebuild.plan import RebuildPlan
     from rmqtool.salvage.conversion import ConversionPlan
     from rmqtool.salvage.new_store import Carried, NewStore
@@ -132,20 +131,15 @@ def _make(
     return [*problems, *left_out], rebuild
 
 
-def _of_new(finding: Finding, given: ConvertOptions) -> Finding:
-    """A finding of the rebuild, which read the new log, with a remedy that names the new store."""
-    command = finding.next_command
-    return replace(finding, next_command=command.on_store(given.output)) if command else finding
-
-
 def _show(style: Style, given: ConvertOptions, found: Converted) -> Exit:
     from rmqtool.show.salvage import convert_json, show_conversion, worth_showing
 
     plan, rebuild = found.plan, found.rebuild
-    if rebuild:
-        all_found = [_of_new(each, given) for each in rebuild.findings]
-        is_told = plan.wrong_bodies > 0
-        rebuild = replace(rebuild, findings=[each for each in all_found if each.code != _WRONG_BODY or not is_told])
+    if rebuild:  # it has read the new log: remedies are to name the new store
+        told = [each for each in rebuild.findings if each.code != _WRONG_BODY or not plan.wrong_bodies]
+        told = [replace(each, next_command=each.next_command and each.next_command.on_store(given.output))
+                for each in told]  # fmt: skip
+        rebuild = replace(rebuild, findings=told)
         found = found._replace(rebuild=rebuild)
     findings = worth_showing(rebuild.findings if rebuild else ())
     is_left = bool(plan.missing or plan.totals or plan.wrong_bodies or found.older_queues)
@@ -154,8 +148,7 @@ def _show(style: Style, given: ConvertOptions, found: Converted) -> Exit:
     is_unread = any(each.problem for each in found.carried)
     status = Exit.FINDINGS if is_left else Exit.LOSSY if is_unread else Exit.OK
     if style.json:
-        result = convert_json(found, given.output)
-        write_document(style, "convert", result, findings=findings, status=status)
+        write_document(style, "convert", convert_json(found, given.output), findings=findings, status=status)
         return status
     show_conversion(found, style)
     if not style.quiet:
