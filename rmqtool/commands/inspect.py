@@ -111,9 +111,7 @@ def inspect(style: Style, given: InspectOptions) -> int:
     if given.output_format == "json":
         style.json = True
     form = given.output_format if given.output_format in OF_STORES else None
-    _require_fitting_form(
-        form, "--json" if style.json else "--scan" if scan else None, has_limits=bool(given.warning or given.critical)
-    )
+    _require_fitting_form(form, "--json" if style.json else "--scan" if scan else None, given)
     if given.follow and is_remote(path):
         raise UsageError("--follow works on stores of this machine only: no broker appends to a copy", file=path)
     if is_given("jobs") and not scan:
@@ -140,11 +138,11 @@ def inspect(style: Style, given: InspectOptions) -> int:
     return _show_store(style, overview, scan=scan, jobs=given.jobs)
 
 
-def _require_fitting_form(form: str | None, other: str | None, *, has_limits: bool) -> None:
+def _require_fitting_form(form: str | None, other: str | None, given: InspectOptions) -> None:
     """Raise UsageError where the figures of a store are asked for in two ways, or limits without what judges them."""
     if form and other:
         raise UsageError(f"--format {form} does not go with {other}")
-    if has_limits and form != "nagios":
+    if (given.warning or given.critical) and form != "nagios":
         raise UsageError("--warning and --critical are for --format nagios")
 
 

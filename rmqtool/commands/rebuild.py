@@ -42,12 +42,11 @@ from rmqtool.show.output import Style, note, write_document
 from rmqtool.show.progress import ByteProgress, byte_progress, job_progress
 
 if TYPE_CHECKING:
-    from rmqtool.findings.finding import Finding
     from rmqtool.rebuild.options import Part, RebuildOptions, Target
     from rmqtool.rebuild.plan import RebuildPlan
     from rmqtool.scan.filters import Filters
     from rmqtool.show.rebuild import PlanState
-    from rmqtool.transaction import Committed, Transaction
+    from rmqtool.transaction import Transaction
 
 
 _APPEND_ORDER = ("Number units in the order in which a broker appends them to empty queues. "
@@ -124,10 +123,8 @@ class RebuildCqOptions(OnStore):
         if self.output and self.only_shows:
             raise UsageError("--output writes at once and leaves the store alone: it cannot be combined with --dry-run")
         if self.part == "index" and chooses and not self.output:
-            raise UsageError(
-                "an index file holds the keys of all topics: it cannot be rebuilt for some",
-                hint="drop --topic and --queue, or write elsewhere with --output DIR",
-            )
+            hint = "drop --topic and --queue, or write elsewhere with --output DIR"
+            raise UsageError("an index file holds the keys of all topics: it cannot be rebuilt for some", hint=hint)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,13 +250,6 @@ def _make_plan(style: Style, given: RebuildCqOptions, transaction: Transaction |
         return make_plan(record(source, transaction) if transaction else source, progress.update)
 
 
-def _apply(style: Style, given: RebuildCqOptions, plan: RebuildPlan, transaction: Transaction) -> Committed:
-    from rmqtool.rebuild.apply import apply_plan
-
-    with _progress(style, given, "rebuilding") as progress:
-        return apply_plan(plan, transaction, progress.update)
-
-
 def _show_only(style: Style, given: RebuildCqOptions) -> Exit:
     from rmqtool.show.rebuild import plan_json
 
@@ -292,9 +282,10 @@ def _write_elsewhere(style: Style, given: RebuildCqOptions, directory: Path) -> 
 
 
 def _write(style: Style, given: RebuildCqOptions) -> Exit:
+    from rmqtool.rebuild.apply import apply_plan
     from rmqtool.rebuild.saved_plan import SavedPlan
     from rmqtool.rebuild.source import require_known_sizes
-    from rmqtool.show.rebuild import plan_json
+    from rmqtool.show.rebuild import plan_json, show_plan
     from rmqtool.transaction import Transaction, conversion_command
 
     require_answer(yes=given.yes)
@@ -314,22 +305,17 @@ def _write(style: Style, given: RebuildCqOptions) -> Exit:
             return _show(style, given, _Outcome(plan, "nothing", recovered=recovered))
         plan.require_release()
         if not given.yes:
-            _show_for_confirmation(style, plan)
+            if not style.json:
+                show_plan(plan, style, verb="planned")
+                sys.stdout.flush()
             confirm("Write this?", yes=given.yes, has_changed=bool(transaction.recovered))
         if plan.conversion and not plan.conversion.is_in_place:
             transaction.command = conversion_command(plan.conversion.target)
-        committed = _apply(style, given, plan, transaction)
+        with _progress(style, given, "rebuilding") as progress:
+            committed = apply_plan(plan, transaction, progress.update)
     plan = replace(plan, backup_bytes=committed.backup_bytes)
     outcome = _Outcome(plan, "done", transaction=committed.id, is_shown=not given.yes, recovered=recovered)
     return _show(style, given, outcome)
-
-
-def _show_for_confirmation(style: Style, plan: RebuildPlan) -> None:
-    from rmqtool.show.rebuild import show_plan
-
-    if not style.json:
-        show_plan(plan, style, verb="planned")
-        sys.stdout.flush()
 
 
 @dataclass(frozen=True)
@@ -387,19 +373,13 @@ _ALL_EXAMPLES = 1 << 31  # each finding names its queue
 
 def damaged_only(style: Style, given: RebuildCqOptions) -> RebuildOptions:
     """The rebuild of the queues, or the index, with a finding above `info`; of nothing at all without one."""
-    options = given.options
-    if given.part == "index":
-        wanted = bool(_verify(style, given, "index."))
-    else:
-        queues = ((finding.topic, finding.queue_id) for finding in _verify(style, given, "consumequeue."))
-        only = frozenset((topic, queue_id) for topic, queue_id in queues if topic is not None and queue_id is not None)
-        wanted = bool(only)
-        options = replace(options, selection=replace(options.selection, only=only))
-    return options if wanted else replace(options, parts=frozenset())
-
-
-def _verify(style: Style, given: RebuildCqOptions, prefix: str) -> list[Finding]:
-    """The findings above `info` whose code begins with `prefix`."""
+    options, prefix = given.options, "index." if given.part == "index" else "consumequeue."
     with job_progress(style, "verifying") as progress:
         verified = given.opened.verify(only=prefix, max_examples=_ALL_EXAMPLES, jobs=given.jobs, progress=progress)
-    return [finding for finding in verified.findings if finding.severity != "info" and finding.code.startswith(prefix)]
+    found = [each for each in verified.findings if each.severity != "info" and each.code.startswith(prefix)]
+    if given.part == "index":
+        return options if found else replace(options, parts=frozenset())
+    queues = ((each.topic, each.queue_id) for each in found)
+    only = frozenset((topic, queue_id) for topic, queue_id in queues if topic is not None and queue_id is not None)
+    options = replace(options, selection=replace(options.selection, only=only))
+    return options if only else replace(options, parts=frozenset())

@@ -43,7 +43,6 @@ from rmqtool.show.times import sentence
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from rmqtool.base.limits import MemoryNeed
     from rmqtool.broker.field_damage import FieldDamage
     from rmqtool.rebuild.log_pass import Recording
     from rmqtool.rebuild.options import Part, RebuildOptions
@@ -134,7 +133,9 @@ def repair(style: Style, given: RepairOptions) -> Exit:
     The store is verified before and after it. STORE is the directory that broker.conf calls storePathRootDir. What
     is replaced is kept in STORE/.rmqtool until `rmqtool undo`. Stop the broker first.
     """
+    from rmqtool.rebuild.log_pass import REBUILD_NEED
     from rmqtool.store.store import require_plain_log
+    from rmqtool.verify.log_pass import VERIFY_NEED
 
     given.require_consistent()
     if given.acknowledge:
@@ -144,30 +145,23 @@ def repair(style: Style, given: RepairOptions) -> Exit:
         given = replace(given, **given.saved.options)
     only_reads = given.only_shows
     require_release(given.opened.snapshot, yes=given.yes, is_allowed=given.allow_older_release or only_reads)
-    with within_memory(style, given.memory, given.jobs, _need()) as processes:
+    need = VERIFY_NEED.with_later(*REBUILD_NEED.values())  # it verifies, and then rebuilds
+    with within_memory(style, given.memory, given.jobs, need) as processes:
         given = replace(given, processes=processes)
         return _show_only(style, given) if only_reads else _carry_out(style, given)
-
-
-def _need() -> MemoryNeed:
-    """A repair verifies, and then rebuilds."""
-    from rmqtool.rebuild.log_pass import REBUILD_NEED
-    from rmqtool.verify.log_pass import VERIFY_NEED
-
-    return VERIFY_NEED.with_later(*REBUILD_NEED.values())
 
 
 def _carry_out(style: Style, given: RepairOptions) -> Exit:
     """Repair, after a question, and show what is left."""
     require_answer(yes=given.yes)
-    root = given.store.root
+    root, done = given.store.root, _Done()
     on = join(["rmqtool", "repair", str(root), *given.words(*OF_NEXT, *_CHOSEN)])
-    done = f"is written; undo takes it back, to go on: {on}"
-    done_so_far = _Done()
     confirm_deletion(root, yes=given.yes)
-    with reporting_state(style, root, done):
-        found = _repair(style, given, done_so_far)
-    return _show_done(style, given, found, done_so_far)
+    with reporting_state(style, root, f"is written; undo takes it back, to go on: {on}"):
+        found = _run(style, given, done)
+        while not found.is_empty and len(done.ids) < _MOST:  # what is wrong after a first repair may show only after it
+            found = _run(style, given, done)
+    return _show_done(style, given, found, done)
 
 
 def _acknowledge(style: Style, given: RepairOptions) -> Exit:
@@ -354,14 +348,6 @@ def _following(given: RepairOptions, found: _Found) -> str:
         return join(["rmqtool", "repair", str(given.store.root), *given.words(*others), "--plan", str(given.save_plan)])
     words = given.words(*OF_NEXT, *_CHOSEN, "save_plan")
     return join(["rmqtool", "repair", str(given.store.root), *words, *missing])
-
-
-def _repair(style: Style, given: RepairOptions, done: _Done) -> _Found:
-    """Repair until nothing is left to do: what is wrong after a first repair may show only after it."""
-    found = _run(style, given, done)
-    while not found.is_empty and len(done.ids) < _MOST:
-        found = _run(style, given, done)
-    return found
 
 
 def _show_done(style: Style, given: RepairOptions, found: _Found, done: _Done) -> Exit:

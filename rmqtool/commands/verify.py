@@ -172,8 +172,11 @@ def verify(style: Style, given: VerifyOptions) -> int:
         # After an interrupt what was found until then is shown.
         with suppress(KeyboardInterrupt), byte_progress("verifying", verification.total_bytes, style=style) as bar:
             verification.run(bar.add, pool)
-    if verification.saved is not None:
-        _tell_progress(style, verification.saved, is_complete=verification.complete)
+    if saved := verification.saved:
+        if saved.problem:
+            note(f"WARNING: {visible(str(saved.path))}: {saved.problem}")
+        elif verification.complete and not style.quiet:
+            note(f"{visible(str(saved.path))}: removed, for all is verified now")
     unseen = missing - verification.topics_seen
     verified = Verified(outcome_of(verification), given.words(*OF_NEXT))
     status = _show(style, verified, given.form, monotonic() - started)
@@ -215,15 +218,6 @@ def _saved(resume: Path | None, store: Store, request: VerifyRequest) -> SavedPr
 
     check_place(resume, store)
     return SavedProgress(resume, store, request, rmqtool.__version__)
-
-
-def _tell_progress(style: Style, saved: SavedProgress, *, is_complete: bool) -> None:
-    """Say what became of the file of ``--resume``."""
-    path = visible(str(saved.path))
-    if saved.problem:
-        note(f"WARNING: {path}: {saved.problem}")
-    elif is_complete and not style.quiet:
-        note(f"{path}: removed, for all is verified now")
 
 
 def _show(style: Style, verified: Verified, form: Form, seconds: float) -> int:

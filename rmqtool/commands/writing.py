@@ -96,11 +96,8 @@ def require_release(snapshot: Snapshot, *, yes: bool, is_allowed: bool) -> None:
     """
     contradiction = snapshot.release_contradiction
     if contradiction and yes and not is_allowed:
-        raise UsageError(
-            f"{contradiction}: nothing was changed",
-            hint="name the release that the broker has, or none; if it is an older one now, after a downgrade, add "
-            "--allow-older-release",
-        )
+        hint = "name the release that the broker has, or none; if it is an older one now, after a downgrade, add "
+        raise UsageError(f"{contradiction}: nothing was changed", hint=f"{hint}--allow-older-release")
     if contradiction:
         note(f"WARNING: {contradiction}: name the release that the broker has, or none")
     if contradiction and not is_allowed:
@@ -110,10 +107,8 @@ def require_release(snapshot: Snapshot, *, yes: bool, is_allowed: bool) -> None:
 def require_answer(*, yes: bool) -> None:
     """Return when somebody is there to be asked, or need not be; UsageError otherwise, best before any work."""
     if not yes and not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError(
-            "not a terminal, so nobody can be asked: nothing was changed",
-            hint="add --yes, or --dry-run to see what would be done",
-        )
+        hint = "add --yes, or --dry-run to see what would be done"
+        raise UsageError("not a terminal, so nobody can be asked: nothing was changed", hint=hint)
 
 
 def confirm_deletion(root: Path, *, yes: bool) -> None:
@@ -200,9 +195,12 @@ def derive(
     the plan come the queues that are left out.
     """
     from rmqtool.salvage.new_store import Carried
+    from rmqtool.store.snapshot import Snapshot
     from rmqtool.store.store import CONSUME_QUEUE
 
-    releases = _releases_of(old, options)
+    releases: Releases | None = None
+    with suppress(RmqtoolError):
+        releases = Snapshot(old, options.version).releases if old else None
     left_out: list[Carried] = []
     *others, last = sources
     for store in others:
@@ -212,14 +210,6 @@ def derive(
             problem = f"of {store.root} queues are left out whose messages the log does not hold: {error}"
             left_out.append(Carried(CONSUME_QUEUE, None, problem, is_unread=True))
     return _derive(style, last, new, options, releases), left_out
-
-
-def _releases_of(old: Store | None, options: RebuildOptions) -> Releases | None:
-    from rmqtool.store.snapshot import Snapshot
-
-    with suppress(RmqtoolError):
-        return Snapshot(old, options.version).releases if old else None
-    return None
 
 
 def _derive(
