@@ -17,12 +17,11 @@ from rmqtool.base.errors import Exit, RmqtoolError, UnreadableError, UsageError,
 from rmqtool.base.limits import exhausted, require_memory
 from rmqtool.commands.completion import COMPLETE
 from rmqtool.commands.ending import end, handle_signals, ignore_signals
-from rmqtool.commands.help_page import WIDTH, examples_and_statuses
-from rmqtool.commands.lazy import LazyGroup
+from rmqtool.commands.help_page import WIDTH, LazyGroup, examples_and_statuses
 from rmqtool.commands.options import global_options
 from rmqtool.show.output import Style, note, write_error, write_text
 from rmqtool.show.pager import end_paging
-from rmqtool.show.progress_line import answer_signals
+from rmqtool.show.progress import answer_signals
 from rmqtool.show.times import show_times_in
 
 _NAME = "rmqtool"

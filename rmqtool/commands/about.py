@@ -10,8 +10,7 @@ from click.shell_completion import ShellComplete, get_completion_class
 from rmqtool import __version__
 from rmqtool.base.errors import Exit
 from rmqtool.commands.completion import COMPLETE
-from rmqtool.commands.help_page import HelpPage, examples_and_statuses
-from rmqtool.commands.lazy import LazyGroup
+from rmqtool.commands.help_page import HelpPage, LazyGroup, examples_and_statuses
 from rmqtool.commands.options import global_options
 from rmqtool.show.output import Style, write_document, write_text
 from rmqtool.show.shapes import Shape, by
@@ -51,25 +50,16 @@ class Program(Shape):
 def version(style: Style, /) -> Exit:
     """Show the version of rmqtool."""
     if style.json:
-        write_document(style, "version", None, Program.of(None))
+        write_document(style, "version", Program.of(None))
     else:
-        write_text(version_line() + "\n")
+        write_text(f"{_NAME}, version {__version__}\n")
     return Exit.OK
 
 
-def version_line() -> str:
-    """``rmqtool, version 1.2.3``."""
-    return f"{_NAME}, version {__version__}"
+_SHELLS = ('eval "$(rmqtool completion bash)"', "rmqtool completion fish > ~/.config/fish/completions/rmqtool.fish")
 
 
-@click.command(
-    "completion",
-    cls=HelpPage,
-    epilog=examples_and_statuses(
-        ('eval "$(rmqtool completion bash)"', "rmqtool completion fish > ~/.config/fish/completions/rmqtool.fish"),
-        _STATUSES,
-    ),
-)
+@click.command("completion", cls=HelpPage, epilog=examples_and_statuses(_SHELLS, _STATUSES))
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(context: click.Context, /, shell: str) -> Exit:

@@ -26,7 +26,6 @@ from rmqtool.show.shapes import Shape, by
 if TYPE_CHECKING:
     from rmqtool.report.facts import StoreReport
     from rmqtool.report.support_files import LeftOut, Member
-    from rmqtool.show.report_page import ReportRedaction
 
 _TOP = "rmqtool-bundle"
 _ABOUT = {
@@ -89,8 +88,7 @@ def bundle(style: Style, given: BundleOptions) -> Exit:
     size = put(given.output, lambda file: _pack(file, members, left))
     status = status_of(facts)
     if style.json:
-        result = Packed.of(facts, (given.output, size, left))
-        write_document(style, "bundle", style.store, result, status=status)
+        write_document(style, "bundle", Packed.of(facts, (given.output, size, left)), status=status)
         return status
     write_text(f"{given.output} written ({byte_size(size)}); verdict of the store: {facts.outcome.verdict}\n")
     for each in left:
@@ -106,11 +104,10 @@ def _members(style: Style, facts: StoreReport, given: BundleOptions, left: list[
     from rmqtool.show.verify_reports import outcome_json
 
     hidden, outcome, overview = ReportRedaction(given.redaction), facts.outcome, facts.overview
-    root = str(outcome.root)
 
     def document(command: str, result: dict[str, Any], findings: tuple[Finding, ...], status: Exit) -> Member:
         redacted = [hidden.redacted(each) for each in findings]
-        text = document_text(style, command, root, result, findings=redacted, status=status)
+        text = document_text(style, command, result, redacted, status)
         return Member(f"{command}.json", hidden.text(text).encode())
 
     yield Member("report.html", report_page(facts, given.redaction).encode())
@@ -129,29 +126,20 @@ def _members(style: Style, facts: StoreReport, given: BundleOptions, left: list[
         if isinstance(each, LeftOut):
             left.append(each)
         else:
-            yield _redacted(each, hidden)
-
-
-def _redacted(member: Member, hidden: ReportRedaction) -> Member:
-    return member._replace(data=hidden.text(member.data.decode("latin-1")).encode("latin-1"))
+            yield each._replace(data=hidden.text(each.data.decode("latin-1")).encode("latin-1"))
 
 
 def _pack(file: IO[bytes], members: Iterator[Member], left: list[LeftOut]) -> None:
-    now = int(time.time())
     with tarfile.open(fileobj=file, mode="w:gz") as archive:
 
         def add(name: str, data: bytes, modified: int | None = None) -> None:
             entry = tarfile.TarInfo(f"{_TOP}/{name}")
-            entry.size, entry.mtime, entry.mode = len(data), modified or now, 0o644
+            entry.size, entry.mtime, entry.mode = len(data), modified or int(time.time()), 0o644
             archive.addfile(entry, io.BytesIO(data))
 
         for member in members:
             add(*member)
-        add("README.txt", _readme(left).encode())
-
-
-def _readme(left: list[LeftOut]) -> str:
-    lines = [f"Made by rmqtool {__version__} of the store of an Apache RocketMQ broker.", ""]
-    lines += [f"{name}: {told}" for name, told in _ABOUT.items()]
-    lines += ["", "Not in it:", *(f"{each.name}: {each.why}" for each in left)] if left else []
-    return "\n".join([*lines, ""])
+        lines = [f"Made by rmqtool {__version__} of the store of an Apache RocketMQ broker.", ""]
+        lines += [f"{name}: {told}" for name, told in _ABOUT.items()]
+        lines += ["", "Not in it:", *(f"{each.name}: {each.why}" for each in left)] if left else []
+        add("README.txt", "\n".join([*lines, ""]).encode())

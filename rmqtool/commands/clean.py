@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import tzinfo
 from functools import partial
@@ -76,9 +76,7 @@ _COUNT = _number(1, _MAX_INT)
 # What makes no sense is refused here, while a broker.conf is read as the broker reads it.
 _SETTINGS: dict[str, tuple[str, Check, str]] = {
     "fileReservedTime": (
-        "HOURS",
-        _number(0, _MAX_INT),
-        "How long a log file stays after its last change. Default: 72.",
+        "HOURS", _number(0, _MAX_INT), "How long a log file stays after its last change. Default: 72.",
     ),
     "deleteWhen": ("HOURS", _hours, "Hours of the day at which expired files go, such as 04 or 04;16. Default: 04."),
     "diskMaxUsedSpaceRatio": ("PERCENT", _PERCENT, "Above it expired files go at any hour. Default: 75."),
@@ -88,11 +86,9 @@ _SETTINGS: dict[str, tuple[str, Check, str]] = {
     "cleanResourceInterval": ("MS", _COUNT, "Time between two runs. Default: 10000."),
     "replicasPerDiskPartition": ("N", _COUNT, "Brokers that share the disk. Default: 1."),
     "logicalDiskSpaceCleanForciblyThreshold": (
-        "FRACTION",
-        _number(0, 1, whole=False),
-        "With several: of its share, regardless of age. Default: 0.8.",
+        "FRACTION", _number(0, 1, whole=False), "With several: of its share, regardless of age. Default: 0.8.",
     ),
-}
+}  # fmt: skip
 _FORCIBLY = "cleanFileForciblyEnable"
 
 
@@ -100,11 +96,6 @@ def _float(ctx: click.Context, param: click.Parameter, value: float | None) -> f
     if value is not None and math.isnan(value):
         raise click.BadParameter("nan is not a number", ctx, param)
     return value
-
-
-def _text(value: object) -> str:
-    """As it would stand in broker.conf."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _kebab(name: str) -> str:
@@ -122,7 +113,8 @@ def _settings() -> Any:
 
     def made(given: Mapping[str, Any], _: object) -> dict[str, str]:
         values = {name: given[_kebab(name).replace("-", "_")] for name in NAMES}
-        return {name: _text(value) for name, value in values.items() if value is not None}
+        values[_FORCIBLY] = None if values[_FORCIBLY] is None else str(values[_FORCIBLY]).lower()
+        return {name: value for name, value in values.items() if value is not None}
 
     return joined(parameters, made, _setting_words)
 
@@ -227,19 +219,17 @@ def next_options(given: CleanOptions) -> NextOptions:
     """
     from rmqtool.show.clean_text import NextOptions
 
+    def line(*words: str) -> str:
+        return "".join(f" {quote(word)}" for word in words)
+
     read = given.words("broker_conf", "limit_rate")
     zone = ("--time-zone", str(given.zone)) if given.zone else ()
     percent = given.disk_used_percent
     percents = () if percent is None else ("--disk-used-percent", str(percent).removesuffix(".0"))
     flags = given.words("manual", "first_file_in_use", "options")
-    same = _words([*read, *given.words("broker_version"), *zone, *percents, *flags])
-    time = _words(() if given.now is None else ("--now", str(rfc3339(given.now))))
-    return NextOptions(same, time, _words(["--plan", str(given.save_plan), *read]) if given.save_plan else same + time)
-
-
-def _words(words: Iterable[str]) -> str:
-    """Words as they are written on a command line, each with a blank in front."""
-    return "".join(f" {quote(word)}" for word in words)
+    same = line(*read, *given.words("broker_version"), *zone, *percents, *flags)
+    time = "" if given.now is None else line("--now", str(rfc3339(given.now)))
+    return NextOptions(same, time, line("--plan", str(given.save_plan), *read) if given.save_plan else same + time)
 
 
 @command(
@@ -329,7 +319,7 @@ def _delete(shown: _PlanOutput, make_plan: Callable[[], CleanPlan], saved: Saved
         shown.show("nothing")
         return
     if not style.json:
-        shown.show("planned", next_commands=False)
+        shown.show("planned", is_last=False)
     if plan.snapshot.holder:  # before anybody is asked; the transaction checks again
         hint = "stop the broker; or let it clean by itself: it does so every few seconds when it is time to"
         raise plan.snapshot.holder.refusal(plan.snapshot.store.root, effect="nothing is deleted", hint=hint)
@@ -408,25 +398,19 @@ class _PlanOutput:
         write_plan(path, clean_plan_text(self.plan, self.given.choices, result), self.plan.snapshot.store.root)
 
     def show(
-        self,
-        state: str,
-        transaction: str | None = None,
-        recovered: Sequence[Recovered] = (),
-        *,
-        next_commands: bool = True,
+        self, state: str, transaction: str | None = None, recovered: Sequence[Recovered] = (), *, is_last: bool = True
     ) -> None:
-        """Print all of it."""
+        """Print all of it; what to run next only where it `is_last`."""
         from rmqtool.show.clean_json import clean_json
         from rmqtool.show.clean_text import note_next, show_plan
 
         if self.style.json:
-            result: dict[str, Any] = {"state": state, "transaction": transaction}
-            result |= {"recovered": recovered_json(recovered)}
-            result |= clean_json(self.plan, self.losses, self.forecast, self.given.filters.topic_choice)
-            write_document(self.style, "clean", self.style.store, result, findings=self.findings)
+            done = {"state": state, "transaction": transaction, "recovered": recovered_json(recovered)}
+            shown = clean_json(self.plan, self.losses, self.forecast, self.given.filters.topic_choice)
+            write_document(self.style, "clean", {**done, **shown}, findings=self.findings)
             return
         show_plan(self.plan, self.losses, self.forecast, self.findings, self.style, self.given.filters.topic_choice)
-        if next_commands and not self.style.quiet:
+        if is_last and not self.style.quiet:
             note_next(self.plan, self.following, self.forecast.next_deletion)
 
     def done(self, state: str, transaction: str | None, recovered: Sequence[Recovered]) -> None:

@@ -16,9 +16,9 @@ from rmqtool.commands.options import argument, command, flag, jobs_option
 from rmqtool.commands.shared_options import NEW_STORE, OnStore, dry_run_option, output_option
 from rmqtool.commands.writing import cut_moved, derive, owner_of
 from rmqtool.show.output import Style, note, write_document
+from rmqtool.show.progress import byte_progress
 
 if TYPE_CHECKING:
-    from rmqtool.findings.finding import Finding
     from rmqtool.rebuild.plan import RebuildPlan
     from rmqtool.salvage.conversion import ConversionPlan
     from rmqtool.salvage.new_store import Carried, NewStore
@@ -66,7 +66,6 @@ def convert(style: Style, given: ConvertOptions) -> Exit:
     from rmqtool.base.files import ReadPolicy
     from rmqtool.salvage.conversion import carried_with, conversion_of, plan_conversion, require_stopped
     from rmqtool.salvage.new_store import NewStore, require_free_name
-    from rmqtool.show.progress import byte_progress
     from rmqtool.show.salvage import Converted
 
     store = given.store
@@ -110,7 +109,6 @@ def _make(
     from rmqtool.rebuild.options import RebuildOptions
     from rmqtool.salvage.conversion import as_ordinary, loss_of, require_messages, write_conversion
     from rmqtool.salvage.new_store import carried_bytes, carry_over, rebuild_sources, write_checkpoint
-    from rmqtool.show.progress import byte_progress
     from rmqtool.store.store import COMMIT_LOG, open_store
     from rmqtool.transaction import keep_losses
 
@@ -133,20 +131,15 @@ def _make(
     return [*problems, *left_out], rebuild
 
 
-def _of_new(finding: Finding, given: ConvertOptions) -> Finding:
-    """A finding of the rebuild, which read the new log, with a remedy that names the new store."""
-    command = finding.next_command
-    return replace(finding, next_command=command.on_store(given.output)) if command else finding
-
-
 def _show(style: Style, given: ConvertOptions, found: Converted) -> Exit:
     from rmqtool.show.salvage import convert_json, show_conversion, worth_showing
 
     plan, rebuild = found.plan, found.rebuild
-    if rebuild:
-        all_found = [_of_new(each, given) for each in rebuild.findings]
-        is_told = plan.wrong_bodies > 0
-        rebuild = replace(rebuild, findings=[each for each in all_found if each.code != _WRONG_BODY or not is_told])
+    if rebuild:  # it has read the new log: remedies are to name the new store
+        told = [each for each in rebuild.findings if each.code != _WRONG_BODY or not plan.wrong_bodies]
+        told = [replace(each, next_command=each.next_command and each.next_command.on_store(given.output))
+                for each in told]  # fmt: skip
+        rebuild = replace(rebuild, findings=told)
         found = found._replace(rebuild=rebuild)
     findings = worth_showing(rebuild.findings if rebuild else ())
     is_left = bool(plan.missing or plan.totals or plan.wrong_bodies or found.older_queues)
@@ -155,8 +148,7 @@ def _show(style: Style, given: ConvertOptions, found: Converted) -> Exit:
     is_unread = any(each.problem for each in found.carried)
     status = Exit.FINDINGS if is_left else Exit.LOSSY if is_unread else Exit.OK
     if style.json:
-        result = convert_json(found, given.output)
-        write_document(style, "convert", style.store, result, findings=findings, status=status)
+        write_document(style, "convert", convert_json(found, given.output), findings=findings, status=status)
         return status
     show_conversion(found, style)
     if not style.quiet:

@@ -13,7 +13,8 @@ from rmqtool.base.errors import Exit, UsageError
 from rmqtool.base.files import RateLimit
 from rmqtool.commands.options import OnStores, argument, command, conf_option, flag, master_option, option
 from rmqtool.commands.shared_options import StorePath, filter_options, redact_options
-from rmqtool.show.output import Style
+from rmqtool.show.output import Style, write_document
+from rmqtool.show.progress import byte_progress
 
 if TYPE_CHECKING:
     from rmqtool.diff.by_message import MessageComparison
@@ -111,8 +112,7 @@ def diff(style: Style, given: DiffOptions) -> Exit:
 
 def _by_offset(style: Style, given: DiffOptions, a: Side, b: Side) -> Exit:
     from rmqtool.diff.comparison import DiffRequest, compare
-    from rmqtool.show.diff import show_diff, write_diff
-    from rmqtool.show.progress import byte_progress
+    from rmqtool.show.diff import diff_json, show_diff
 
     is_moved = (a.node is None) != (b.node is None)
     size = a.end - a.start if is_moved else max(0, min(a.end, b.end) - max(a.start, b.start))
@@ -121,21 +121,22 @@ def _by_offset(style: Style, given: DiffOptions, a: Side, b: Side) -> Exit:
     if given.redaction is not None:
         comparison = comparison.redacted(given.redaction)
     if style.json:
-        write_diff(comparison, style)
+        write_document(style, "diff", diff_json(comparison), status=comparison.status)
     else:
         show_diff(comparison, style)
     return comparison.status
 
 
 def _by_message(style: Style, given: DiffOptions, a: Side, b: Side) -> Exit:
-    from rmqtool.show.diff import show_messages, write_messages
+    from rmqtool.show.diff import messages_json, show_messages
 
     compare = _compare_on_spark if given.engine == "spark" else _compare_here
     comparison = compare(style, given, a, b)
     if given.redaction is not None:
         comparison = comparison.redacted(given.redaction)
     if style.json:
-        write_messages(comparison, given.filters, given.only, style)
+        result = messages_json(comparison, given.filters, given.only)
+        write_document(style, "diff", result, status=comparison.status)
     else:
         show_messages(comparison, given.only)
     return comparison.status
@@ -143,22 +144,13 @@ def _by_message(style: Style, given: DiffOptions, a: Side, b: Side) -> Exit:
 
 def _compare_here(style: Style, given: DiffOptions, a: Side, b: Side) -> MessageComparison:
     from rmqtool.diff.by_message import compare_messages
-    from rmqtool.show.progress import byte_progress
 
-    done = 0
     with byte_progress("comparing messages", a.end - a.start + b.end - b.start, style=style) as progress:
-
-        def add(size: int) -> None:
-            nonlocal done
-            done += size
-            progress.update(done)
-
-        return compare_messages(a, b, given.filters, given.limit, add)
+        return compare_messages(a, b, given.filters, given.limit, progress.add)
 
 
 def _compare_on_spark(style: Style, given: DiffOptions, a: Side, b: Side) -> MessageComparison:
     from rmqtool.diff.by_message import Counts, MessageComparison, Surplus, list_first
-    from rmqtool.show.progress import byte_progress
     from rmqtool.spark.multisets import compare_multisets
     from rmqtool.spark.session import spark_context
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Literal
 
 import click
@@ -20,15 +20,10 @@ from rmqtool.show.shapes import Shape, at, by
 _WIDTH = 80  # columns; a page is prose, and wrapped where no terminal reads too
 _INDENT = "  "
 
-_EPILOG = examples_and_statuses(
-    (
-        "rmqtool explain commitlog.body-crc",
-        "rmqtool explain F16",
-        "rmqtool explain consumequeue",
-        "rmqtool explain",
-    ),
-    {Exit.OK: "done", Exit.USAGE: "there is no such code"},
-)
+_EXAMPLES = (
+    "rmqtool explain commitlog.body-crc", "rmqtool explain F16", "rmqtool explain consumequeue", "rmqtool explain",
+)  # fmt: skip
+_EPILOG = examples_and_statuses(_EXAMPLES, {Exit.OK: "done", Exit.USAGE: "there is no such code"})
 
 
 class _Code(click.types.StringParamType):
@@ -85,9 +80,12 @@ def explain(style: Style, /, *, code: str | None) -> Exit:
     entries = _entries(code)
     begin_paging(style)
     if style.json:
-        write_document(style, "explain", None, {"codes": [Page.of(entry) for entry in entries]})
+        write_document(style, "explain", {"codes": [Page.of(entry) for entry in entries]})
     elif code is None or (len(entries) > 1 and entries[0].code.startswith(code.lower())):
-        _list(style, entries)
+        rows = [(entry.code, entry.fault or "", entry.severity, entry.title) for entry in entries]
+        show_table(style.console(), table("", "Code, Fault, Severity, Title", rows))
+        if not style.quiet:
+            note("more about one of them: rmqtool explain CODE")
     else:
         write_text(f"\n{'-' * _WIDTH}\n\n".join("\n".join(_page(entry)) + "\n" for entry in entries))
     return Exit.OK
@@ -102,13 +100,6 @@ def _entries(code: str | None) -> list[Entry]:
         hint = f"did you mean {' or '.join(matches)}?" if matches else "rmqtool explain lists all codes"
         raise UsageError(f"no finding has the code {code!r}", hint=hint)
     return entries
-
-
-def _list(style: Style, entries: Sequence[Entry]) -> None:
-    rows = [(entry.code, entry.fault or "", entry.severity, entry.title) for entry in entries]
-    show_table(style.console(), table("", "Code, Fault, Severity, Title", rows))
-    if not style.quiet:
-        note("more about one of them: rmqtool explain CODE")
 
 
 def _page(entry: Entry) -> Iterator[str]:

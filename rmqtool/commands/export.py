@@ -42,6 +42,7 @@ from rmqtool.commands.shared_options import (
 )
 from rmqtool.commands.writing import told_anyway
 from rmqtool.show.output import Style, note, write_document
+from rmqtool.show.progress import byte_progress
 
 if TYPE_CHECKING:
     from rmqtool.base.decoders import Decoder
@@ -193,7 +194,6 @@ def _is_local(style: Style, given: ExportChoices, size: int) -> bool:
 def _run_local(style: Style, plan: ExportPlan, given: ExportChoices, jobs: int) -> list[SplitResult]:
     from rmqtool.export.run import run_local
     from rmqtool.export.write import write_split
-    from rmqtool.show.progress import byte_progress
 
     with byte_progress("exporting", plan.size, style=style) as progress:
         tasks = _limited(plan.tasks, given.limit_rate, jobs)
@@ -210,7 +210,6 @@ def _run_on_spark(
 ) -> list[SplitResult]:
     from rmqtool.export.results import join_results
     from rmqtool.export.write import write_split
-    from rmqtool.show.progress import byte_progress
     from rmqtool.spark.engine import run_on_spark
 
     with byte_progress("exporting", plan.size, style=style) as progress:
@@ -226,10 +225,8 @@ def _limited(tasks: Sequence[Any], limit: RateLimit | None, workers: int) -> Seq
     if limit is None:
         return tasks
     rate = max(1, limit.bytes_per_second // max(1, min(workers, len(tasks))))
-    return [
-        replace(task, options=replace(task.options, query=replace(task.options.query, bytes_per_second=rate)))
-        for task in tasks
-    ]
+    return [replace(task, options=replace(task.options, query=replace(task.options.query, bytes_per_second=rate)))
+            for task in tasks]  # fmt: skip
 
 
 @command(
@@ -264,13 +261,12 @@ def export(style: Style, given: ExportChoices) -> Exit:
     """
     if (given.output is None) == (given.check is None):
         raise UsageError("one of --output and --check is needed", hint="rmqtool export STORE --output DIR")
-    if given.check is not None and given.dry_run:
-        raise UsageError("--check writes nothing: leave out --dry-run")
     if given.check is not None:
+        if given.dry_run:
+            raise UsageError("--check writes nothing: leave out --dry-run")
         return _check(style, given.check, given)
-    output = given.output or Path()  # there is one
     given = replace(given, form=_form_of(style, given))
-    return _preview(style, output, given) if given.dry_run else _export(style, output, given)
+    return (_preview if given.dry_run else _export)(style, given.output or Path(), given)  # there is one
 
 
 def _preview(style: Style, path: Path, given: ExportChoices) -> Exit:
@@ -289,7 +285,7 @@ def _preview(style: Style, path: Path, given: ExportChoices) -> Exit:
     with local_processes(style, given, size) as jobs:
         document = preview_as_json(preview, path, settings, mode, "spark" if jobs is None else "local")
     if style.json:
-        write_document(style, "export", style.store, {"plan": document}, status=Exit.OK)
+        write_document(style, "export", {"plan": document})
     else:
         show_preview(document, style)
     return Exit.OK
@@ -320,11 +316,12 @@ def _export(style: Style, path: Path, given: ExportChoices) -> Exit:
     status = Exit.LOSSY if exported.totals.is_lossy else Exit.FINDINGS if is_empty else Exit.OK
     with told_anyway(style, f"exported: {path} is whole"):
         if style.json:
-            write_document(style, "export", style.store, summary(exported.manifest), status=status)
+            write_document(style, "export", summary(exported.manifest), status=status)
         else:
             show_export(exported, path, style)
-    rows = exported.manifest["rows"]
-    if rows and not style.json and _has_encoded_bodies(exported.manifest, given=given.body_format):
+    manifest = exported.manifest
+    has_bodies = manifest["body_format"] is not None and "body" in [each["name"] for each in manifest["columns"]]
+    if manifest["rows"] and not style.json and has_bodies and given.body_format is None:  # nobody asked for base64
         note("bodies are base64; --body-format text writes those that are text as they are")
     note_failures(style, exported.totals.decode_failures)
     for named in () if style.quiet else stores:
@@ -335,11 +332,6 @@ def _export(style: Style, path: Path, given: ExportChoices) -> Exit:
     if is_empty and not style.quiet:
         note(f"{path} holds an export of no message now: --mode overwrite replaces it")
     return status
-
-
-def _has_encoded_bodies(manifest: dict[str, Any], *, given: str | None) -> bool:
-    """Whether CSV or NDJSON has bodies in base64 that nobody asked for."""
-    return given is None and manifest["body_format"] is not None and "body" in [c["name"] for c in manifest["columns"]]
 
 
 def _selection(given: ExportChoices, manifest: dict[str, Any] | None) -> tuple[list[NamedStore], ExportOptions]:
@@ -363,33 +355,20 @@ def _form_of(style: Style, given: ExportChoices) -> dict[str, Any]:
     if given.table and name != "parquet":
         raise UsageError(f"--table {given.table} is for Parquet", hint="leave out --format")
     codec, level = parse_compression(given.compression, name)
-    _check_redaction(given)
-    return {
-        "format": name,
-        "body_format": body_format or "base64",
-        "int64": style.int64,
-        "codec": codec,
-        "level": level,
-        "table": given.table,
-    }
-
-
-def _check_redaction(given: ExportChoices) -> None:
-    """Raise UsageError for filters whose values would stand in the manifest, and are redacted."""
-    redaction, filters = given.redaction, given.filters
-    for name, values, hidden in (("key", filters.keys, "keys"), ("tag", filters.tags, "tags")):
-        if redaction is not None and values and redaction.hides(hidden):
-            raise UsageError(f"--{name} names what --redact leaves out: the manifest would hold it")
+    for filter_name, values in (("key", given.filters.keys), ("tag", given.filters.tags)):
+        if given.redaction is not None and values and given.redaction.hides(f"{filter_name}s"):
+            raise UsageError(f"--{filter_name} names what --redact leaves out: the manifest would hold it")
+    return {"format": name, "body_format": body_format or "base64", "int64": style.int64, "codec": codec,
+            "level": level, "table": given.table}  # fmt: skip
 
 
 def _export_options(given: ExportChoices, *, with_store: bool) -> ExportOptions:
     from rmqtool.export.options import ExportOptions
     from rmqtool.store.message_reader import make_query
 
-    columns, filters, include = given.columns or None, given.filters, given.include
-    is_text = given.format != "parquet"
-    query = make_query(columns, given.body, filters, include, with_store=with_store, epoch_ms=is_text,
-                       redaction=given.redaction, decoder=given.decoder)  # fmt: skip
+    query = make_query(given.columns or None, given.body, given.filters, given.include, with_store=with_store,
+                       epoch_ms=given.format != "parquet", redaction=given.redaction,
+                       decoder=given.decoder)  # fmt: skip
     return ExportOptions(query, given.partition_by, split_size=given.split_size, **given.form)
 
 
@@ -398,7 +377,6 @@ def _check(style: Style, path: Path, given: ExportChoices) -> Exit:
     from rmqtool.export.plan import names_in
     from rmqtool.export.run import EXPORT_NEED, run_local, usable_cores
     from rmqtool.show.export import show_check
-    from rmqtool.show.progress import byte_progress
     from rmqtool.store.store import open_stores
 
     manifest = manifest_to_check(path)
@@ -408,9 +386,8 @@ def _check(style: Style, path: Path, given: ExportChoices) -> Exit:
         rate = None if limit is None else limit.bytes_per_second // jobs
         plan = plan_check(path, manifest, opened, rate, Given(given.redaction, given.decoder))
         with byte_progress("comparing", plan.size, style=style) as progress:
-            results: list[CheckResult] = run_local(
-                check_split, plan.tasks, jobs, progress.update, patience=patience_for(given.decoder)
-            )
+            patience = patience_for(given.decoder)
+            results: list[CheckResult] = run_local(check_split, plan.tasks, jobs, progress.update, patience=patience)
     findings = [*check_files(path, manifest, results), *(finding for result in results for finding in result.findings)]
     findings += check_sums(manifest, plan, results)
     status = Exit.FINDINGS if findings else Exit.OK
@@ -418,7 +395,7 @@ def _check(style: Style, path: Path, given: ExportChoices) -> Exit:
     comparison = {"output": str(path), "rows_compared": rows, "rows": manifest["rows"], "files": len(manifest["files"]),
              "bytes_read": plan.size, "differences": len(findings), "unproven": plan.unproven}  # fmt: skip
     if style.json:
-        write_document(style, "export", style.store, {"check": comparison}, findings=findings, status=status)
+        write_document(style, "export", {"check": comparison}, findings=findings, status=status)
     else:
         show_check(comparison, findings, style)
     return status

@@ -16,6 +16,7 @@ from rmqtool.commands.inspect_location import FILTERS, OF_STORES, ListingRequest
 from rmqtool.commands.options import command, flag, jobs_option, option
 from rmqtool.show.output import Style, write_document, write_text
 from rmqtool.show.pager import begin_paging
+from rmqtool.show.progress import byte_progress
 
 if TYPE_CHECKING:
     from rmqtool.inspect.log_statistics import LogStatistics
@@ -110,9 +111,7 @@ def inspect(style: Style, given: InspectOptions) -> int:
     if given.output_format == "json":
         style.json = True
     form = given.output_format if given.output_format in OF_STORES else None
-    _require_fitting_form(
-        form, "--json" if style.json else "--scan" if scan else None, has_limits=bool(given.warning or given.critical)
-    )
+    _require_fitting_form(form, "--json" if style.json else "--scan" if scan else None, given)
     if given.follow and is_remote(path):
         raise UsageError("--follow works on stores of this machine only: no broker appends to a copy", file=path)
     if is_given("jobs") and not scan:
@@ -139,11 +138,11 @@ def inspect(style: Style, given: InspectOptions) -> int:
     return _show_store(style, overview, scan=scan, jobs=given.jobs)
 
 
-def _require_fitting_form(form: str | None, other: str | None, *, has_limits: bool) -> None:
+def _require_fitting_form(form: str | None, other: str | None, given: InspectOptions) -> None:
     """Raise UsageError where the figures of a store are asked for in two ways, or limits without what judges them."""
     if form and other:
         raise UsageError(f"--format {form} does not go with {other}")
-    if has_limits and form != "nagios":
+    if (given.warning or given.critical) and form != "nagios":
         raise UsageError("--warning and --critical are for --format nagios")
 
 
@@ -159,7 +158,7 @@ def _show_figures(overview: Overview, form: str, warning: dict[Measure, float], 
 
 
 def _show_store(style: Style, overview: Overview, *, scan: bool, jobs: int) -> Exit:
-    store, statistics = overview.snapshot.store, None
+    statistics = None
     if scan:
         statistics, unread = _scan_log(style, overview.snapshot, jobs)
         overview = overview.with_scan(statistics.signs, unread)
@@ -168,14 +167,8 @@ def _show_store(style: Style, overview: Overview, *, scan: bool, jobs: int) -> E
     if style.json:
         from rmqtool.show.overview_json import overview_json
 
-        write_document(
-            style,
-            "inspect",
-            str(store.root),
-            overview_json(overview, statistics),
-            findings=overview.findings,
-            status=status,
-        )
+        result = overview_json(overview, statistics)
+        write_document(style, "inspect", result, findings=overview.findings, status=status)
     else:
         from rmqtool.show.overview import show_overview
 
@@ -186,7 +179,6 @@ def _show_store(style: Style, overview: Overview, *, scan: bool, jobs: int) -> E
 def _scan_log(style: Style, snapshot: Snapshot, jobs: int) -> tuple[LogStatistics, list[RmqtoolError]]:
     """Statistics of all records, and the errors of files that could not be read."""
     from rmqtool.inspect.whole_log import whole_log, workers_for
-    from rmqtool.show.progress import byte_progress
 
     unread, size = list[RmqtoolError](), snapshot.older_log.size + snapshot.log.size
     with (

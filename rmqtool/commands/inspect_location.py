@@ -8,13 +8,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from rmqtool.base.errors import Exit, RmqtoolError, UsageError
-from rmqtool.base.visible import json_text, quote
+from rmqtool.base.visible import json_text, quote, visible
 from rmqtool.commands.options import argument, flag, option
 from rmqtool.commands.shared_options import (
     OnStore,
@@ -28,13 +29,14 @@ from rmqtool.commands.shared_options import (
     redact_options,
 )
 from rmqtool.show.output import Style, flush, note, terminal_width, write_bytes, write_line, write_text
+from rmqtool.show.progress import byte_progress
 
 if TYPE_CHECKING:
     from rmqtool.base.decoders import Decoder
     from rmqtool.base.files import ReadPolicy
     from rmqtool.inspect.locate import Location
     from rmqtool.inspect.options import ListingOptions, RecordFilter
-    from rmqtool.inspect.registry import Listed
+    from rmqtool.inspect.registry import Listed, Listing
     from rmqtool.scan.filters import Filters
     from rmqtool.scan.message_rows import BodyChoice
     from rmqtool.scan.redaction import Redaction
@@ -72,6 +74,13 @@ class ListingOutput:
         """Columns for which the terminal has no room."""
         return self._table.left_out if self._table else []
 
+    @cached_property
+    def listing(self) -> Listing:
+        """How the kind of file is listed."""
+        from rmqtool.inspect.registry import LISTINGS
+
+        return LISTINGS[self.location.kind]
+
     def show(self, listed: Listed) -> None:
         """Show some rows."""
         self.empty = False
@@ -84,30 +93,25 @@ class ListingOutput:
             self._as_csv(listed)
         elif isinstance(listed, dict):
             write_text(self._entry_text(listed))
-        elif self.format == "table" or self._is_tabular(listed):
+        elif self.format == "table" or (
+            self.listing.table and not self.listing.has_messages and not self.with_hex and listed.counted
+        ):
             self._as_table(listed)
         else:
             self._as_text(listed)
-
-    def _is_tabular(self, rows: Rows) -> bool:
-        from rmqtool.inspect.registry import LISTINGS
-
-        listing = LISTINGS[self.location.kind]
-        return bool(listing.table and not listing.has_messages and not self.with_hex and rows.counted)
 
     def _as_json(self, listed: Listed) -> None:
         from rmqtool.scan.row_text import json_lines
 
         if isinstance(listed, dict):
-            write_line(self.style, _chosen(listed, self.columns))
+            wanted = ("kind", *self.columns) if self.columns else listed
+            write_line(self.style, {name: value for name, value in listed.items() if name in wanted})
             return
         self.style.lines_begun = True
         rows = self._selected(listed)
         write_bytes(json_lines(rows.batch, rows.optional, self.style.int64))
 
     def _as_csv(self, listed: Listed) -> None:
-        import sys
-
         from rmqtool.scan.row_text import csv_header, csv_lines
 
         rows = _flat(listed) if isinstance(listed, dict) else listed
@@ -121,21 +125,18 @@ class ListingOutput:
             self.damaged += 1
 
     def _csv_columns(self) -> tuple[str, ...]:
-        from rmqtool.inspect.registry import LISTINGS
         from rmqtool.scan.message_rows import DECODED_COLUMNS
 
         if self.columns:
             return self.columns
-        listing = LISTINGS[self.location.kind]
-        names = listing.columns if listing.has_messages else ("kind", *listing.columns)
+        names = self.listing.columns if self.listing.has_messages else ("kind", *self.listing.columns)
         names += DECODED_COLUMNS if self.decoder is not None else ()
         return (*names, "hex") if self.with_hex else names
 
     def _as_table(self, rows: Rows) -> None:
-        from rmqtool.inspect.registry import LISTINGS
         from rmqtool.show.tables import TableWriter
 
-        if not rows.counted or LISTINGS[self.location.kind].is_one_object:
+        if not rows.counted or self.listing.is_one_object:
             self._as_text(rows)
             return
         if self._table is None:
@@ -145,14 +146,13 @@ class ListingOutput:
 
     def _table_columns(self, rows: Rows) -> list[str]:
         """The usual columns without those that would say the same in every row."""
-        from rmqtool.inspect.registry import LISTINGS
         from rmqtool.scan.message_rows import BODY_DECODED
 
         if rows.batch.column(0)[0].as_py() == "index_slot":
             return rows.names[2:]
-        wanted = (*LISTINGS[self.location.kind].table, *([BODY_DECODED] if self.decoder else []))
+        wanted = (*self.listing.table, *([BODY_DECODED] if self.decoder else []))
         names = [name for name in wanted if name in rows.names]
-        if len(self.location.groups) == 1 and not LISTINGS[self.location.kind].has_messages:
+        if len(self.location.groups) == 1 and not self.listing.has_messages:
             names = [name for name in names if name not in ("topic", "queue_id")]
         return names or rows.names
 
@@ -163,14 +163,13 @@ class ListingOutput:
                 write_text(self._row_text(row))
 
     def _row_text(self, row: dict[str, Any]) -> str:
-        from rmqtool.inspect.registry import LISTINGS
-        from rmqtool.show.messages import fields_text, hex_fields, object_text, text_line
+        from rmqtool.show.messages import fields_text, hex_fields, object_text
 
-        listing = LISTINGS[self.location.kind]
+        listing = self.listing
         stored = row.pop("hex", None)
         color = self.style.wants_color()
         if row["kind"] == "text":
-            text = text_line(row["text"])
+            text = visible(row["text"]) + "\n"
         elif (listing.has_messages and not self.columns) or row["kind"] in ("blank", "damage"):
             text = object_text(row, self.body_format, color=color, width=terminal_width())
         else:
@@ -282,10 +281,6 @@ def _is_lossy(listed: Listed) -> bool:
     return not _BAD_KINDS.isdisjoint(pc.unique(listed.batch.column("kind")).to_pylist())
 
 
-def _chosen(entry: dict[str, Any], columns: tuple[str, ...]) -> dict[str, Any]:
-    return {name: value for name, value in entry.items() if not columns or name in ("kind", *columns)}
-
-
 def _flat(entry: dict[str, Any]) -> Rows:
     """One object as a row, with objects and lists in it as JSON."""
     from rmqtool.scan.rows import one_row
@@ -339,10 +334,9 @@ def list_from(style: Style, location: Location, request: ListingRequest) -> Exit
         with _reading_shown(style, "counting", location, options) as watched:
             counts = count_location(location, watched)
         return show_counts(style, counts, as_json=style.json, by_record=options.by_record)
-    listing_format = "json" if style.json else request.output_format or "text"
-    shown = ListingOutput(
-        style, location, listing_format, request.body_format, names, request.as_hex, request.redaction, request.decoder
-    )
+    form: Format = "json" if style.json else request.output_format or "text"
+    shown = ListingOutput(style, location, form, request.body_format, names, request.as_hex, request.redaction,
+                          request.decoder)  # fmt: skip
     is_silent = not request.follow and _goes_to_a_file()
     with _reading_shown(style, "listing", location, options) if is_silent else nullcontext(options) as watched:
         status = list_at(shown, _listing(location, request, watched), options.by_record)
@@ -368,18 +362,8 @@ def _goes_to_a_file() -> bool:
 @contextmanager
 def _reading_shown(style: Style, title: str, location: Location, options: ListingOptions) -> Iterator[ListingOptions]:
     """The same options, with which the bytes that are read become a progress."""
-    from rmqtool.show.progress import byte_progress
-
-    total = sum(file.size for file in location.files)
-    done = 0
-    with byte_progress(title, total, style=style) as progress:
-
-        def on_read(size: int) -> None:
-            nonlocal done
-            done = min(done + size, total)
-            progress.update(done)
-
-        yield replace(options, reading=replace(options.reading, on_read=on_read))
+    with byte_progress(title, sum(file.size for file in location.files), style=style) as progress:
+        yield replace(options, reading=replace(options.reading, on_read=progress.add))
 
 
 def _options(location: Location, request: ListingRequest, columns: tuple[str, ...]) -> ListingOptions:
@@ -399,18 +383,8 @@ def _options(location: Location, request: ListingRequest, columns: tuple[str, ..
     shape = MessageShape.of(request.body, chosen, with_hex=with_hex)
     if request.decoder is not None:
         shape = shape.for_decoder(details_read(request.decoder))
-    return ListingOptions(
-        filters=filters,
-        by_record=by_record,
-        limit=request.limit,
-        reverse=request.reverse,
-        with_hex=with_hex,
-        slots=request.slots,
-        shape=shape,
-        conf=request.broker_conf,
-        reading=reading,
-        live=live,
-    )
+    return ListingOptions(filters, by_record, request.limit, request.reverse, with_hex, request.slots, shape,
+                          request.broker_conf, reading, live)  # fmt: skip
 
 
 def fitting_decoder(location: Location, request: ListingRequest) -> Decoder | None:
@@ -489,9 +463,8 @@ def _fitting(location: Location, request: ListingRequest, reading: ReadPolicy) -
         return by_units, record_filter
     asked = [name for name in FILTERS if by_records.only([name]) != Filters() and is_given(name)]
     if asked:
-        raise _filter_not_possible(
-            location, asked, "what is here does not show it, and the log with the messages is not beside it"
-        )
+        why = "what is here does not show it, and the log with the messages is not beside it"
+        raise _filter_not_possible(location, asked, why)
     return by_units, None
 
 
@@ -518,17 +491,13 @@ def _check(location: Location, request: ListingRequest, style: Style) -> None:
         raise UsageError("a unit of the timer has the hash of a topic: give whole names", file=location.path)
     if request.slots:
         _check_slots(location, request.filters)
-    if request.redaction is not None:
-        _check_redaction(location, request, request.redaction)
-
-
-def _check_redaction(location: Location, request: ListingRequest, redaction: Redaction) -> None:
-    """Raise UsageError where stored bytes would show what is redacted."""
+    if request.redaction is None:
+        return
     if location.kind in ("config", "rocksdb", "text"):
         raise UsageError("--redact: files of this kind cannot be redacted", file=location.path)
     if request.as_hex or "hex" in (request.columns or "").split(","):
         raise UsageError("--redact: stored bytes in hex cannot be redacted", file=location.path)
-    if request.slots and redaction.hides("key_hash"):
+    if request.slots and request.redaction.hides("key_hash"):
         raise UsageError("--redact: hash slots show the hashes of keys", file=location.path)
 
 

@@ -148,10 +148,12 @@ def command(
     return decorate
 
 
-def size_of_at_least(least: int) -> Callable[[click.Context, click.Parameter, str], int]:
-    """A callback that reads a size such as ``64MiB``, bytes."""
+def size_of_at_least(least: int) -> Callable[[click.Context, click.Parameter, str | None], int | None]:
+    """A callback that reads a size such as ``64MiB``, bytes; None without one."""
 
-    def callback(ctx: click.Context, param: click.Parameter, value: str) -> int:
+    def callback(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+        if value is None:
+            return None
         match = _SIZE.fullmatch(value.strip())
         size = int(match[1]) * _UNITS[(match[2] or "").lower()] if match else -1
         if size < least:
@@ -217,10 +219,6 @@ def _version(ctx: click.Context, param: click.Parameter, value: str | None) -> V
         raise click.BadParameter(error.message, ctx, param) from error
 
 
-def _conf(ctx: click.Context, param: click.Parameter, value: Path | None) -> BrokerConf:
-    return BrokerConf() if value is None else read_broker_conf(value)
-
-
 def _in_calendar(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
     time = time_of(ctx, param, value)
     if time is not None and not 0 <= time <= MAX_TIME:
@@ -259,15 +257,9 @@ def _time_zone(ctx: click.Context, param: click.Parameter, value: str | None) ->
 
 def _counts(ctx: click.Context, param: click.Parameter) -> bool:
     """Whether this value of a global option counts: the command line comes before the environment."""
-    return _is_given(ctx, param) or (_is_in_environment(ctx, param) and not _is_given(ctx.parent, param))
-
-
-def _is_given(ctx: click.Context | None, param: click.Parameter) -> bool:
-    return ctx is not None and ctx.get_parameter_source(param.name or "") is click.core.ParameterSource.COMMANDLINE
-
-
-def _is_in_environment(ctx: click.Context, param: click.Parameter) -> bool:
-    return ctx.get_parameter_source(param.name or "") is click.core.ParameterSource.ENVIRONMENT
+    source, sources, name = ctx.get_parameter_source, click.core.ParameterSource, param.name or ""
+    is_before = ctx.parent is not None and ctx.parent.get_parameter_source(name) is sources.COMMANDLINE
+    return source(name) is sources.COMMANDLINE or (source(name) is sources.ENVIRONMENT and not is_before)
 
 
 def _count_quiet(ctx: click.Context, param: click.Parameter, value: int) -> None:
@@ -326,7 +318,8 @@ class OnStores(Options):
     )  # fmt: skip
     broker_conf: BrokerConf = option(
         "The broker's broker.conf: several commit log paths, index geometry.",
-        type=click.Path(path_type=Path), callback=_conf, metavar="FILE",
+        type=click.Path(path_type=Path), metavar="FILE",
+        callback=lambda _context, _parameter, path: BrokerConf() if path is None else read_broker_conf(path),
     )  # fmt: skip
     limit_rate: RateLimit | None = option(
         "Read at most this many bytes per second, such as 50MiB: for a disk that a broker uses.",

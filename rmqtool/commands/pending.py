@@ -12,6 +12,7 @@ from rmqtool.commands.completion import complete_group
 from rmqtool.commands.options import command, flag, now_option, option, time_from, time_or_clock
 from rmqtool.commands.shared_options import OnStore, filter_options, redact_options
 from rmqtool.show.output import Style, note
+from rmqtool.show.progress import byte_progress
 
 if TYPE_CHECKING:
     from rmqtool.pending.messages import Kind
@@ -74,7 +75,6 @@ def pending(style: Style, given: PendingOptions) -> Exit:
     from rmqtool.base.tolerant import ReadErrors
     from rmqtool.pending.work import PendingRequest, pending_work
     from rmqtool.show.pending import show_pending, write_pending
-    from rmqtool.show.progress import byte_progress
     from rmqtool.store.missing import unknown_topic
 
     errors = ReadErrors()

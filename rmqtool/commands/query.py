@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from pathlib import Path
@@ -27,11 +27,11 @@ from rmqtool.commands.shared_options import (
     limit_option,
     redact_options,
 )
-from rmqtool.commands.verifying import progress_bar
 from rmqtool.findings.finding import counted
 from rmqtool.rules.versions import BEYOND_MAX_TO_MAX, PULL_BY_UNITS, TIME_BY_RECORDS, Version, release_before
-from rmqtool.show.output import Style, note, terminal_width, write_line, write_text
+from rmqtool.show.output import Style, note, print_lines, terminal_width, write_line, write_text
 from rmqtool.show.pager import begin_paging
+from rmqtool.show.progress import job_progress
 
 if TYPE_CHECKING:
     from rmqtool.base.decoders import Decoder
@@ -56,19 +56,9 @@ Question = Literal[
 _REDACT = {"redact", "redact-as", "redact-salt"}
 _SHOWING = {"body", "body-format", "decoder", "save-body", "trace"} | _REDACT
 _FILTERS = {
-    "topic",
-    "exclude-topic",
-    "queue",
-    "tag",
-    "key",
-    "unique-key",
-    "transaction",
-    "from",
-    "to",
-    "from-offset",
-    "to-offset",
-    "limit",
-}
+    "topic", "exclude-topic", "queue", "tag", "key", "unique-key", "transaction", "from", "to", "from-offset",
+    "to-offset", "limit",
+}  # fmt: skip
 _CONTENT = {"where", "body-contains"}
 _FITTING: dict[Question, set[str]] = {
     "pull": {"topic", "queue", "queue-offset", "max", "tag", "body", "body-format", "decoder"} | _REDACT,
@@ -267,32 +257,25 @@ def _lookup_of(question: Question, given: QueryOptions) -> Lookup:
     )
 
 
-def _messages(
-    style: Style, snapshot: Snapshot, question: Question, given: QueryOptions, notes: Notes
-) -> Iterator[Message]:
-    """The messages that the command line asks for; a scan is done under a progress bar."""
+def _show_messages(style: Style, snapshot: Snapshot, question: Question, given: QueryOptions, notes: Notes) -> Exit:
+    """Show the messages that the command line asks for; a scan is done under a progress bar."""
     from rmqtool.query.lookup import look_up
 
-    with progress_bar(style, "reading the commit log") as progress:
-        yield from look_up(snapshot, _lookup_of(question, given), given.body_read, notes, progress)
-
-
-def _show_messages(style: Style, snapshot: Snapshot, question: Question, given: QueryOptions, notes: Notes) -> Exit:
     save_to = given.save_body
-    if save_to is not None and given.redaction and given.redaction.hides("body"):
-        raise UsageError("--save-body writes what --redact bodies leaves out")
     if save_to is not None:
-        _refuse_inside(snapshot, save_to, given.body)
+        _refuse_saving(snapshot, save_to, given)
     last, count = None, 0
-    for message in _messages(style, snapshot, question, given, notes):
-        count += 1
-        if count > 1 and save_to is not None:
-            raise UsageError("--save-body is for one message, but several are found", hint="add --limit 1 or --offset")
-        notes.lossy |= not message["body_crc_ok"] or "body_error" in message
-        last = message
-        if given.decoding is not None:
-            given.decoding.add_to(message)
-        _show_message(style, snapshot, message, given)
+    with job_progress(style, "reading the commit log") as progress:
+        lookup = _lookup_of(question, given)
+        for count, message in enumerate(look_up(snapshot, lookup, given.body_read, notes, progress), 1):
+            if count > 1 and save_to is not None:
+                hint = "add --limit 1 or --offset"
+                raise UsageError("--save-body is for one message, but several are found", hint=hint)
+            notes.lossy |= not message["body_crc_ok"] or "body_error" in message
+            last = message
+            if given.decoding is not None:
+                given.decoding.add_to(message)
+            _show_message(style, snapshot, message, given)
     if last is None:
         return Exit.FINDINGS
     if save_to is not None:
@@ -321,9 +304,11 @@ def _show_message(style: Style, snapshot: Snapshot, message: Message, given: Que
         show_trace(style.console(), message)
 
 
-def _refuse_inside(snapshot: Snapshot, save_to: Path, body: str) -> None:
-    """Raise UsageError for a body to be saved inside the store, or no body."""
-    if body == "none":
+def _refuse_saving(snapshot: Snapshot, save_to: Path, given: QueryOptions) -> None:
+    """Raise UsageError for a body to be saved inside the store, one that is redacted, or none."""
+    if given.redaction and given.redaction.hides("body"):
+        raise UsageError("--save-body writes what --redact bodies leaves out")
+    if given.body == "none":
         raise UsageError("--save-body needs a body: not --body none")
     if save_to.resolve().is_relative_to(snapshot.store.root.resolve()):
         raise UsageError(f"{save_to} is inside the store, where nothing is written")
@@ -339,21 +324,20 @@ def _save_body(message: Message, save_to: Path) -> None:
 
 
 def _note_next(snapshot: Snapshot, message: Message, count: int, given: QueryOptions) -> None:
-    store = quote(str(snapshot.store.root))
-    conf = f" --broker-conf {quote(snapshot.store.conf.path)}" if snapshot.store.conf.path else ""
-    command = f"rmqtool query {store}{conf}"
+    command = _command_on(snapshot)
     note("")
     if not given.trace:
-        which = "it" if count == 1 else "the last one"
-        note(
-            f"who has read {which}, and what has become of it: {command} --offset {message['physical_offset']} --trace"
-        )
+        what = f"who has read {'it' if count == 1 else 'the last one'}, and what has become of it"
+        note(f"{what}: {command} --offset {message['physical_offset']} --trace")
         return
-    topic, queue_id = quote(message["topic"]), message["queue_id"]
-    note(
-        f"what a consumer gets from there: {command} --pull --topic {topic} --queue {queue_id} "
-        f"--queue-offset {message['queue_offset']}"
-    )
+    place = f"--topic {quote(message['topic'])} --queue {message['queue_id']} --queue-offset {message['queue_offset']}"
+    note(f"what a consumer gets from there: {command} --pull {place}")
+
+
+def _command_on(snapshot: Snapshot) -> str:
+    """How a command line begins that asks the same store."""
+    conf = f" --broker-conf {quote(snapshot.store.conf.path)}" if snapshot.store.conf.path else ""
+    return f"rmqtool query {quote(str(snapshot.store.root))}{conf}"
 
 
 _GOES_ON = ("ok", "hole", "never-consumed")  # states of an offset from which a group gets a message next
@@ -364,7 +348,6 @@ def pull(style: Style, snapshot: Snapshot, given: QueryOptions, notes: Notes) ->
     from rmqtool.broker.pull import Subscription, puller_from
     from rmqtool.clients.queue_view import QueueView, QueueViews
     from rmqtool.query.by_place import why_no_queue
-    from rmqtool.show.query import show_pull
     from rmqtool.store.config_tables import is_compacted
 
     filters = given.filters
@@ -403,14 +386,22 @@ def pull(style: Style, snapshot: Snapshot, given: QueryOptions, notes: Notes) ->
         "hole": hole.as_json() if hole else None,
         "messages": [_sent(snapshot, unit, subscription, given, notes) for unit in answer.units],
     }
-    if given.redaction:
-        line = given.redaction.value(line)
+    _show_pull(style, given.redaction.value(line) if given.redaction else line, given.body_format)
+    return Exit.OK
+
+
+def _show_pull(style: Style, line: dict[str, Any], body_format: BodyFormat) -> None:
+    from rmqtool.show.messages import object_text
+    from rmqtool.show.query import show_pull
+
     if style.json:
         write_line(style, line)
-    else:
-        show_pull(style.console(), line)
-        _show_sent(style, line["messages"], given.body_format)
-    return Exit.OK
+        return
+    show_pull(style.console(), line)
+    for message in line["messages"]:
+        write_text(object_text(message, body_format, color=style.wants_color(), width=terminal_width()))
+        if not message.get("tag_matches", True):
+            write_text("  the client drops it: its tag has the hash of one that is wanted\n")
 
 
 def _note_other_releases(
@@ -422,10 +413,8 @@ def _note_other_releases(
             continue
         other = answer_of(release_before(since))
         if (other.status, other.next_begin_offset) != (answer.status, answer.next_begin_offset):
-            notes.add(
-                f"brokers before {since} answer {other.status}, next offset {other.next_begin_offset}: "
-                "--broker-version names the release"
-            )
+            answers = f"brokers before {since} answer {other.status}, next offset {other.next_begin_offset}"
+            notes.add(f"{answers}: --broker-version names the release")
 
 
 def _sent(snapshot: Snapshot, unit: Any, subscription: Subscription, given: QueryOptions, notes: Notes) -> Message:
@@ -435,24 +424,11 @@ def _sent(snapshot: Snapshot, unit: Any, subscription: Subscription, given: Quer
     message = message_at(snapshot, unit.physical_offset, given.body_read)
     if message is None or message["message_size"] != unit.message_size:
         notes.add(f"the bytes at {unit.physical_offset} are sent, but are no message of that size", lossy=True)
-        return {
-            "kind": "damage",
-            "physical_offset": unit.physical_offset,
-            "size": unit.message_size,
-            "reason": "physical-offset" if message is None else "lengths",
-        }
+        reason = "physical-offset" if message is None else "lengths"
+        return {"kind": "damage", "physical_offset": unit.physical_offset, "size": unit.message_size, "reason": reason}
     if given.decoding is not None:
         given.decoding.add_to(message)
     return {**message, "tag_matches": subscription.takes(message["tags"])}
-
-
-def _show_sent(style: Style, messages: list[Message], body_format: Any) -> None:
-    from rmqtool.show.messages import object_text
-
-    for message in messages:
-        write_text(object_text(message, body_format, color=style.wants_color(), width=terminal_width()))
-        if not message.get("tag_matches", True):
-            write_text("  the client drops it: its tag has the hash of one that is wanted\n")
 
 
 def offsets_at(style: Style, snapshot: Snapshot, given: QueryOptions, notes: Notes) -> Exit:
@@ -482,9 +458,8 @@ def offsets_at(style: Style, snapshot: Snapshot, given: QueryOptions, notes: Not
         return Exit.FINDINGS
     if snapshot.release < TIME_BY_RECORDS or others:
         answers = f", and answer {', '.join(others)}" if others else ""
-        notes.add(
-            f"brokers before {TIME_BY_RECORDS} go by the modification times of queue files{answers}: a copy may differ"
-        )
+        before = f"brokers before {TIME_BY_RECORDS} go by the modification times of queue files"
+        notes.add(f"{before}{answers}: a copy may differ")
     _show(style, lines, show_offsets)
     return Exit.OK
 
@@ -506,8 +481,6 @@ def _offset_line(queue: LoadedQueue, times: QueueTimes, timestamp: int, answer: 
 
 def group(style: Style, snapshot: Snapshot, name: str, notes: Notes) -> Exit:
     """Print the committed offsets of a consumer group."""
-    from rich.text import Text
-
     from rmqtool.clients.queue_view import QueueViews
     from rmqtool.query.groups import group_offsets, groups_of
     from rmqtool.show.query import show_consumers
@@ -533,11 +506,10 @@ def group(style: Style, snapshot: Snapshot, name: str, notes: Notes) -> Exit:
         return Exit.FINDINGS
     _show(style, lines, show_consumers)
     if not style.json:
-        console, views = style.console(), QueueViews.of_snapshot(snapshot)
-        for offset in found:
-            if offset.hole:
-                text = _hole_text(views, offset.topic, offset.queue_id, offset.hole)
-                console.print(Text(visible(text)), soft_wrap=True)
+        views = QueueViews.of_snapshot(snapshot)
+        holes = ((each, each.hole) for each in found if each.hole)
+        told = (_hole_text(views, each.topic, each.queue_id, hole) for each, hole in holes)
+        print_lines(style.console(), *told)
         _note_next_message(style, snapshot, lines)
     return Exit.OK
 
@@ -548,22 +520,15 @@ def _note_next_message(style: Style, snapshot: Snapshot, lines: list[dict[str, A
     behind = max(waiting, key=itemgetter("lag"), default=None)
     if behind is None or style.quiet:
         return
-    conf = _conf_option(snapshot)
     offset = behind["min_offset"] if behind["committed_offset"] is None else behind["committed_offset"]
-    note(
-        f"the message that it gets next from the queue with the largest lag: rmqtool query "
-        f"{quote(str(snapshot.store.root))}{conf} --topic {quote(behind['topic'])} --queue {behind['queue_id']} "
-        f"--queue-offset {offset} --trace"
-    )
+    place = f"--topic {quote(behind['topic'])} --queue {behind['queue_id']} --queue-offset {offset}"
+    what = "the message that it gets next from the queue with the largest lag"
+    note(f"{what}: {_command_on(snapshot)} {place} --trace")
 
 
 def _hole_text(views: QueueViews, topic: str, queue_id: int, hole: QueueHole) -> str:
     """A hole, what is out of reach because of it, and the command that makes the queue whole."""
     return f"{topic} queue {queue_id}: {hole.told}; repair: {views.repair_of(topic, queue_id)}"
-
-
-def _conf_option(snapshot: Snapshot) -> str:
-    return f" --broker-conf {quote(snapshot.store.conf.path)}" if snapshot.store.conf.path else ""
 
 
 def _show(style: Style, lines: list[dict[str, Any]], show: Any) -> None:

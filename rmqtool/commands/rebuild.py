@@ -26,11 +26,11 @@ from rmqtool.commands.shared_options import (
     within_memory,
     yes_option,
 )
-from rmqtool.commands.verifying import progress_bar, recorded_options
 from rmqtool.commands.writing import (
     confirm,
     confirm_deletion,
     print_recovered,
+    recorded_options,
     recovered_json,
     reporting_state,
     require_answer,
@@ -39,15 +39,14 @@ from rmqtool.commands.writing import (
 )
 from rmqtool.library.repeated_options import repeated_options
 from rmqtool.show.output import Style, note, write_document
+from rmqtool.show.progress import ByteProgress, byte_progress, job_progress
 
 if TYPE_CHECKING:
-    from rmqtool.findings.finding import Finding
     from rmqtool.rebuild.options import Part, RebuildOptions, Target
     from rmqtool.rebuild.plan import RebuildPlan
     from rmqtool.scan.filters import Filters
-    from rmqtool.show.progress import ByteProgress
     from rmqtool.show.rebuild import PlanState
-    from rmqtool.transaction import Committed, Transaction
+    from rmqtool.transaction import Transaction
 
 
 _APPEND_ORDER = ("Number units in the order in which a broker appends them to empty queues. "
@@ -124,10 +123,8 @@ class RebuildCqOptions(OnStore):
         if self.output and self.only_shows:
             raise UsageError("--output writes at once and leaves the store alone: it cannot be combined with --dry-run")
         if self.part == "index" and chooses and not self.output:
-            raise UsageError(
-                "an index file holds the keys of all topics: it cannot be rebuilt for some",
-                hint="drop --topic and --queue, or write elsewhere with --output DIR",
-            )
+            hint = "drop --topic and --queue, or write elsewhere with --output DIR"
+            raise UsageError("an index file holds the keys of all topics: it cannot be rebuilt for some", hint=hint)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,8 +237,6 @@ def _rebuild_within(style: Style, given: RebuildCqOptions) -> Exit:
 
 
 def _progress(style: Style, given: RebuildCqOptions, title: str) -> AbstractContextManager[ByteProgress]:
-    from rmqtool.show.progress import byte_progress
-
     return byte_progress(title, given.store.commit_log().size, style=style)
 
 
@@ -253,13 +248,6 @@ def _make_plan(style: Style, given: RebuildCqOptions, transaction: Transaction |
     with _progress(style, given, "comparing with the commit log") as progress:
         source = open_source(given.store, given.options)
         return make_plan(record(source, transaction) if transaction else source, progress.update)
-
-
-def _apply(style: Style, given: RebuildCqOptions, plan: RebuildPlan, transaction: Transaction) -> Committed:
-    from rmqtool.rebuild.apply import apply_plan
-
-    with _progress(style, given, "rebuilding") as progress:
-        return apply_plan(plan, transaction, progress.update)
 
 
 def _show_only(style: Style, given: RebuildCqOptions) -> Exit:
@@ -294,9 +282,10 @@ def _write_elsewhere(style: Style, given: RebuildCqOptions, directory: Path) -> 
 
 
 def _write(style: Style, given: RebuildCqOptions) -> Exit:
+    from rmqtool.rebuild.apply import apply_plan
     from rmqtool.rebuild.saved_plan import SavedPlan
     from rmqtool.rebuild.source import require_known_sizes
-    from rmqtool.show.rebuild import plan_json
+    from rmqtool.show.rebuild import plan_json, show_plan
     from rmqtool.transaction import Transaction, conversion_command
 
     require_answer(yes=given.yes)
@@ -316,22 +305,17 @@ def _write(style: Style, given: RebuildCqOptions) -> Exit:
             return _show(style, given, _Outcome(plan, "nothing", recovered=recovered))
         plan.require_release()
         if not given.yes:
-            _show_for_confirmation(style, plan)
+            if not style.json:
+                show_plan(plan, style, verb="planned")
+                sys.stdout.flush()
             confirm("Write this?", yes=given.yes, has_changed=bool(transaction.recovered))
         if plan.conversion and not plan.conversion.is_in_place:
             transaction.command = conversion_command(plan.conversion.target)
-        committed = _apply(style, given, plan, transaction)
+        with _progress(style, given, "rebuilding") as progress:
+            committed = apply_plan(plan, transaction, progress.update)
     plan = replace(plan, backup_bytes=committed.backup_bytes)
     outcome = _Outcome(plan, "done", transaction=committed.id, is_shown=not given.yes, recovered=recovered)
     return _show(style, given, outcome)
-
-
-def _show_for_confirmation(style: Style, plan: RebuildPlan) -> None:
-    from rmqtool.show.rebuild import show_plan
-
-    if not style.json:
-        show_plan(plan, style, verb="planned")
-        sys.stdout.flush()
 
 
 @dataclass(frozen=True)
@@ -356,7 +340,7 @@ def _show(style: Style, given: RebuildCqOptions, outcome: _Outcome) -> Exit:
     status = Exit.LOSSY if plan.is_lossy else Exit.FINDINGS if is_none else Exit.OK
     if style.json:
         result = {**plan_json(plan, outcome.state, outcome.transaction), "recovered": list(outcome.recovered)}
-        write_document(style, given.command, style.store, result, findings=plan.findings, status=status)
+        write_document(style, given.command, result, findings=plan.findings, status=status)
         return status
     if not outcome.is_shown:
         show_plan(plan, style, verb=outcome.verb)
@@ -389,19 +373,13 @@ _ALL_EXAMPLES = 1 << 31  # each finding names its queue
 
 def damaged_only(style: Style, given: RebuildCqOptions) -> RebuildOptions:
     """The rebuild of the queues, or the index, with a finding above `info`; of nothing at all without one."""
-    options = given.options
-    if given.part == "index":
-        wanted = bool(_verify(style, given, "index."))
-    else:
-        queues = ((finding.topic, finding.queue_id) for finding in _verify(style, given, "consumequeue."))
-        only = frozenset((topic, queue_id) for topic, queue_id in queues if topic is not None and queue_id is not None)
-        wanted = bool(only)
-        options = replace(options, selection=replace(options.selection, only=only))
-    return options if wanted else replace(options, parts=frozenset())
-
-
-def _verify(style: Style, given: RebuildCqOptions, prefix: str) -> list[Finding]:
-    """The findings above `info` whose code begins with `prefix`."""
-    with progress_bar(style, "verifying") as progress:
+    options, prefix = given.options, "index." if given.part == "index" else "consumequeue."
+    with job_progress(style, "verifying") as progress:
         verified = given.opened.verify(only=prefix, max_examples=_ALL_EXAMPLES, jobs=given.jobs, progress=progress)
-    return [finding for finding in verified.findings if finding.severity != "info" and finding.code.startswith(prefix)]
+    found = [each for each in verified.findings if each.severity != "info" and each.code.startswith(prefix)]
+    if given.part == "index":
+        return options if found else replace(options, parts=frozenset())
+    queues = ((each.topic, each.queue_id) for each in found)
+    only = frozenset((topic, queue_id) for topic, queue_id in queues if topic is not None and queue_id is not None)
+    options = replace(options, selection=replace(options.selection, only=only))
+    return options if only else replace(options, parts=frozenset())

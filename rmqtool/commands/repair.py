@@ -25,11 +25,11 @@ from rmqtool.commands.shared_options import (
     within_memory,
     yes_option,
 )
-from rmqtool.commands.verifying import progress_bar, recorded_options
 from rmqtool.commands.writing import (
     confirm,
     confirm_deletion,
     print_recovered,
+    recorded_options,
     recovered_json,
     reporting_state,
     require_answer,
@@ -37,12 +37,12 @@ from rmqtool.commands.writing import (
     write_plan,
 )
 from rmqtool.show.output import Style, note, write_document, write_text
+from rmqtool.show.progress import byte_progress, job_progress
 from rmqtool.show.times import sentence
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from rmqtool.base.limits import MemoryNeed
     from rmqtool.broker.field_damage import FieldDamage
     from rmqtool.rebuild.log_pass import Recording
     from rmqtool.rebuild.options import Part, RebuildOptions
@@ -133,7 +133,9 @@ def repair(style: Style, given: RepairOptions) -> Exit:
     The store is verified before and after it. STORE is the directory that broker.conf calls storePathRootDir. What
     is replaced is kept in STORE/.rmqtool until `rmqtool undo`. Stop the broker first.
     """
+    from rmqtool.rebuild.log_pass import REBUILD_NEED
     from rmqtool.store.store import require_plain_log
+    from rmqtool.verify.log_pass import VERIFY_NEED
 
     given.require_consistent()
     if given.acknowledge:
@@ -143,30 +145,23 @@ def repair(style: Style, given: RepairOptions) -> Exit:
         given = replace(given, **given.saved.options)
     only_reads = given.only_shows
     require_release(given.opened.snapshot, yes=given.yes, is_allowed=given.allow_older_release or only_reads)
-    with within_memory(style, given.memory, given.jobs, _need()) as processes:
+    need = VERIFY_NEED.with_later(*REBUILD_NEED.values())  # it verifies, and then rebuilds
+    with within_memory(style, given.memory, given.jobs, need) as processes:
         given = replace(given, processes=processes)
         return _show_only(style, given) if only_reads else _carry_out(style, given)
-
-
-def _need() -> MemoryNeed:
-    """A repair verifies, and then rebuilds."""
-    from rmqtool.rebuild.log_pass import REBUILD_NEED
-    from rmqtool.verify.log_pass import VERIFY_NEED
-
-    return VERIFY_NEED.with_later(*REBUILD_NEED.values())
 
 
 def _carry_out(style: Style, given: RepairOptions) -> Exit:
     """Repair, after a question, and show what is left."""
     require_answer(yes=given.yes)
-    root = given.store.root
+    root, done = given.store.root, _Done()
     on = join(["rmqtool", "repair", str(root), *given.words(*OF_NEXT, *_CHOSEN)])
-    done = f"is written; undo takes it back, to go on: {on}"
-    done_so_far = _Done()
     confirm_deletion(root, yes=given.yes)
-    with reporting_state(style, root, done):
-        found = _repair(style, given, done_so_far)
-    return _show_done(style, given, found, done_so_far)
+    with reporting_state(style, root, f"is written; undo takes it back, to go on: {on}"):
+        found = _run(style, given, done)
+        while not found.is_empty and len(done.ids) < _MOST:  # what is wrong after a first repair may show only after it
+            found = _run(style, given, done)
+    return _show_done(style, given, found, done)
 
 
 def _acknowledge(style: Style, given: RepairOptions) -> Exit:
@@ -184,7 +179,7 @@ def _acknowledge(style: Style, given: RepairOptions) -> Exit:
         state = "nothing" if not losses else "planned" if given.dry_run else "done"
         result = {"state": state, "transactions": [], "acknowledged": losses, "verdict": None, "plan": None,
                   "changes": [], "rebuild": None, "recovered": [], "proof": None}  # fmt: skip
-        write_document(style, "repair", style.store, result)
+        write_document(style, "repair", result)
     return Exit.OK
 
 
@@ -249,7 +244,7 @@ def _find(
 
     opened, source = given.opened, _Source(given, transaction)
     version, rate = opened.snapshot.version, opened.snapshot.bytes_per_second
-    with progress_bar(style, "verifying") as progress:
+    with job_progress(style, "verifying") as progress:
         asked = VerifyRequest(version, max_examples=_EXAMPLES, jobs=given.processes, rate=rate)
         verified = opened.verified(asked, progress, source.recording if records else lambda: None)
     diagnosis = replace(replace(verified, options=given.words(*OF_NEXT)).diagnosis, lose=frozenset(given.lose))
@@ -305,7 +300,6 @@ def _rebuild_plan(
 ) -> RebuildPlan | None:
     """The rebuild of a repair."""
     from rmqtool.rebuild.plan import make_plan
-    from rmqtool.show.progress import byte_progress
 
     wanted: dict[Part, bool] = {"queues": repairs.queues, "index": repairs.index}
     parts = frozenset(part for part, is_wanted in wanted.items() if is_wanted)
@@ -353,14 +347,6 @@ def _following(given: RepairOptions, found: _Found) -> str:
         return join(["rmqtool", "repair", str(given.store.root), *given.words(*others), "--plan", str(given.save_plan)])
     words = given.words(*OF_NEXT, *_CHOSEN, "save_plan")
     return join(["rmqtool", "repair", str(given.store.root), *words, *missing])
-
-
-def _repair(style: Style, given: RepairOptions, done: _Done) -> _Found:
-    """Repair until nothing is left to do: what is wrong after a first repair may show only after it."""
-    found = _run(style, given, done)
-    while not found.is_empty and len(done.ids) < _MOST:
-        found = _run(style, given, done)
-    return found
 
 
 def _show_done(style: Style, given: RepairOptions, found: _Found, done: _Done) -> Exit:
@@ -435,7 +421,6 @@ def _require_consent(style: Style, given: RepairOptions, found: _Found, done: li
 def _write(style: Style, given: RepairOptions, found: _Found, transaction: Transaction) -> str:
     """Stage all changes and commit; returns the transaction's id."""
     from rmqtool.rebuild.apply import stage_plan
-    from rmqtool.show.progress import byte_progress
 
     changes = found.repairs.changes
     transaction.require_space(sum(change.size for change in changes))
@@ -457,5 +442,5 @@ def _write_json(style: Style, found: _Found, state: str, done: _Done) -> Exit:
         result["changes"] = [change for run in made for change in run["changes"]]
         result["rebuild"] = next((run["rebuild"] for run in made if run["rebuild"]), None)
     status = _status(found, proof) if state == "done" else Exit.OK
-    write_document(style, "repair", style.store, result, findings=found.outcome.findings, status=status)
+    write_document(style, "repair", result, findings=found.outcome.findings, status=status)
     return status

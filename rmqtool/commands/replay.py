@@ -6,23 +6,23 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
-from rmqtool.base.errors import Exit, NotAStoreError, RmqtoolError, UsageError
+from rmqtool.base.errors import Exit, NotAStoreError, UsageError
 from rmqtool.base.numbers import byte_size
-from rmqtool.commands.options import argument, command, flag, option
+from rmqtool.commands.options import argument, command, flag, option, time_or_clock
 from rmqtool.commands.shared_options import OnStore, dry_run_option, filter_options, limit_option, yes_option
 from rmqtool.commands.writing import confirm
 from rmqtool.findings.finding import first_of
 from rmqtool.show.output import Style, note
+from rmqtool.show.progress import byte_progress
 
 if TYPE_CHECKING:
     from rmqtool.replay.connection import Security
-    from rmqtool.replay.planning import ReplayPlan
     from rmqtool.replay.requests import Rewriting
-    from rmqtool.replay.sending import Replay, Selection, Sent
+    from rmqtool.replay.sending import Replay, Selection
     from rmqtool.scan.filters import Filters
     from rmqtool.store.snapshot import Snapshot
 
@@ -213,8 +213,13 @@ def _of_store(given: ReplayOptions, rewriting: Rewriting) -> Iterator[Selection]
         unconsumed = Unconsumed.of_group(snapshot, given.unconsumed_by)
         topics = tuple(topic for topic in unconsumed.topics if topic in choice)
         if not topics:
-            raise _no_group(snapshot, given.unconsumed_by)
-        _note_without_offset(unconsumed, snapshot)
+            groups = sorted({each.group for each in snapshot.committed.offsets})
+            hint = f"groups that have: {', '.join(groups[:8])}" if groups else None
+            raise UsageError(f"the group {given.unconsumed_by} has committed no offset of such a topic", hint=hint)
+        if queues := unconsumed.queues_without(snapshot):
+            shown = ", ".join(f"{topic} {queue_id}" for topic, queue_id in queues[:5])
+            without = f"the group has committed no offset of {len(queues)} queues ({shown})"
+            note(f"{without}: all of them counts as not consumed")
         filters = replace(filters, topics=topics, excluded_topics=())
         rewriting = replace(rewriting, named=TopicChoice(topics))
     elif given.dead_letters_of:
@@ -224,15 +229,9 @@ def _of_store(given: ReplayOptions, rewriting: Rewriting) -> Iterator[Selection]
         filters = replace(filters, excluded_topics=(*filters.excluded_topics, *DELAYED_TOPICS))
     yield Selection(StoreSource(snapshot, log, filters, unconsumed, rate), rewriting)
     if given.sends_delayed:
-        due = _due(snapshot)
         delayed = replace(given.filters, topics=DELAYED_TOPICS, excluded_topics=(), queue_ids=())
-        chosen = replace(
-            rewriting,
-            due=due,
-            keeps_due=given.delays == "keep",
-            choice=choice,
-            queue_ids=frozenset(given.filters.queue_ids),
-        )
+        chosen = replace(rewriting, due=_due(snapshot), keeps_due=given.delays == "keep", choice=choice,
+                         queue_ids=frozenset(given.filters.queue_ids))  # fmt: skip
         yield Selection(StoreSource(snapshot, log, delayed, None, rate), chosen)
 
 
@@ -266,12 +265,10 @@ def _dead_letters(given: ReplayOptions, rewriting: Rewriting) -> tuple[Filters, 
 
 def _due(snapshot: Snapshot) -> dict[int, int]:
     """When each message that waits for a delay level or the timer is due, epoch ms, by its physical offset."""
-    import time
-
     from rmqtool.base.tolerant import ReadErrors
     from rmqtool.pending.work import PendingRequest, pending_work
 
-    now = time.time_ns() // 1_000_000
+    now = time_or_clock(None)
     request = PendingRequest(now, kinds=("delay", "lost-delay", "timer", "lost-timer"), limit=_MOST_DELAYED)
     work = pending_work(snapshot, ReadErrors(), request, lambda _: None)
     for unread in (*work.unread, *work.notes.unread):
@@ -297,13 +294,6 @@ def _found(path: Path) -> str:
     return name_of(kind) if kind else f"a file of {byte_size(path.stat().st_size)} that is not a Parquet file"
 
 
-def _note_without_offset(unconsumed: Any, snapshot: Snapshot) -> None:
-    queues = unconsumed.queues_without(snapshot)
-    if queues:
-        shown = ", ".join(f"{topic} {queue_id}" for topic, queue_id in queues[:5])
-        note(f"the group has committed no offset of {len(queues)} queues ({shown}): all of them counts as not consumed")
-
-
 def _require_group(snapshot: Snapshot, group: str) -> None:
     """Raise UsageError for a group of which the store shows nothing, where it shows others."""
     from rmqtool.query.groups import groups_of
@@ -312,19 +302,15 @@ def _require_group(snapshot: Snapshot, group: str) -> None:
 
     table = main_table(GROUPS, load_table(snapshot.store, GROUPS).content)
     known = {*groups_of(snapshot), *(table or ())}
-    for prefix in (RETRY_PREFIX, DEAD_LETTER_PREFIX):
-        known |= {topic.removeprefix(prefix) for topic in snapshot.topic_names if topic.startswith(prefix)}
+    retries, letters = (
+        {topic.removeprefix(prefix) for topic in snapshot.topic_names if topic.startswith(prefix)}
+        for prefix in (RETRY_PREFIX, DEAD_LETTER_PREFIX)
+    )
+    known |= retries | letters
     if known and group not in known:
-        with_letters = sorted(topic.removeprefix(DEAD_LETTER_PREFIX) for topic in snapshot.topic_names
-                              if topic.startswith(DEAD_LETTER_PREFIX))  # fmt: skip
+        with_letters = sorted(letters)
         shown = f"groups with dead letters: {', '.join(with_letters[:8])}" if with_letters else None
         raise UsageError(f"the store has no group {group}", hint=shown)
-
-
-def _no_group(snapshot: Snapshot, group: str) -> RmqtoolError:
-    groups = sorted({each.group for each in snapshot.committed.offsets})
-    shown = f"groups that have: {', '.join(groups[:8])}" if groups else None
-    return UsageError(f"the group {group} has committed no offset of such a topic", hint=shown)
 
 
 @command(
@@ -365,15 +351,9 @@ def replay(style: Style, given: ReplayOptions) -> Exit:
     _check_journal(journal, given.path)
     if not (given.name_servers or given.dry_run):
         raise UsageError("it is not said where to send to: --nameserver HOST:PORT", hint="--dry-run counts without it")
-    options = SendOptions(
-        batch=given.batch,
-        rate=given.rate,
-        patience=given.patience,
-        loose_born_time=given.loose_born_time,
-        looks_up=given.look_up,
-        send_again=given.send_again,
-        keeps_going=given.keep_going,
-    )
+    options = SendOptions(batch=given.batch, rate=given.rate, patience=given.patience,
+                          loose_born_time=given.loose_born_time, looks_up=given.look_up,
+                          send_again=given.send_again, keeps_going=given.keep_going)  # fmt: skip
     with Cluster(given.name_servers, security) as cluster:
         job = Replay(selections, cluster, options, given.limit)
         if given.send:
@@ -384,13 +364,13 @@ def replay(style: Style, given: ReplayOptions) -> Exit:
 def _plan(style: Style, job: Replay, journal: Path) -> Exit:
     """Count, and show what was counted."""
     from rmqtool.replay.journal import read_done
-    from rmqtool.show.progress import byte_progress
     from rmqtool.show.replay import show_plan, write_plan
 
     before = read_done(journal, job.header())
     with byte_progress("counting", job.size, style=style) as progress:
         plan = job.plan(before, progress.update, looks_up=job.options.looks_up and job.cluster.is_known)
-    status = _status_of_plan(plan)
+    status = Exit.FINDINGS if plan.unsendable or not (plan.total.messages or plan.done_before) else Exit.OK
+    status = Exit.LOSSY if plan.reading.damaged_extents else status
     if style.json:
         write_plan(plan, job, journal, style, status)
         return status
@@ -403,7 +383,6 @@ def _plan(style: Style, job: Replay, journal: Path) -> Exit:
 def _send(style: Style, job: Replay, path: Path, *, yes: bool) -> Exit:
     """Count, ask, send, and show what was sent."""
     from rmqtool.replay.journal import Journal, read_done
-    from rmqtool.show.progress import byte_progress
     from rmqtool.show.replay import question, show_plan, show_sent, write_sent
 
     with byte_progress("counting", job.size, style=style) as progress:
@@ -419,22 +398,12 @@ def _send(style: Style, job: Replay, path: Path, *, yes: bool) -> Exit:
     if sent.error is not None:
         sent.error.hint = sent.error.hint or "the same command goes on where it ended"
         raise sent.error
-    status = _status_of(sent, plan)
+    is_lossy = sent.result.refused or sent.outcome.unsendable or sent.outcome.reading.damaged_extents
+    is_empty = not (plan.total.messages or plan.done_before)
+    status = Exit.LOSSY if is_lossy else Exit.FINDINGS if is_empty else Exit.OK
     if style.json:
         write_sent(plan, sent, job, path, style, status)
     return status
-
-
-def _status_of_plan(plan: ReplayPlan) -> Exit:
-    if plan.reading.damaged_extents:
-        return Exit.LOSSY
-    return Exit.FINDINGS if plan.unsendable or not (plan.total.messages or plan.done_before) else Exit.OK
-
-
-def _status_of(sent: Sent, plan: ReplayPlan) -> Exit:
-    if sent.result.refused or sent.outcome.unsendable or sent.outcome.reading.damaged_extents:
-        return Exit.LOSSY
-    return Exit.OK if plan.total.messages or plan.done_before else Exit.FINDINGS
 
 
 def _check_journal(journal: Path, source: Path) -> None:

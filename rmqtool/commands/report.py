@@ -15,9 +15,9 @@ from rmqtool.base.new_files import whole_file
 from rmqtool.base.numbers import Count, byte_size
 from rmqtool.commands.options import command, jobs_option, now_option, option, time_or_clock
 from rmqtool.commands.shared_options import OnStore, output_option, redact_options
-from rmqtool.commands.verifying import progress_bar, scanned_events
 from rmqtool.commands.writing import check_place, unwritable
 from rmqtool.show.output import Style, note, write_document, write_text
+from rmqtool.show.progress import byte_progress, job_progress
 from rmqtool.show.shapes import Shape, at, by
 from rmqtool.show.times import shown_zone
 
@@ -61,7 +61,7 @@ def look_at(style: Style, given: ReportOptions) -> StoreReport:
     store = opened.snapshot.store
     check_place(given.output, store)
     now = time_or_clock(given.now)
-    with progress_bar(style, "verifying") as progress:
+    with job_progress(style, "verifying") as progress:
         verified = opened.verify(jobs=given.jobs, progress=progress)
     overview, timeline = _scanned(style, given, store)
     facts = gather(now, shown_zone(), overview, verified.outcome, verified.plan, timeline)
@@ -80,6 +80,7 @@ def status_of(facts: StoreReport) -> Exit:
 
 def _scanned(style: Style, given: ReportOptions, store: Store) -> tuple[Overview, Timeline]:
     """The overview, and the bytes of the log by topic along time and place."""
+    from rmqtool.inspect.log_statistics import events_of
     from rmqtool.inspect.overview import overview_of
     from rmqtool.report.facts import Timeline
     from rmqtool.scan.frames import RecordRun
@@ -90,9 +91,11 @@ def _scanned(style: Style, given: ReportOptions, store: Store) -> tuple[Overview
     start, end = (files[0].start_offset, files[-1].end_offset) if files else (0, 0)
     first, last = (log.first_store_timestamp, log.last_store_timestamp) if log else (None, None)
     timeline = Timeline.of_range(first, last, start, log.max_offset if log and files else end)
-    for event in scanned_events(style, snapshot, unread):
-        if isinstance(event, RecordRun):
-            timeline.add(event)
+    with byte_progress("reading the commit log", snapshot.log.size, style=style) as progress:
+        for event in events_of(snapshot, unread):
+            if isinstance(event, RecordRun):
+                timeline.add(event)
+            progress.update(event.physical_offset + event.size - start)
     return overview.with_scan((), unread), timeline
 
 
@@ -159,7 +162,7 @@ def report(style: Style, given: ReportOptions) -> Exit:
     size = put(given.output, lambda file: file.write(page))
     status = status_of(facts)
     if style.json:
-        write_document(style, "report", style.store, Written.of(facts, (given.output, size)), status=status)
+        write_document(style, "report", Written.of(facts, (given.output, size)), status=status)
     else:
         write_text(f"{given.output} written ({byte_size(size)}); verdict of the store: {facts.outcome.verdict}\n")
         if not style.quiet:

@@ -25,6 +25,7 @@ from rmqtool.commands.shared_options import (
 )
 from rmqtool.commands.writing import cut_moved, derive, owner_of, told_anyway
 from rmqtool.show.output import Style, note, write_document
+from rmqtool.show.progress import byte_progress
 
 if TYPE_CHECKING:
     from rmqtool.base.files import RateLimit
@@ -158,7 +159,6 @@ def _plan(style: Style, given: SalvageOptions, stores: Sequence[Store]) -> Salva
     from rmqtool.salvage.inputs import list_inputs
     from rmqtool.salvage.new_store import known_topics
     from rmqtool.salvage.plan import make_plan
-    from rmqtool.show.progress import byte_progress
 
     inputs = list_inputs(stores, given.raw)
     if len(inputs.names) > 1:
@@ -193,7 +193,6 @@ def _choose(
     from rmqtool.base.files import ReadPolicy
     from rmqtool.salvage.new_store import not_carried
     from rmqtool.salvage.selection import find_chosen
-    from rmqtool.show.progress import byte_progress
     from rmqtool.show.salvage import Choice
 
     with byte_progress("choosing messages", plan.size, style=style) as progress:
@@ -207,7 +206,7 @@ def _show(style: Style, given: SalvageOptions, found: Salvaged, stores: Sequence
     if style.json:
         result = salvage_json(found, given.output)
         findings = worth_showing(found.rebuild.findings if found.rebuild else ())
-        write_document(style, "salvage", style.store, result, findings=findings, status=found.status)
+        write_document(style, "salvage", result, findings=findings, status=found.status)
         return found.status
     show_salvage(found, style)
     if not style.quiet:
@@ -273,7 +272,6 @@ class Making:
         from rmqtool.salvage.conversion import SALVAGE
         from rmqtool.salvage.new_store import carried_bytes, carry_over
         from rmqtool.salvage.write_log import write_log
-        from rmqtool.show.progress import byte_progress
         from rmqtool.show.salvage import Salvaged
         from rmqtool.store.store import COMMIT_LOG
 
@@ -294,7 +292,6 @@ class Making:
         from rmqtool.base.files import ReadPolicy
         from rmqtool.salvage.conversion import without_offsets, write_saved
         from rmqtool.salvage.new_store import carried_bytes, carry_over
-        from rmqtool.show.progress import byte_progress
         from rmqtool.show.salvage import Salvaged
         from rmqtool.store.store import COMMIT_LOG
 
@@ -359,7 +356,6 @@ class Making:
         from rmqtool.base.files import ReadPolicy
         from rmqtool.salvage.moved_config import committed_offsets, timer_read_until
         from rmqtool.salvage.selection import write_selected
-        from rmqtool.show.progress import byte_progress
         from rmqtool.store.store import COMMIT_LOG, CONFIG
         from rmqtool.transaction.losses import OFFSET_MAP
 

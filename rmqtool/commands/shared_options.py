@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from rmqtool.library.store import Store as OpenedStore
     from rmqtool.scan.filters import Filters
     from rmqtool.scan.message_rows import DecodeFailures
-    from rmqtool.scan.redaction import Redaction
     from rmqtool.store.store import Store
 
 QUEUE_ID = click.IntRange(*QUEUE_IDS)
@@ -79,8 +78,13 @@ def filter_options(*names: str) -> Any:
         from rmqtool.scan.filters import Filters
 
         filters = Filters(**{_FILTERS[name][0]: given[name.replace("-", "_")] for name in chosen})
-        _check_times(filters.from_timestamp, filters.to_timestamp)
-        _check_offsets(filters.from_offset, filters.to_offset)
+        begin, end = filters.from_timestamp, filters.to_timestamp
+        if begin is not None and end is not None and begin > end:
+            shown = [rfc3339(each) or each for each in (begin, end)]
+            raise UsageError(f"--from is later than --to: {shown[0]} and {shown[1]}; nothing lies between")
+        start, stop = filters.from_offset, filters.to_offset
+        if stop is not None and start > stop:
+            raise UsageError(f"--from-offset {start} is larger than --to-offset {stop}: nothing lies between")
         return filters
 
     return joined([click.Option([f"--{name}"], **_FILTERS[name][1]) for name in chosen], made, filter_words)
@@ -118,32 +122,21 @@ def body_format_option() -> Any:
     return option(text, type=BODY_FORMAT, default="text")
 
 
-def _check_times(start: int | None, stop: int | None) -> None:
-    if start is not None and stop is not None and start > stop:
-        shown = [rfc3339(each) or each for each in (start, stop)]
-        raise UsageError(f"--from is later than --to: {shown[0]} and {shown[1]}; nothing lies between")
-
-
-def _check_offsets(start: int, stop: int | None) -> None:
-    if stop is not None and start > stop:
-        raise UsageError(f"--from-offset {start} is larger than --to-offset {stop}: nothing lies between")
-
-
 def decoder_option() -> Any:
     """``--decoder DECODER``, of field `decoder`: None without one. Stands below `redact_options`, field `redaction`."""
     text = "Show the text that a command, lines:COMMAND or an installed decoder makes of a body."
     parameter = click.Option(["--decoder"], metavar="DECODER", help=text)
-    return joined([parameter], lambda given, above: _decoder(given["decoder"], above["redaction"]))
 
+    def made(given: Mapping[str, Any], above: Mapping[str, Any]) -> Decoder | None:
+        if given["decoder"] is None:
+            return None
+        from rmqtool.base.decoders import decoder_of
 
-def _decoder(text: str | None, redaction: Redaction | None) -> Decoder | None:
-    if text is None:
-        return None
-    from rmqtool.base.decoders import decoder_of
+        if above["redaction"] is not None and above["redaction"].hides("body"):
+            raise UsageError("--decoder shows what --redact bodies leaves out")
+        return decoder_of(given["decoder"])
 
-    if redaction is not None and redaction.hides("body"):
-        raise UsageError("--decoder shows what --redact bodies leaves out")
-    return decoder_of(text)
+    return joined([parameter], made)
 
 
 def note_failures(style: Style, failures: DecodeFailures) -> None:
@@ -192,14 +185,10 @@ def _redaction(what: frozenset[str], how: Any, salt: str | None) -> Any:
     return Redaction(what, how, secrets.token_bytes(_SALT_BYTES) if salt is None else salt.encode("utf-8", "replace"))
 
 
-def _size(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-    return None if value is None else size_of_at_least(1)(ctx, param, value)
-
-
 def memory_option() -> Any:
     """``--memory SIZE``: bytes, None without a limit."""
     text = "Use about this much memory at most, such as 256MiB for all processes: fewer of them, smaller pieces."
-    return option(text, callback=_size, metavar="SIZE")
+    return option(text, callback=size_of_at_least(1), metavar="SIZE")
 
 
 @contextmanager

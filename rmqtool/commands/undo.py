@@ -12,6 +12,7 @@ from rmqtool.base.visible import join, quote, visible
 from rmqtool.commands.options import command, flag
 from rmqtool.commands.shared_options import OnStore, dry_run_option, yes_option
 from rmqtool.commands.writing import confirm, print_recovered, reporting_state
+from rmqtool.findings.finding import counted
 from rmqtool.show.output import Style, note, write_document, write_text
 from rmqtool.show.shapes import Recovered as RecoveredRun
 from rmqtool.show.shapes import Shape, at, by
@@ -56,14 +57,7 @@ def undo(style: Style, given: UndoOptions) -> Exit:
     has run on the store a repair can seldom be taken back: then --discard frees the space, and does nothing else. A
     repair or an undo that was interrupted is brought to its end first.
     """
-    from rmqtool.transaction import (
-        Undo,
-        has_leftovers,
-        interrupted,
-        kept_transactions,
-        last_run,
-        unfinished_deletion,
-    )
+    from rmqtool.transaction import Undo, has_leftovers, interrupted, kept_transactions, last_run, unfinished_deletion
 
     path, discard, root = given.path, given.discard, given.store.root
     kept, unfinished = kept_transactions(root), interrupted(root)
@@ -77,11 +71,10 @@ def undo(style: Style, given: UndoOptions) -> Exit:
     if given.dry_run:
         if not discard and not unfinished:
             Undo(root).check_run(chosen)
-        _plan(style, path, chosen, unfinished, unfinished_deletion(root), discard=discard)
+        _plan(style, chosen, unfinished, unfinished_deletion(root), discard=discard)
         return Exit.OK
-    what_is_left = f"what is left: rmqtool undo {quote(str(path))} --dry-run"
-    done = f"{'is removed for good' if discard else 'is put back'}; {what_is_left}"
-    with reporting_state(style, root, done):
+    done = "is removed for good" if discard else "is put back"
+    with reporting_state(style, root, f"{done}; what is left: rmqtool undo {quote(str(path))} --dry-run"):
         if not (discard or unfinished):
             with Undo(root) as session:  # what stands in the way is said before the question
                 session.check_run(chosen)
@@ -126,21 +119,11 @@ def _with_changes(kept: Sequence[Kept]) -> list[Kept]:
 def _sum(kept: Sequence[Kept]) -> str:
     names = ", ".join(f"{one.id} ({one.command})" for one in kept)
     size = byte_size(sum(one.backup_bytes for one in kept))
-    return f"what {names} replaced: {_count(sum(len(one.changes) for one in kept))}, {size}"
-
-
-def _count(paths: int) -> str:
-    return "1 path" if paths == 1 else f"{paths} paths"
+    return f"what {names} replaced: {counted(sum(len(one.changes) for one in kept), 'path')}, {size}"
 
 
 def _plan(
-    style: Style,
-    path: Path,
-    kept: Sequence[Kept],
-    unfinished: str | None,
-    deletion: UnfinishedDeletion | None,
-    *,
-    discard: bool,
+    style: Style, kept: Sequence[Kept], unfinished: str | None, deletion: UnfinishedDeletion | None, *, discard: bool
 ) -> None:
     if style.json:
         _write(style, kept, "planned")
@@ -218,4 +201,4 @@ class UndoResult(Shape):
 
 
 def _write(style: Style, kept: Sequence[Kept], state: str, recovered: Sequence[Recovered] = ()) -> None:
-    write_document(style, "undo", style.store, UndoResult.of(_Undone(state, kept, recovered)))
+    write_document(style, "undo", UndoResult.of(_Undone(state, kept, recovered)))

@@ -19,10 +19,10 @@ from rmqtool.base.visible import visible
 from rmqtool.commands.completion import codes, complete_from
 from rmqtool.commands.options import argument, command, conf_option, flag, jobs_option, master_option, option
 from rmqtool.commands.shared_options import OF_NEXT, OnStore, StorePath, filter_options, memory_option, within_memory
-from rmqtool.commands.verifying import run_verification
 from rmqtool.commands.writing import check_place
 from rmqtool.findings.catalogue import why_no_code
 from rmqtool.show.output import Style, note, write_document, write_text
+from rmqtool.show.progress import byte_progress
 
 if TYPE_CHECKING:
     from rmqtool.base.parallel import WorkerPool
@@ -169,10 +169,14 @@ def verify(style: Style, given: VerifyOptions) -> int:
         store = given.open(given.path.absolute() if given.engine == "spark" else given.path)
         verification = store.verification(request, _saved(given.resume, store.snapshot.store, request))
         missing = _missing_topics(verification, given.filters)
-        with suppress(KeyboardInterrupt):  # what was found until then is shown
-            run_verification(style, verification, pool)
-    if verification.saved is not None:
-        _tell_progress(style, verification.saved, is_complete=verification.complete)
+        # After an interrupt what was found until then is shown.
+        with suppress(KeyboardInterrupt), byte_progress("verifying", verification.total_bytes, style=style) as bar:
+            verification.run(bar.add, pool)
+    if saved := verification.saved:
+        if saved.problem:
+            note(f"WARNING: {visible(str(saved.path))}: {saved.problem}")
+        elif verification.complete and not style.quiet:
+            note(f"{visible(str(saved.path))}: removed, for all is verified now")
     unseen = missing - verification.topics_seen
     verified = Verified(outcome_of(verification), given.words(*OF_NEXT))
     status = _show(style, verified, given.form, monotonic() - started)
@@ -216,15 +220,6 @@ def _saved(resume: Path | None, store: Store, request: VerifyRequest) -> SavedPr
     return SavedProgress(resume, store, request, rmqtool.__version__)
 
 
-def _tell_progress(style: Style, saved: SavedProgress, *, is_complete: bool) -> None:
-    """Say what became of the file of ``--resume``."""
-    path = visible(str(saved.path))
-    if saved.problem:
-        note(f"WARNING: {path}: {saved.problem}")
-    elif is_complete and not style.quiet:
-        note(f"{path}: removed, for all is verified now")
-
-
 def _show(style: Style, verified: Verified, form: Form, seconds: float) -> int:
     """Write the outcome; the exit status. What another form needs is not loaded: it would take longer than a check."""
     outcome = verified.outcome
@@ -232,7 +227,8 @@ def _show(style: Style, verified: Verified, form: Form, seconds: float) -> int:
         from rmqtool.show.verify_reports import outcome_json
 
         result = {**outcome_json(outcome), "plan": verified.plan.as_json()}
-        write_document(style, "verify", str(outcome.root), result, findings=outcome.findings, status=outcome.status)
+        style.store = str(outcome.root)
+        write_document(style, "verify", result, findings=outcome.findings, status=outcome.status)
     elif form == "junit":
         from rmqtool.show.verify_reports import junit_report
 

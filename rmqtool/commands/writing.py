@@ -14,12 +14,14 @@ import click
 
 from rmqtool.base.errors import RmqtoolError, UnreadableError, UnwritableError, UsageError, WrongKindError
 from rmqtool.base.visible import visible
+from rmqtool.library.repeated_options import repeated_options
 from rmqtool.show.output import Style, folded, note
+from rmqtool.show.progress import byte_progress
 
 if TYPE_CHECKING:
     from rmqtool.rebuild.options import RebuildOptions
     from rmqtool.rebuild.plan import RebuildPlan
-    from rmqtool.rules.versions import Releases
+    from rmqtool.rules.versions import Releases, Version
     from rmqtool.salvage.new_store import Carried, NewStore
     from rmqtool.store.snapshot import Snapshot
     from rmqtool.store.store import Store
@@ -94,11 +96,8 @@ def require_release(snapshot: Snapshot, *, yes: bool, is_allowed: bool) -> None:
     """
     contradiction = snapshot.release_contradiction
     if contradiction and yes and not is_allowed:
-        raise UsageError(
-            f"{contradiction}: nothing was changed",
-            hint="name the release that the broker has, or none; if it is an older one now, after a downgrade, add "
-            "--allow-older-release",
-        )
+        hint = "name the release that the broker has, or none; if it is an older one now, after a downgrade, add "
+        raise UsageError(f"{contradiction}: nothing was changed", hint=f"{hint}--allow-older-release")
     if contradiction:
         note(f"WARNING: {contradiction}: name the release that the broker has, or none")
     if contradiction and not is_allowed:
@@ -108,10 +107,8 @@ def require_release(snapshot: Snapshot, *, yes: bool, is_allowed: bool) -> None:
 def require_answer(*, yes: bool) -> None:
     """Return when somebody is there to be asked, or need not be; UsageError otherwise, best before any work."""
     if not yes and not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError(
-            "not a terminal, so nobody can be asked: nothing was changed",
-            hint="add --yes, or --dry-run to see what would be done",
-        )
+        hint = "add --yes, or --dry-run to see what would be done"
+        raise UsageError("not a terminal, so nobody can be asked: nothing was changed", hint=hint)
 
 
 def confirm_deletion(root: Path, *, yes: bool) -> None:
@@ -134,6 +131,11 @@ def recovered_json(recovered: Iterable[Recovered]) -> list[dict[str, str | None]
     from rmqtool.show.shapes import Recovered as Shown
 
     return [Shown.of(run) for run in recovered]
+
+
+def recorded_options(conf: str | None, version: Version | None) -> tuple[str, ...]:
+    """As `repeated_options`, to be read later and from another directory: an undo prints them."""
+    return repeated_options(conf and os.path.abspath(conf), version)
 
 
 @contextmanager
@@ -193,9 +195,12 @@ def derive(
     the plan come the queues that are left out.
     """
     from rmqtool.salvage.new_store import Carried
+    from rmqtool.store.snapshot import Snapshot
     from rmqtool.store.store import CONSUME_QUEUE
 
-    releases = _releases_of(old, options)
+    releases: Releases | None = None
+    with suppress(RmqtoolError):
+        releases = Snapshot(old, options.version).releases if old else None
     left_out: list[Carried] = []
     *others, last = sources
     for store in others:
@@ -207,20 +212,11 @@ def derive(
     return _derive(style, last, new, options, releases), left_out
 
 
-def _releases_of(old: Store | None, options: RebuildOptions) -> Releases | None:
-    from rmqtool.store.snapshot import Snapshot
-
-    with suppress(RmqtoolError):
-        return Snapshot(old, options.version).releases if old else None
-    return None
-
-
 def _derive(
     style: Style, store: Store, new: NewStore, options: RebuildOptions, releases: Releases | None
 ) -> RebuildPlan:
     from rmqtool.rebuild.output_tree import write_output
     from rmqtool.rebuild.source import open_source
-    from rmqtool.show.progress import byte_progress
 
     with byte_progress("writing queues and index", store.commit_log().size, style=style) as progress:
         return write_output(open_source(store, options, releases), new.empty_derived(), progress.update)

@@ -134,6 +134,11 @@ class Surplus:
         """All of them."""
         return sum(self.topics.values())
 
+    @property
+    def by_size(self) -> list[tuple[str, int]]:
+        """The topics with their messages, most messages first."""
+        return sorted(self.topics.items(), key=lambda item: (-item[1], item[0]))
+
 
 @dataclass(frozen=True)
 class Counts:

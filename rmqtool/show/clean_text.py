@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from rmqtool.base.numbers import byte_size
@@ -18,7 +17,7 @@ from rmqtool.clean.losses import Losses, Undelivered
 from rmqtool.clean.plan import CleanPlan, QueueRows
 from rmqtool.findings.finding import Finding, counted, first_of
 from rmqtool.scan.filters import TopicChoice
-from rmqtool.show.output import Style, note, print_fact, print_labelled, show_finding, show_table, table
+from rmqtool.show.output import Style, note, print_fact, print_labelled, show_apart, show_finding
 
 
 def rows_text(plan: CleanPlan, rows: QueueRows) -> str:
@@ -29,7 +28,7 @@ def rows_text(plan: CleanPlan, rows: QueueRows) -> str:
         return gone or f"no row of {database}/ leads to a deleted message"
     left = f"{counted(rows.left, 'row')} of {database}/ {'leads' if rows.left == 1 else 'lead'} to deleted messages"
     left += " then" if plan.deleted else ""
-    return f"{gone}, {left}: {_until(plan, rows)}" if gone else f"{left}: {_until(plan, rows)}"
+    return f"{', '.join(filter(None, (gone, left)))}: {_until(plan, rows)}"
 
 
 def _until(plan: CleanPlan, rows: QueueRows) -> str:
@@ -72,7 +71,7 @@ class _Row:
     files: int = 1
 
 
-def day_table(plan: CleanPlan) -> Table:
+def _day_rows(plan: CleanPlan) -> list[tuple[object, ...]]:
     """One row for each day and decision; the bar of an age is full when the file expires."""
     rows: list[_Row] = []
     for row in _rows(plan):
@@ -82,21 +81,18 @@ def day_table(plan: CleanPlan) -> Table:
             rows[-1].files += 1
             rows[-1].bytes += row.bytes
     largest = max((row.bytes for row in rows), default=0)
-    shown = [
+    return [
         (row.label, row.files, byte_size(row.bytes), _bar(row.bytes / largest if largest else 0, row), *_end(plan, row))
         for row in rows
     ]
-    return table("Commit log", "Modified, Files>, Size>, , Age>, , What", shown)
 
 
-def file_table(plan: CleanPlan) -> Table:
+def _file_rows(plan: CleanPlan) -> Iterator[tuple[object, ...]]:
     """One row for each file, and of those that go the number of the run where there are several."""
-    shown = []
     for row in _rows(plan):
         if row.run and len(plan.runs) > 1:
             row.what = row.what.replace("goes", f"run {row.run}")
-        shown.append((row.label, row.name, byte_size(row.bytes), *_end(plan, row)))
-    return table("Commit log", "Modified, File, Size>, Age>, , What", shown)
+        yield row.label, row.name, byte_size(row.bytes), *_end(plan, row)
 
 
 def _rows(plan: CleanPlan) -> Iterator[_Row]:
@@ -115,18 +111,11 @@ def _end(plan: CleanPlan, row: _Row) -> tuple[str, Text, Text]:
 
 
 def _row_of(plan: CleanPlan, decision: FileDecision, run: int) -> _Row:
-    file = decision.log_file
+    file, label = decision.log_file, f"{decision.log_file.mtime} ms"
     if 0 <= file.mtime <= MAX_TIME:
         label = local_time(file.mtime, plan.rules.zone).strftime("%Y-%m-%d")
-    else:
-        label = f"{file.mtime} ms"
-    return _Row(label, file.file.path.name, _what(plan, decision), decision.deleted, file.mtime, run, file.allocated)
-
-
-def _what(plan: CleanPlan, decision: FileDecision) -> str:
-    if decision.reason == "not-expired":
-        return f"expires {moment(decision.expires, plan)[:10]}"
-    return _WHAT[decision.reason]
+    what = _WHAT.get(decision.reason) or f"expires {moment(decision.expires, plan)[:10]}"
+    return _Row(label, file.file.path.name, what, decision.deleted, file.mtime, run, file.allocated)
 
 
 def _age(milliseconds: int) -> str:
@@ -348,15 +337,13 @@ def _facts(plan: CleanPlan) -> Iterator[tuple[str, str]]:
 
 def _disk_line(plan: CleanPlan) -> str:
     disks = plan.facts.disks
-    used_levels = []
-    for disk in dict.fromkeys((*disks.log, disks.queues)):
+    used: dict[str, str] = {}
+    for disk in (*disks.log, disks.queues):
         ratio = disk.ratio(plan.rules.version)
-        name = plan.snapshot.store.relative(disk.path)
         level = "cannot be measured" if ratio < 0 else f"{round(ratio * 100, 2):g}% of {byte_size(disk.total)}"
-        used_levels.append((name, level))
-    if len({level for _, level in used_levels}) == 1:
-        return f"{used_levels[0][1]} used"
-    return ", ".join(f"{name} {level}" for name, level in used_levels)
+        used[plan.snapshot.store.relative(disk.path)] = level
+    levels = {*used.values()}
+    return f"{levels.pop()} used" if len(levels) == 1 else ", ".join(map(" ".join, used.items()))
 
 
 def _space_line(plan: CleanPlan) -> str:
@@ -372,25 +359,23 @@ def _space_line(plan: CleanPlan) -> str:
 def _forecast_facts(plan: CleanPlan, forecast: Forecast) -> Iterator[tuple[str, str]]:
     growth = forecast.growth
     if growth is not None:
+        log, disk = (byte_size(round(each)) for each in (growth.log_bytes_per_hour, growth.disk_bytes_per_hour))
         span = duration(growth.until - growth.since)
-        yield (
-            "growth",
-            f"{byte_size(round(growth.log_bytes_per_hour))} of log per hour, "
-            f"{byte_size(round(growth.disk_bytes_per_hour))} with queues and index (by its last {span})",
-        )
+        yield "growth", f"{log} of log per hour, {disk} with queues and index (by its last {span})"
     elif plan.facts.log_files:
         yield "growth", "not known, so there is no forecast: the log has less than a minute of messages"
     if forecast.oldest_expires is not None:
-        expires = f"{moment(forecast.oldest_expires, plan)}"
         goes = f", goes {moment(forecast.next_deletion, plan)}" if forecast.next_deletion is not None else ""
-        yield "oldest left", f"expires {expires}{goes}"
+        yield "oldest left", f"expires {moment(forecast.oldest_expires, plan)}{goes}"
 
 
 def _show_files(console: Console, plan: CleanPlan, *, each: bool) -> None:
     if not plan.facts.log_files:
         return
-    console.print()
-    show_table(console, file_table(plan) if each else day_table(plan))
+    if each:
+        show_apart(console, "Commit log", "Modified, File, Size>, Age>, , What", _file_rows(plan))
+    else:
+        show_apart(console, "Commit log", "Modified, Files>, Size>, , Age>, , What", _day_rows(plan))
     queue_files = sum(len(run.queue_files) for run in plan.runs)
     index_files = sum(len(run.index_files) for run in plan.runs)
     if queue_files or index_files:
@@ -403,44 +388,30 @@ def _show_runs(console: Console, plan: CleanPlan) -> None:
     if len(plan.runs) < 2:
         return
     rows: list[Sequence[object]] = [
-        [
-            run_number,
-            moment(run.time, plan),
-            len(run.log.deleted),
-            len(run.queue_files),
-            len(run.index_files),
-            byte_size(run.freed_bytes),
-            run.log.min_offset,
-        ]
-        for run_number, run in enumerate(plan.runs, 1)
-    ]
-    console.print()
+        [number, moment(run.time, plan), len(run.log.deleted), len(run.queue_files), len(run.index_files),
+         byte_size(run.freed_bytes), run.log.min_offset]
+        for number, run in enumerate(plan.runs, 1)
+    ]  # fmt: skip
     shown = rows[: _SHOWN_RUNS - 1] + rows[-1:] if len(rows) > _SHOWN_RUNS else rows
-    show_table(
-        console, table(f"{len(rows)} runs", "Run>, At, Log files>, Queue files>, Index>, Freed>, Log begins>", shown)
-    )
+    columns = "Run>, At, Log files>, Queue files>, Index>, Freed>, Log begins>"
+    show_apart(console, f"{len(rows)} runs", columns, shown)
 
 
 def _show_consumers(console: Console, losses: Losses, *, each: bool) -> None:
-    columns = "Group, Topic"
-    rows: list[list[object]] = []
-    if each:
-        columns += ", Queue>, Committed>, Minimum>, Lost>"
-        rows = [
-            [item.group, item.topic, item.queue_id, item.committed_offset, item.min_offset_after, item.messages_lost]
-            for item in losses.groups
-            if item.messages_lost
-        ]
-    else:
-        columns += ", Queues>, Messages never read>"
+    losing = [item for item in losses.groups if item.messages_lost]
+    columns = "Group, Topic, Queue>, Committed>, Minimum>, Lost>"
+    rows: list[list[object]] = [
+        [item.group, item.topic, item.queue_id, item.committed_offset, item.min_offset_after, item.messages_lost]
+        for item in losing
+    ]
+    if not each:
+        columns = "Group, Topic, Queues>, Messages never read>"
         sums: dict[tuple[str, str], list[int]] = {}
-        for item in losses.groups:
-            if item.messages_lost:
-                sums.setdefault((item.group, item.topic), []).append(item.messages_lost)
-        rows = [[group, topic, len(lost), sum(lost)] for (group, topic), lost in sums.items()]
+        for item in losing:
+            sums.setdefault((item.group, item.topic), []).append(item.messages_lost)
+        rows = [[*name, len(lost), sum(lost)] for name, lost in sums.items()]
     if rows:
-        console.print()
-        show_table(console, table("Who loses unread messages", columns, rows))
+        show_apart(console, "Who loses unread messages", columns, rows)
     for line in _undelivered_lines(losses):
         print_fact(console, "lost", line, label_style="red")
 
@@ -480,11 +451,9 @@ def _show_outlooks(console: Console, plan: CleanPlan, forecast: Forecast) -> Non
         return
     settings = plan.rules.settings
     levels = (settings.disk_max_used_space_ratio / 100, settings.forcibly_level, settings.warning_level)
-    columns = "fileReservedTime>, At most used>"
-    columns += "".join(f", above {level:.0%}" for level in levels)
+    columns = "fileReservedTime>, At most used>" + "".join(f", above {level:.0%}" for level in levels)
     rows = [_outlook_row(outlook, plan) for outlook in forecast.outlooks]
-    console.print()
-    show_table(console, table("Disk forecast, by age alone", columns, rows))
+    show_apart(console, "Disk forecast, by age alone", columns, rows)
 
 
 def _outlook_row(outlook: Outlook, plan: CleanPlan) -> list[object]:
@@ -493,13 +462,10 @@ def _outlook_row(outlook: Outlook, plan: CleanPlan) -> list[object]:
         Text(f"{'now: ' if current else ''}{outlook.file_reserved_time} h", style="bold" if current else ""),
         f"{outlook.most_used_ratio:.0%}",
     ]
-    for name in LEVELS:
-        time = outlook.reached[name]
-        if time is None:
-            cells.append("never")
-        else:
-            cells.append("now" if time <= plan.now else f"in {duration(time - plan.now)}")
-    return cells
+    times = (outlook.reached[name] for name in LEVELS)
+    return cells + [
+        "never" if time is None else "now" if time <= plan.now else f"in {duration(time - plan.now)}" for time in times
+    ]
 
 
 def _java(value: object) -> str:
@@ -511,13 +477,7 @@ def _java(value: object) -> str:
 
 def _show_settings(console: Console, plan: CleanPlan) -> None:
     rows = [
-        [
-            setting.name,
-            "" if setting.given is None else repr(setting.given),
-            _java(setting.effective),
-            setting.why or "",
-        ]
-        for setting in plan.rules.settings.shown
+        [each.name, "" if each.given is None else repr(each.given), _java(each.effective), each.why or ""]
+        for each in plan.rules.settings.shown
     ]
-    console.print()
-    show_table(console, table("Settings", "Setting, Given, Effective, Why", rows))
+    show_apart(console, "Settings", "Setting, Given, Effective, Why", rows)

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.numbers import byte_size
 from rmqtool.base.visible import visible
 from rmqtool.diff.by_message import Alignment, MessageComparison, Surplus
 from rmqtool.diff.comparison import EpochComparison, Following, SideEpochs, StoreComparison, next_steps
-from rmqtool.diff.queues import DifferingQueue
-from rmqtool.diff.records import SIDES, Difference, Name, Node, Place, Side, Tail
+from rmqtool.diff.records import SIDES, Name, Node, Place, Side, Tail
 from rmqtool.findings.finding import counted
 from rmqtool.scan.block import REASON_MEANINGS
 from rmqtool.scan.filters import Filters
-from rmqtool.show.output import Style, error_json, terminal_width, write_document, write_text
-from rmqtool.show.shapes import FiltersGiven
+from rmqtool.show.output import Style, terminal_width, write_text
+from rmqtool.show.shapes import Error, FiltersGiven
 from rmqtool.show.times import time_text
 from rmqtool.show.wrapping import with_its_indent
 from rmqtool.store.queue_units import QueueRange
-
-
-def write_diff(comparison: StoreComparison, style: Style) -> None:
-    """Print the one document."""
-    write_document(style, "diff", style.store, diff_json(comparison), status=comparison.status)
 
 
 def diff_json(comparison: StoreComparison) -> dict[str, Any]:
@@ -43,7 +38,10 @@ def diff_json(comparison: StoreComparison) -> dict[str, Any]:
         "diverged_at": parting.diverged.start if parting.diverged else None,
         "shares_beginning": comparison.shares_beginning,
         "differing_extents": parting.extents,
-        "differences": [_difference(difference) for difference in parting.differences[:limit]],
+        "differences": [
+            {"offset": each.offset, "damaged": list(each.damaged), "a": asdict(each.a), "b": asdict(each.b)}
+            for each in parting.differences[:limit]
+        ],
         "epochs": _epochs_json(comparison.epochs),
         "only_a": _tail(comparison.tails.get("a")),
         "only_b": _tail(comparison.tails.get("b")),
@@ -58,13 +56,14 @@ def diff_json(comparison: StoreComparison) -> dict[str, Any]:
             "examples": [asdict(entry) for entry in comparison.configs[:limit]],
         },
         "not_compared": comparison.not_compared,
-        "unread": [error_json(error) for error in comparison.unread],
+        "unread": [Error.of(error) for error in comparison.unread],
         "next": next_steps(comparison),
     }
 
 
 def _side(side: Side) -> dict[str, Any]:
-    log = side.snapshot.log
+    log, node = side.snapshot.log, side.node
+    last = asdict(node.last) if node and node.last else None
     return {
         "store": str(side.snapshot.store.root),
         "running": side.snapshot.holder is not None,
@@ -73,45 +72,28 @@ def _side(side: Side) -> dict[str, Any]:
         "min_offset": side.start,
         "max_offset": side.end,
         "data_end": side.data_end,
-        "node": _node_json(side.node),
+        "node": node and {"name": node.name, "last_entry": last, "committed_index": node.committed},
     }
-
-
-def _node_json(node: Node | None) -> dict[str, Any] | None:
-    if node is None:
-        return None
-    last = asdict(node.last) if node.last else None
-    return {"name": node.name, "last_entry": last, "committed_index": node.committed}
 
 
 def _alignment(alignment: Alignment | None) -> dict[str, Any] | None:
     if alignment is None:
         return None
     starts, ends = alignment.starts, alignment.ends
-    found: dict[str, Any] = {"messages": alignment.messages, "before": alignment.before}
-    for name in SIDES:
-        found[name] = {"from_offset": starts[name], "to_offset": ends[name]} if starts else None
-    return found
-
-
-def _difference(difference: Difference) -> dict[str, Any]:
-    return {
-        "offset": difference.offset,
-        "damaged": list(difference.damaged),
-        "a": asdict(difference.a),
-        "b": asdict(difference.b),
+    ranges: dict[str, Any] = {
+        name: {"from_offset": starts[name], "to_offset": ends[name]} if starts else None for name in SIDES
     }
+    return {"messages": alignment.messages, "before": alignment.before, **ranges}
 
 
 def _tail(tail: Tail | None) -> dict[str, Any] | None:
     if tail is None:
         return None
-    topics = [{"topic": topic, "messages": count} for topic, count in tail.topics]
     return {
         "from_offset": tail.start,
         "to_offset": tail.end,
         "messages": tail.messages,
-        "topics": topics,
+        "topics": [{"topic": topic, "messages": count} for topic, count in tail.topics],
         "is_older": tail.is_older,
     }
 
@@ -137,11 +119,8 @@ def _epochs_of(side: SideEpochs) -> dict[str, Any]:
 
 
 def _following(following: Following) -> dict[str, Any]:
-    return {
-        "consistent_point": following.point,
-        "has_no_epochs": following.has_no_epochs,
-        "cut": _tail(following.cut),
-    }
+    cut = _tail(following.cut)
+    return {"consistent_point": following.point, "has_no_epochs": following.has_no_epochs, "cut": cut}
 
 
 _TOPICS = 8  # topics of a count
@@ -153,9 +132,8 @@ def show_messages(comparison: MessageComparison, only: Name | None) -> None:
     for name in SIDES:
         surplus = comparison.only[name]
         if surplus.messages:
-            lines += ["", *_surplus(name, surplus), *(_surplus_listed(surplus) if only in (None, name) else ())]
-    errors = [f"  cannot be read: {error}{f'; {error.hint}' if error.hint else ''}" for error in comparison.unread]
-    lines += ["", "Not compared", *errors] if errors else []
+            lines += ["", *_surplus(name, surplus), *(_listed(surplus.listed) if only in (None, name) else ())]
+    lines += ["", "Not compared", *_unread(comparison.unread)] if comparison.unread else []
     write_text("".join(f"{visible(line)}\n" for line in lines))
 
 
@@ -188,29 +166,15 @@ def _surplus_sentence(comparison: MessageComparison) -> str:
 
 
 def _surplus(name: Name, surplus: Surplus) -> Iterator[str]:
-    topics = sorted(surplus.topics.items(), key=lambda item: (-item[1], item[0]))
-    shown = ", ".join(f"{topic} {count}" for topic, count in topics[:_TOPICS])
-    more = f" and {counted(len(topics) - _TOPICS, 'more topic')}" if len(topics) > _TOPICS else ""
     other = "B" if name == "a" else "A"
-    yield f"Only {name.upper()} has {counted(surplus.messages, 'message')} ({shown}{more})"
+    yield f"Only {name.upper()} has {counted(surplus.messages, 'message')} ({_topics(surplus.by_size)})"
     if surplus.repeated:
         yield f"  {surplus.repeated} of them {other} has too, but fewer times"
     if surplus.other_body:
         yield f"  for {surplus.other_body} of them {other} has the unique key with another body"
 
 
-def _surplus_listed(surplus: Surplus) -> Iterator[str]:
-    for message in surplus.listed:
-        place = f"{message['topic']} {message['queue_id']} {message['queue_offset']}"
-        yield f"  {message['physical_offset']}  {place}  {message['store_time']}  {message['unique_key'] or '-'}"
-
-
-def write_messages(comparison: MessageComparison, filters: Filters, only: Name | None, style: Style) -> None:
-    """Print the one document."""
-    write_document(style, "diff", style.store, _as_json(comparison, filters, only), status=comparison.status)
-
-
-def _as_json(comparison: MessageComparison, filters: Filters, only: Name | None) -> dict[str, Any]:
+def messages_json(comparison: MessageComparison, filters: Filters, only: Name | None) -> dict[str, Any]:
     """The `result` of ``diff A B --by-message``."""
     sides = zip(SIDES, (comparison.a, comparison.b), strict=True)
     return {
@@ -231,15 +195,14 @@ def _as_json(comparison: MessageComparison, filters: Filters, only: Name | None)
         "in_both": comparison.in_both,
         "only_a": _surplus_json(comparison.only["a"], is_listed=only != "b"),
         "only_b": _surplus_json(comparison.only["b"], is_listed=only != "a"),
-        "unread": [error_json(error) for error in comparison.unread],
+        "unread": [Error.of(error) for error in comparison.unread],
     }
 
 
 def _surplus_json(surplus: Surplus, *, is_listed: bool) -> dict[str, Any]:
-    topics = sorted(surplus.topics.items(), key=lambda item: (-item[1], item[0]))
     return {
         "messages": surplus.messages,
-        "topics": [{"topic": topic, "messages": count} for topic, count in topics],
+        "topics": [{"topic": topic, "messages": count} for topic, count in surplus.by_size],
         "repeated": surplus.repeated,
         "other_body": surplus.other_body,
         "listed": surplus.listed if is_listed else [],
@@ -254,8 +217,10 @@ def show_diff(comparison: StoreComparison, style: Style) -> None:
     """Print what was found."""
     picture = [] if comparison.alignment else list(_picture(comparison, min(_WIDTH, (terminal_width() or 80) - _LABEL)))
     lines = [*_heads(comparison), "", *picture, *_in_order(comparison), "", _sentence(comparison)]
-    for section in (_differences, _epochs, _tails, _listed, _queues, _configs, _left_out):
+    for section in (_differences, _epochs, _tails, _queues, _configs):
         lines += section(comparison)
+    left_out = [f"  {text}" for text in comparison.not_compared] + _unread(comparison.unread)
+    lines += ["", "Not compared", *left_out] if left_out else []
     if not style.quiet and (steps := next_steps(comparison)):
         lines += ["", "What to do", *(f"  {step}" for step in steps)]
     shown = (line if line in picture else with_its_indent(visible(line), terminal_width()) for line in lines)
@@ -305,8 +270,11 @@ def _picture(comparison: StoreComparison, width: int) -> Iterator[str]:
     low, high = min(side.start for side in sides), max(side.end for side in sides)
     yield f"   {low:<{width // 2}}{high:>{width - width // 2}}"
     for name, side in (("A", comparison.a), ("B", comparison.b)):
-        cells = (_cell(comparison, side, low + number * (high - low) // width) for number in range(width))
-        yield f"{name}  {_marked(comparison, low, high, side, ''.join(cells))}".rstrip()
+        cells = [_cell(comparison, side, low + number * (high - low) // width) for number in range(width)]
+        for difference in comparison.parting.differences:  # too small for the scale: each gets a cell
+            if side.start <= difference.offset < side.end:
+                cells[min(width - 1, (difference.offset - low) * width // max(1, high - low))] = "#"
+        yield f"{name}  {''.join(cells)}".rstrip()
     yield "   = the same   # different   > only here"
 
 
@@ -317,16 +285,6 @@ def _cell(comparison: StoreComparison, side: Side, offset: int) -> str:
         return ">"
     diverged = comparison.parting.diverged
     return "#" if diverged and offset >= diverged.start else "="
-
-
-def _marked(comparison: StoreComparison, low: int, high: int, side: Side, cells: str) -> str:
-    """Differences are too small for the scale: each gets a cell."""
-    marked = list(cells)
-    for difference in comparison.parting.differences:
-        number = min(len(cells) - 1, (difference.offset - low) * len(cells) // max(1, high - low))
-        if side.start <= difference.offset < side.end:
-            marked[number] = "#"
-    return "".join(marked)
 
 
 def _sentence(comparison: StoreComparison) -> str:
@@ -381,15 +339,13 @@ def _differences(comparison: StoreComparison) -> Iterator[str]:
     shown = parting.differences[: 1 if parting.diverged is parting.differences[0] else comparison.request.limit]
     yield from ("", "Where the logs differ")
     for difference in shown:
-        yield f"  at {difference.start if difference is parting.diverged else difference.offset}{_blame(difference)}"
+        sides = " and ".join(name.upper() for name in difference.damaged)
+        offset = difference.start if difference is parting.diverged else difference.offset
+        yield f"  at {offset}{f': damage of {sides}' if sides else ''}"
         yield f"    A  {_place(difference.a)}"
         yield f"    B  {_place(difference.b)}"
     if parting.extents > 1:
         yield f"  {parting.extents} extents differ in all"
-
-
-def _blame(difference: Difference) -> str:
-    return f": damage of {' and '.join(name.upper() for name in difference.damaged)}" if difference.damaged else ""
 
 
 def _place(place: Place) -> str:
@@ -440,27 +396,28 @@ def _follows(following: Following) -> str:
 
 
 def _count(tail: Tail) -> str:
-    topics = ", ".join(f"{topic} {count}" for topic, count in tail.topics[:_TOPICS])
-    more = f" and {counted(len(tail.topics) - _TOPICS, 'more topic')}" if len(tail.topics) > _TOPICS else ""
-    messages = "1 message" if tail.messages == 1 else f"{tail.messages} messages"
-    return f"{messages} in {byte_size(tail.size)}" + (f" ({topics}{more})" if topics else "")
+    topics = f" ({_topics(tail.topics)})" if tail.topics else ""
+    return f"{counted(tail.messages, 'message')} in {byte_size(tail.size)}{topics}"
+
+
+def _topics(counts: Sequence[tuple[str, int]]) -> str:
+    shown = ", ".join(f"{topic} {count}" for topic, count in counts[:_TOPICS])
+    return shown + (f" and {counted(len(counts) - _TOPICS, 'more topic')}" if len(counts) > _TOPICS else "")
 
 
 def _tails(comparison: StoreComparison) -> Iterator[str]:
-    names: tuple[Name, ...] = ("a", "b")
-    for name in names:
+    for name in SIDES:
         if name in comparison.tails:
             tail = comparison.tails[name]
-            yield ""
-            yield f"Only {name.upper()} has {_count(tail)}, from {tail.start} on"
+            yield from ("", f"Only {name.upper()} has {_count(tail)}, from {tail.start} on")
             if tail.is_older:
                 yield "  stored before the last common message: left from before it was cut, or a clock was set back"
-
-
-def _listed(comparison: StoreComparison) -> Iterator[str]:
     if comparison.listed:
-        yield ""
-    for message in comparison.listed:
+        yield from ("", *_listed(comparison.listed))
+
+
+def _listed(messages: Sequence[dict[str, Any]]) -> Iterator[str]:
+    for message in messages:
         place = f"{message['topic']} {message['queue_id']} {message['queue_offset']}"
         yield f"  {message['physical_offset']}  {place}  {message['store_time']}  {message['unique_key'] or '-'}"
 
@@ -471,17 +428,13 @@ def _queues(comparison: StoreComparison) -> Iterator[str]:
     own, limit = comparison.own_queue_differences, comparison.request.limit
     yield from ("", "Queues")
     for queue in own[:limit]:
-        yield f"  {_queue(queue)}"
+        unit = "" if queue.first_unit is None else f", first different unit {queue.first_unit}"
+        yield f"  {queue.topic} queue {queue.queue_id}: A {_range(queue.a)}, B {_range(queue.b)}{unit}"
     explained = len(comparison.queues) - len(own)
     if len(own) > limit:
         yield f"  {len(own)} queues in all"
     if explained:
         yield f"  {_differ(explained, 'queue', 'queues')} as the logs do"
-
-
-def _queue(queue: DifferingQueue) -> str:
-    unit = "" if queue.first_unit is None else f", first different unit {queue.first_unit}"
-    return f"{queue.topic} queue {queue.queue_id}: A {_range(queue.a)}, B {_range(queue.b)}{unit}"
 
 
 def _range(offsets: QueueRange | None) -> str:
@@ -496,19 +449,10 @@ def _configs(comparison: StoreComparison) -> Iterator[str]:
     for file, count in counts.items():
         yield f"  {file}: {count} different"
         for entry in [entry for entry in comparison.configs if entry.file == file][:limit]:
-            yield f"    {entry.entry}: A {_value(entry.a)}, B {_value(entry.b)}{_lag(entry.a, entry.b)}"
+            a, b = ("-" if value is None else value for value in (entry.a, entry.b))
+            lag = f" ({b - a:+d})" if isinstance(a, int) and isinstance(b, int) else ""
+            yield f"    {entry.entry}: A {a}, B {b}{lag}"
 
 
-def _value(value: int | str | None) -> str:
-    return "-" if value is None else str(value)
-
-
-def _lag(a: int | str | None, b: int | str | None) -> str:
-    return f" ({b - a:+d})" if isinstance(a, int) and isinstance(b, int) else ""
-
-
-def _left_out(comparison: StoreComparison) -> Iterator[str]:
-    lines = [f"  {text}" for text in comparison.not_compared]
-    lines += [f"  cannot be read: {error}{f'; {error.hint}' if error.hint else ''}" for error in comparison.unread]
-    if lines:
-        yield from ("", "Not compared", *lines)
+def _unread(errors: Sequence[RmqtoolError]) -> list[str]:
+    return [f"  cannot be read: {error}{f'; {error.hint}' if error.hint else ''}" for error in errors]

@@ -32,23 +32,20 @@ def show_export(exported: Exported, output: Path, style: Style) -> None:
     print_fact(console, "exported", "nothing is new" if is_idle else f"{counted(run['rows'], 'message')} in {written}")
     if len(manifest["runs"]) > 1:
         sizes = f"{counted(len(manifest['files']), 'file')} of {byte_size(manifest['bytes'])}"
-        print_fact(
-            console, "in all", f"{counted(manifest['rows'], 'message')} in {sizes}, {len(manifest['runs'])} runs"
-        )
+        messages = counted(manifest["rows"], "message")
+        print_fact(console, "in all", f"{messages} in {sizes}, {len(manifest['runs'])} runs")
     if "added_columns" in run:
-        show_added_columns(console, run["added_columns"])
+        _show_added_columns(console, run["added_columns"])
     print_fact(console, "output", str(output))
     for source in manifest["source"] if style.verbosity > 0 or len(manifest["source"]) == 1 else ():
-        span = f"offsets {source['physical_offset_first']} to {source['next_physical_offset']}"
-        print_fact(console, "store", f"{source['store']}, {span}{', a broker runs' if source['live'] else ''}")
+        _show_source(console, source)
     if len(manifest["source"]) > 1:
         print_fact(console, "stores", str(len(manifest["source"])))
     if style.verbosity > 0:
         for queue in manifest["queues"]:
+            name, rows = f"{queue['topic']} {queue['queue_id']}", counted(queue["rows"], "row")
             offsets = f"offsets {queue['queue_offset_first']} to {queue['queue_offset_last']}"
-            print_fact(
-                console, "queue", f"{queue['topic']} {queue['queue_id']}: {counted(queue['rows'], 'row')}, {offsets}"
-            )
+            print_fact(console, "queue", f"{name}: {rows}, {offsets}")
     excluded = ", ".join(f"{count} {name}" for name, count in totals.excluded.items() if count)
     if excluded:
         print_fact(console, "left out", f"{excluded}: no consumer sees them (--include)")
@@ -72,10 +69,8 @@ def show_check(comparison: dict[str, Any], findings: Sequence[Finding], style: S
 def _show_losses(console: Console, exported: Exported) -> None:
     totals = exported.totals
     if totals.skipped_count:
-        size = byte_size(totals.skipped_bytes)
-        print_fact(
-            console, "skipped", f"{counted(totals.skipped_count, 'extent')} of {size}, raw in _damaged/", "bold red"
-        )
+        skipped = f"{counted(totals.skipped_count, 'extent')} of {byte_size(totals.skipped_bytes)}"
+        print_fact(console, "skipped", f"{skipped}, raw in _damaged/", "bold red")
         for damage in totals.skipped[:_MAX_EXAMPLES]:
             extent = f"{damage.physical_offset} to {damage.physical_offset + damage.size}"
             print_fact(console, "", f"{extent}: {damage.reason}, {REASON_MEANINGS[damage.reason]}", "red")
@@ -92,7 +87,12 @@ def _show_losses(console: Console, exported: Exported) -> None:
             print_fact(console, "wrong", f"{bodies} {text}; physical offsets {offsets}", "bold red")
 
 
-def show_added_columns(console: Console, names: Sequence[str]) -> None:
+def _show_source(console: Console, source: dict[str, Any]) -> None:
+    span = f"offsets {source['physical_offset_first']} to {source['next_physical_offset']}"
+    print_fact(console, "store", f"{source['store']}, {span}{', a broker runs' if source['live'] else ''}")
+
+
+def _show_added_columns(console: Console, names: Sequence[str]) -> None:
     """Print which columns a run adds to a table."""
     print_fact(console, "new columns", f"{', '.join(names)}: null in the rows before")
 
@@ -137,33 +137,24 @@ def show_preview(document: dict[str, Any], style: Style) -> None:
     console = style.console()
     size, splits = byte_size(document["bytes_to_read"]), counted(document["splits"], "part")
     is_idle = document["rows_there"] is not None and not document["splits"]
-    todo = (
-        "nothing: the output has all of it"
-        if is_idle
-        else f"{size} of log in {splits}, with {_ENGINES[document['engine']]}"
-    )
-    print_fact(console, "would read", todo)
+    todo = f"{size} of log in {splits}, with {_ENGINES[document['engine']]}"
+    print_fact(console, "would read", "nothing: the output has all of it" if is_idle else todo)
     for source in document["source"]:
-        span = f"offsets {source['physical_offset_first']} to {source['next_physical_offset']}"
-        print_fact(console, "store", f"{source['store']}, {span}{', a broker runs' if source['live'] else ''}")
+        _show_source(console, source)
         if source["deleted_bytes"]:
             lost = byte_size(source["deleted_bytes"])
             print_fact(console, "deleted", f"{lost} of {source['store']}, before they were ever exported", "bold red")
-    print_fact(console, "output", f"{document['output']}, {_state(document)}")
+    there = "holds nothing yet"
+    if document["rows_there"] is not None:
+        end = "would be replaced" if document["mode"] == "overwrite" else "would stay"
+        there = f"holds {counted(document['rows_there'], 'message')}, which {end}"
+    print_fact(console, "output", f"{document['output']}, {there}")
     columns = document["columns"]
     names = ", ".join(columns) if style.verbosity > 0 else counted(len(columns), "column")
     print_fact(console, "files", f"{document['format']}, {document['compression']}: {names}")
     if document["added_columns"]:
-        show_added_columns(console, document["added_columns"])
+        _show_added_columns(console, document["added_columns"])
     if document["free_bytes"] is not None:
         print_fact(console, "free", byte_size(document["free_bytes"]))
     if not style.quiet:
         note("nothing was written (--dry-run)")
-
-
-def _state(document: dict[str, Any]) -> str:
-    """What the output holds, and what becomes of it."""
-    if document["rows_there"] is None:
-        return "holds nothing yet"
-    end = "would be replaced" if document["mode"] == "overwrite" else "would stay"
-    return f"holds {counted(document['rows_there'], 'message')}, which {end}"

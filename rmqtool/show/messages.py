@@ -21,7 +21,6 @@ from rmqtool.show.wrapping import wrapped
 BodyFormat = Literal["text", "hex", "json", "base64"]
 
 _INDENT = "  "
-_HEX_WIDTH = 16
 _SYS_FLAG_NAMES = {
     MULTI_TAGS: "multi-tags",
     BORN_HOST_V6: "born-ipv6",
@@ -37,10 +36,8 @@ def object_text(item: dict[str, Any], body_format: BodyFormat, *, color: bool, w
     On a terminal `width` columns wide lines end between words, but for those of the body, which stays as it is.
     """
     if item["kind"] == "message":
-        head, body = (
-            [*_headline(item, color=color, width=width), *_folded(_fields(item), width)],
-            _body(item, body_format),
-        )
+        head = [*_headline(item, color=color, width=width), *_folded(_fields(item), width)]
+        body = _body(item, body_format)
         return "\n".join([*head, *_folded(body[:1], width), *body[1:]]) + "\n"
     end = item["physical_offset"] + item["size"]
     extent = f"{item['physical_offset']} to {end}  {byte_size(item['size'])}"
@@ -74,11 +71,6 @@ def entry_text(name: str, value: Any) -> str:
     return f"{_INDENT}{visible(name)}  {visible(json_text(value))}\n"
 
 
-def text_line(text: str) -> str:
-    """One line of a text file."""
-    return visible(text) + "\n"
-
-
 def _headline(message: dict[str, Any], *, color: bool, width: int | None) -> list[str]:
     """One line, or one for each part where they do not fit into `width` columns."""
     place = visible(f"{message['topic']} queue {message['queue_id']} offset {message['queue_offset']}")
@@ -95,42 +87,34 @@ def _folded(lines: list[str], width: int | None) -> list[str]:
     """Lines of fields ended between words where they do not fit, the later ones of a field indented once more."""
     if width is None:
         return lines
-    return [folded for line in lines for folded in _folded_field(line.lstrip(), width)]
-
-
-def _folded_field(text: str, width: int) -> list[str]:
-    if len(wrapped(text, width - len(_INDENT))) == 1:
-        return [_INDENT + text]
-    first, *others = wrapped(text, width - 2 * len(_INDENT))
-    return [_INDENT + first, *(2 * _INDENT + other for other in others)]
+    folded = []
+    for text in map(str.lstrip, lines):
+        fits = len(wrapped(text, width - len(_INDENT))) == 1
+        first, *others = [text] if fits else wrapped(text, width - 2 * len(_INDENT))
+        folded += [_INDENT + first, *(2 * _INDENT + other for other in others)]
+    return folded
 
 
 def _fields(message: dict[str, Any]) -> list[str]:
     born = time_text(message["born_timestamp"])
     keys = " ".join(message["keys"]) or "-"
+    flags = ", ".join(name for bit, name in _SYS_FLAG_NAMES.items() if message["sys_flag"] & bit)
+    sys_flag = f"{message['sys_flag']} ({flags})" if flags else message["sys_flag"]
     lines = [
         f"id {message['message_id']}  {message['magic_code']}  in {message['file']}",
         f"unique key {message['unique_key'] or '-'}  keys {keys}  tags {message['tags'] or '-'}",
         f"born {born} at {message['born_host']}  stored at {message['store_host']}",
-        f"flag {message['flag']}  sys flag {_sys_flag(message)}  reconsumed {message['reconsume_times']}",
+        f"flag {message['flag']}  sys flag {sys_flag}  reconsumed {message['reconsume_times']}",
     ]
     if message["transaction"] != "none" or message["prepared_transaction_offset"]:
         lines.append(f"transaction {message['transaction']}  prepared at {message['prepared_transaction_offset']}")
     if "dledger_index" in message:
-        lines.append(f"raft index {message['dledger_index']}  term {message['dledger_term']}{_committed(message)}")
+        states = {True: "  committed", False: "  after the committed index of the checkpoint"}
+        state = states.get(message["dledger_committed"], "")
+        lines.append(f"raft index {message['dledger_index']}  term {message['dledger_term']}{state}")
     properties = "  ".join(f"{name}={value}" for name, value in message["properties"].items())
     lines.append(f"properties {properties or '-'}")
     return [_INDENT + visible(line) for line in lines]
-
-
-def _committed(message: dict[str, Any]) -> str:
-    states = {True: "  committed", False: "  after the committed index of the checkpoint"}
-    return states.get(message["dledger_committed"], "")
-
-
-def _sys_flag(message: dict[str, Any]) -> str:
-    names = [name for bit, name in _SYS_FLAG_NAMES.items() if message["sys_flag"] & bit]
-    return f"{message['sys_flag']} ({', '.join(names)})" if names else str(message["sys_flag"])
 
 
 def _body(message: dict[str, Any], body_format: BodyFormat) -> list[str]:
@@ -162,12 +146,7 @@ def _body_lines(message: dict[str, Any], body_format: BodyFormat) -> list[str]:
         except (ValueError, RecursionError):
             pass  # not JSON: shown as text
     if body_format == "hex" or text is None:
-        lines = []
-        for start in range(0, len(data), _HEX_WIDTH):
-            row = data[start : start + _HEX_WIDTH]
-            shown = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in row)
-            lines.append(f"{start:06x}  {row.hex(' '):<{3 * _HEX_WIDTH - 1}}  {shown}")
-        return lines
+        return _lines(data, 0, "", "")
     return [visible(line) for line in text.split("\n")]
 
 

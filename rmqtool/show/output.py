@@ -16,6 +16,7 @@ from rmqtool.base.errors import Exit, RmqtoolError, failed_so_far
 from rmqtool.base.numbers import Int64, with_int64
 from rmqtool.base.visible import join, json_text, visible
 from rmqtool.findings.finding import Finding
+from rmqtool.show.shapes import Error
 from rmqtool.show.times import sentence
 from rmqtool.show.wrapping import wrapped
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 ColorChoice = Literal["auto", "always", "never"]
 ProgressChoice = Literal["auto", "json", "never"]
 
-_SEVERITY_STYLES = {"info": "cyan", "warning": "yellow", "error": "bold red"}
+SEVERITY_STYLES = {"info": "cyan", "warning": "yellow", "error": "bold red"}
 _NARROWEST = 20  # columns; a terminal that is narrower breaks the lines by itself
 _UNFOLDED = 1 << 16  # columns where no terminal reads: each row of a table stays one line
 
@@ -55,15 +56,9 @@ class Style:
         """Whether only results are wanted."""
         return self.verbosity < 0
 
-    def wants_color(self) -> bool:
-        """Whether text on stdout is coloured: on a terminal, unless ``--color``, NO_COLOR or FORCE_COLOR decide."""
-        return self._wants_color_on(sys.stdout)
-
-    def wants_color_for_errors(self) -> bool:
-        """Whether text on stderr is coloured, by the same rules."""
-        return self._wants_color_on(sys.stderr)
-
-    def _wants_color_on(self, stream: TextIO) -> bool:
+    def wants_color(self, stream: TextIO | None = None) -> bool:
+        """Whether text is coloured: on a terminal, unless ``--color``, NO_COLOR or FORCE_COLOR decide."""
+        stream = stream or sys.stdout
         if self.color != "auto":
             return self.color == "always"
         if os.environ.get("NO_COLOR"):
@@ -82,25 +77,16 @@ class Style:
 
 
 def write_document(
-    style: Style,
-    command: str,
-    store: str | None,
-    result: Any,
-    *,
-    findings: Sequence[Finding] = (),
-    status: Exit = Exit.OK,
-    error: RmqtoolError | None = None,
+    style: Style, command: str, result: Any, *, findings: Sequence[Finding] = (), status: Exit = Exit.OK
 ) -> None:
     """Print the one JSON document of a command."""
-    write_text(document_text(style, command, store, result, findings=findings, status=status, error=error))
+    write_text(document_text(style, command, result, findings, status))
 
 
 def document_text(
     style: Style,
     command: str,
-    store: str | None,
     result: Any,
-    *,
     findings: Sequence[Finding] = (),
     status: Exit = Exit.OK,
     error: RmqtoolError | None = None,
@@ -111,13 +97,13 @@ def document_text(
     document: dict[str, Any] = {
         "schema": f"rmqtool.{command}/1",
         "command": command,
-        "store": store,
+        "store": style.store,
         "result": result,
         "findings": [finding.as_json() for finding in findings],
         "exit": {"code": int(status), "name": status.label},
     }
     if error:
-        document["error"] = error_json(error)
+        document["error"] = Error.of(error)
     return json_text(with_int64(document, style.int64), indent=2) + "\n"
 
 
@@ -155,22 +141,15 @@ def flush() -> None:
         raise BrokenPipeError
 
 
-def error_json(error: RmqtoolError) -> dict[str, Any]:
-    """The `error` object of the contract."""
-    from rmqtool.show.shapes import Error
-
-    return Error.of(error)
-
-
 def write_error(style: Style, command: str, error: RmqtoolError) -> None:
     """Print an error and its hint: for people on stderr, for programs as JSON on stdout."""
     if style.json and style.lines_begun:
-        write_line(style, {**error_json(error), "kind": "error", "error": error.kind})
+        write_line(style, {**Error.of(error), "kind": "error", "error": error.kind})
         return
     if style.json:
-        write_document(style, command, style.store, None, status=error.status, error=error)
+        write_text(document_text(style, command, None, status=error.status, error=error))
         return
-    colored = style.wants_color_for_errors()
+    colored = style.wants_color(sys.stderr)
     message = folded(f"rmqtool: {visible(sentence(str(error)))}")
     click.echo(click.style(message, fg="red") if colored else message, err=True, color=colored)
     if error.hint:
@@ -231,6 +210,18 @@ def show_table(console: Console, shown: Table) -> None:
     console.file.write("".join(f"{line}\n" for line in lines))
 
 
+def show_rows(console: Console, title: str, columns: str, rows: Iterable[Sequence[object]]) -> None:
+    """A table below its title, which may be wider than the table."""
+    print_lines(console, title)
+    show_table(console, table("", columns, rows))
+
+
+def show_apart(console: Console, title: str, columns: str, rows: Iterable[Sequence[object]]) -> None:
+    """A table after an empty line."""
+    console.print()
+    show_table(console, table(title, columns, rows))
+
+
 def show_effect(console: Console, finding: Finding) -> None:
     """Print what the broker does about a finding, on a line of its own; nothing where it does nothing."""
     from rich.text import Text
@@ -243,7 +234,7 @@ def show_finding(console: Console, finding: Finding) -> None:
     """Print one finding in a few lines: what, with the code to explain, what the broker does, what to run."""
     from rich.text import Text
 
-    head = Text(f"{finding.severity}: ", style=_SEVERITY_STYLES[finding.severity])
+    head = Text(f"{finding.severity}: ", style=SEVERITY_STYLES[finding.severity])
     message = sentence(finding.message)
     text = f"{finding.file}: {message}" if finding.file else message
     print_labelled(console, head, f"{text} ({finding.code})")
@@ -259,6 +250,12 @@ def print_fact(
     from rich.text import Text
 
     print_labelled(console, Text(f"{label:<{width}} ", style=label_style), text, style)
+
+
+def print_lines(console: Console, *lines: str) -> None:
+    """Print lines as they are, however long."""
+    for line in lines:
+        console.print(visible(line), soft_wrap=True)
 
 
 def print_labelled(console: Console, head: Text, text: str, style: str = "") -> None:

@@ -4,38 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from rmqtool.base.numbers import byte_size
 from rmqtool.base.visible import quote
 from rmqtool.inspect.log_statistics import LogStatistics, LogTotals
-from rmqtool.inspect.overview import (
-    Overview,
-    bytes_per_hour,
-    group_failures,
-    out_of_range,
-    waiting,
-)
+from rmqtool.inspect.overview import Overview, bytes_per_hour, group_failures, out_of_range, waiting
 from rmqtool.rules.system_topics import DEAD_LETTER_PREFIX, LMQ_PREFIX
-from rmqtool.show.output import (
-    Style,
-    note,
-    print_fact,
-    show_finding,
-    show_table,
-    table,
-)
+from rmqtool.show.output import Style, note, print_fact, show_apart, show_finding
 from rmqtool.show.times import time_text
 
 _MAX_LIGHT = 40  # light queues that have a row of their own
 
 
-@dataclass
-class TopicRow:
+class TopicRow(NamedTuple):
     """The queues of one topic, or of several, together."""
 
     topics: int = 0
@@ -43,30 +28,18 @@ class TopicRow:
     messages: int = 0
     files: int = 0
 
-    def add(self, other: TopicRow) -> None:
-        """Add the queues of other topics."""
-        self.topics += other.topics
-        self.queues += other.queues
-        self.messages += other.messages
-        self.files += other.files
-
 
 def topic_rows(overview: Overview) -> dict[str, TopicRow]:
     """The rows by name, in the order of the queues; each light queue is a topic, and there may be 200,000."""
     rows: dict[str, TopicRow] = {}
     for queue, offsets in overview.queues:
-        row = rows.get(queue.topic)
-        if row is None:
-            row = rows[queue.topic] = TopicRow(topics=1)
-        row.queues += 1
-        row.messages += offsets.max_offset - max(offsets.min_offset, 0)
-        row.files += len(queue.files.files)
+        _, queues, messages, files = rows.get(queue.topic, TopicRow())
+        messages += offsets.max_offset - max(offsets.min_offset, 0)
+        rows[queue.topic] = TopicRow(1, queues + 1, messages, files + len(queue.files.files))
     light = [topic for topic in rows if topic.startswith(LMQ_PREFIX)]
     if len(light) <= _MAX_LIGHT:
         return rows
-    total = TopicRow()
-    for topic in light:
-        total.add(rows.pop(topic))
+    total = TopicRow(*map(sum, zip(*(rows.pop(topic) for topic in light), strict=True)))
     return {**rows, f"{LMQ_PREFIX}... ({len(light)} light queues, each with -v)": total}
 
 
@@ -82,7 +55,8 @@ def show_overview(overview: Overview, statistics: LogStatistics | None, style: S
     _show_queues(console, overview, statistics, each=style.verbosity > 0)
     _show_topics_without_queue(console, overview, statistics)
     _show_index(console, overview)
-    _show_consumers(console, overview, each=style.verbosity > 0)
+    if overview.snapshot.committed.offsets:
+        (_show_offsets if style.verbosity > 0 else _show_lags)(console, overview)
     _show_failures(console, overview)
     for finding in overview.findings:
         console.print()
@@ -104,7 +78,9 @@ def _facts(overview: Overview, statistics: LogStatistics | None) -> Iterator[tup
     if overview.checkpoint:
         moments = (("log", "physic"), ("queues", "logics"), ("index", "index"))
         for label, (name, field) in zip(("checkpoint", "", ""), moments, strict=True):
-            yield label, f"{name:<6} {_checkpoint_moment(overview.checkpoint, field)}"
+            stored = overview.checkpoint[f"{field}_message_timestamp"]
+            never = "no index file has been full yet" if field == "index" else "never"
+            yield label, f"{name:<6} {time_text(stored) if stored > 0 else never}"
     yield from _waiting_facts(overview)
 
 
@@ -150,14 +126,11 @@ def _older_log_facts(overview: Overview) -> Iterator[tuple[str, str]]:
 
 def _scan_facts(statistics: LogStatistics) -> Iterator[tuple[str, str]]:
     total = statistics.total
-    yield (
-        "scanned",
-        f"{_count(total.messages, 'message')}, {byte_size(total.bytes)}, {byte_size(statistics.body_bytes)} of bodies",
-    )
+    bodies = f"{byte_size(statistics.body_bytes)} of bodies"
+    yield "scanned", f"{_count(total.messages, 'message')}, {byte_size(total.bytes)}, {bodies}"
     if total.messages:
-        mean = total.bytes // total.messages
-        sizes = (statistics.smallest or 0, mean, statistics.largest or 0)
-        yield "", "smallest {}, mean {}, largest {}".format(*(byte_size(size) for size in sizes))
+        sizes = (statistics.smallest or 0, total.bytes // total.messages, statistics.largest or 0)
+        yield "", "smallest {}, mean {}, largest {}".format(*map(byte_size, sizes))
         yield from _pictures(statistics)
     if statistics.wrong_bodies:
         shown = ", ".join(str(offset) for offset in statistics.wrong_body_offsets[:3])
@@ -189,9 +162,8 @@ def _bars(counts: Sequence[int]) -> str:
 def _show_queues(console: Console, overview: Overview, statistics: LogStatistics | None, *, each: bool) -> None:
     if not overview.queues:
         return
-    console.print()
     if each:
-        show_table(console, _queue_table(overview, statistics))
+        show_apart(console, "Queues", *_queue_rows(overview, statistics))
         return
     rows = topic_rows(overview)
     topics = sum(row.topics for row in rows.values())
@@ -202,8 +174,7 @@ def _show_queues(console: Console, overview: Overview, statistics: LogStatistics
         totals = statistics.topics
         shown.sort(key=lambda cells: -totals.get(str(cells[0]), LogTotals()).bytes)
         shown = [[*cells, *_total_cells(totals.get(str(cells[0]), LogTotals()))] for cells in shown]
-    title = f"{_count(len(overview.queues), 'queue')} of {_count(topics, 'topic')}"
-    show_table(console, table(title, columns, shown))
+    show_apart(console, f"{_count(len(overview.queues), 'queue')} of {_count(topics, 'topic')}", columns, shown)
 
 
 def _count(count: int, noun: str) -> str:
@@ -211,16 +182,14 @@ def _count(count: int, noun: str) -> str:
     return f"{count} {noun if count == 1 else plural}"
 
 
-def _queue_table(overview: Overview, statistics: LogStatistics | None) -> Table:
-    columns = "Topic, Queue>, Min>, Max>, Files>"
+def _queue_rows(overview: Overview, statistics: LogStatistics | None) -> tuple[str, list[list[object]]]:
+    """Columns and rows."""
     rows: list[list[object]] = []
     for queue, offsets in overview.queues:
         rows.append([queue.topic, queue.queue_id, offsets.min_offset, offsets.max_offset, len(queue.files.files)])
         if statistics:
             rows[-1] += _total_cells(statistics.queues.get((queue.topic, queue.queue_id), LogTotals()))
-    if statistics:
-        columns += ", In log>, Size>"
-    return table("Queues", columns, rows)
+    return "Topic, Queue>, Min>, Max>, Files>" + (", In log>, Size>" if statistics else ""), rows
 
 
 def _total_cells(totals: LogTotals) -> list[object]:
@@ -234,26 +203,16 @@ def _show_topics_without_queue(console: Console, overview: Overview, statistics:
     known = {queue.topic for queue, _ in overview.queues}
     rows = [[topic, *_total_cells(totals)] for topic, totals in statistics.topics.items() if topic not in known]
     if rows:
-        console.print()
-        show_table(console, table("In the log without a queue", "Topic, In log>, Size>", rows))
+        show_apart(console, "In the log without a queue", "Topic, In log>, Size>", rows)
 
 
 def _show_index(console: Console, overview: Overview) -> None:
-    if not overview.snapshot.index_geometries:
-        return
     rows = [
         [file.path.name, file.keys, _moment(file.begin_timestamp), _moment(file.end_timestamp)]
         for file, _ in overview.snapshot.index_geometries
     ]
-    console.print()
-    show_table(console, table("Index", "File, Keys>, From, To", rows))
-
-
-def _show_consumers(console: Console, overview: Overview, *, each: bool) -> None:
-    if not overview.snapshot.committed.offsets:
-        return
-    console.print()
-    show_table(console, _offset_table(overview) if each else _lag_table(overview))
+    if rows:
+        show_apart(console, "Index", "File, Keys>, From, To", rows)
 
 
 def _waiting_facts(overview: Overview) -> Iterator[tuple[str, str]]:
@@ -272,25 +231,20 @@ def _waiting_facts(overview: Overview) -> Iterator[tuple[str, str]]:
 
 
 def _show_failures(console: Console, overview: Overview) -> None:
-    failures = group_failures(overview)
-    if failures:
-        console.print()
-        rows = [[one.group, one.retry_messages, one.dead_letter_messages] for one in failures]
-        show_table(console, table("Retries and dead letters", "Group, To retry>, Dead letters>", rows))
+    rows = [[one.group, one.retry_messages, one.dead_letter_messages] for one in group_failures(overview)]
+    if rows:
+        show_apart(console, "Retries and dead letters", "Group, To retry>, Dead letters>", rows)
 
 
-def _offset_table(overview: Overview) -> Table:
+def _show_offsets(console: Console, overview: Overview) -> None:
     rows = [
-        [
-            *(item.group, item.topic, item.queue_id, item.offset),
-            _lag_cell(overview.lag(item), overview.unreachable(item)),
-        ]
+        [item.group, item.topic, item.queue_id, item.offset, _lag_cell(overview.lag(item), overview.unreachable(item))]
         for item in overview.snapshot.committed.offsets
     ]
-    return table("Consumers", "Group, Topic, Queue>, Committed>, Lag>", rows)
+    show_apart(console, "Consumers", "Group, Topic, Queue>, Committed>, Lag>", rows)
 
 
-def _lag_table(overview: Overview) -> Table:
+def _show_lags(console: Console, overview: Overview) -> None:
     lags: dict[tuple[str, str], list[int | None]] = {}
     below: Counter[tuple[str, str]] = Counter()
     unreachable: Counter[tuple[str, str]] = Counter()
@@ -302,7 +256,7 @@ def _lag_table(overview: Overview) -> Table:
         [*name, len(of_queues), _sum_cell(of_queues, below[name], unreachable[name])]
         for name, of_queues in lags.items()
     ]
-    return table("Consumers", "Group, Topic, Queues>, Lag>", rows)
+    show_apart(console, "Consumers", "Group, Topic, Queues>, Lag>", rows)
 
 
 def _sum_cell(lags: Sequence[int | None], below: int, unreachable: int) -> Text:
@@ -328,13 +282,6 @@ def _with_unreachable(text: Text, unreachable: int) -> Text:
     return text.append(f", {unreachable} out of reach", style="red") if unreachable else text
 
 
-def _checkpoint_moment(checkpoint: dict[str, int], field: str) -> str:
-    timestamp = checkpoint[f"{field}_message_timestamp"]
-    if field == "index" and timestamp <= 0:
-        return "no index file has been full yet"
-    return _moment(timestamp)
-
-
 def _moment(timestamp: int) -> str:
     return time_text(timestamp) if timestamp > 0 else "never"
 
@@ -358,17 +305,10 @@ def _next_commands(overview: Overview) -> Iterator[tuple[str, str]]:
     store = overview.snapshot.store
     outside = [item.group for item in overview.snapshot.committed.offsets if out_of_range(overview, item)]
     if outside:
-        yield (
-            f"offsets of {_groups(outside)} out of range",
-            f"rmqtool query {quote(str(store.root))} --group {quote(outside[0])}",
-        )
+        query = f"rmqtool query {quote(str(store.root))} --group {quote(outside[0])}"
+        yield f"offsets of {_count(len({*outside}), 'group')} out of range", query
     dead = [failures.group for failures in group_failures(overview) if failures.dead_letter_messages]
     if dead:
         topic = f"{DEAD_LETTER_PREFIX}{dead[0]}"
         log = quote(str(store.commit_log_directories[0]))
-        yield f"dead letters of {_groups(dead)}", f"rmqtool inspect {log} --topic {quote(topic)}"
-
-
-def _groups(names: list[str]) -> str:
-    count = len(set(names))
-    return f"{count} group{'' if count == 1 else 's'}"
+        yield f"dead letters of {_count(len({*dead}), 'group')}", f"rmqtool inspect {log} --topic {quote(topic)}"

@@ -14,13 +14,7 @@ from rmqtool.base.visible import visible
 from rmqtool.findings.finding import counted, first_of
 from rmqtool.pending.messages import OWED, Kind, Note
 from rmqtool.pending.work import ByReason, Count, PendingWork, next_steps
-from rmqtool.show.output import (
-    Style,
-    show_table,
-    table,
-    terminal_width,
-    write_document,
-)
+from rmqtool.show.output import Style, show_apart, show_table, table, terminal_width, write_document
 from rmqtool.show.shapes import Error, Shape, at, by
 from rmqtool.show.tables import is_unfolded
 from rmqtool.show.times import sentence, time_text
@@ -34,13 +28,9 @@ if TYPE_CHECKING:
 
 def write_pending(snapshot: Snapshot, work: PendingWork, style: Style) -> None:
     """Print the one document."""
+    around = _Around(snapshot, work.request.now, next_steps(snapshot, work, style.again("--list")))
     status = Exit.OK if work.is_whole else Exit.LOSSY
-    write_document(style, "pending", style.store, pending_json(snapshot, work, style.again("--list")), status=status)
-
-
-def pending_json(snapshot: Snapshot, work: PendingWork, listing: str | None = None) -> dict[str, Any]:
-    """The `result` of ``pending STORE``."""
-    return PendingResult.of(work, _Around(snapshot, work.request.now, next_steps(snapshot, work, listing)))
+    write_document(style, "pending", PendingResult.of(work, around), status=status)
 
 
 class _Around(NamedTuple):
@@ -163,23 +153,19 @@ def show_pending(snapshot: Snapshot, work: PendingWork, style: Style) -> None:
         console.print()
         show_table(console, _reason_table(rows, terminal_width()))
     if work.messages.num_rows:
-        console.print()
         messages = [_message(row, work.request.now) for row in work.messages.to_pylist()]
-        show_table(
-            console,
-            table(_title(work), "Due, , Kind, For, Stored in, Queue offset>, Offset>, Unique key, Keys", messages),
-        )
-    lines = [*_notes("Not checked", _unread(work)), *_notes("Not known", work.notes.uncertain)]
+        columns = "Due, , Kind, For, Stored in, Queue offset>, Offset>, Unique key, Keys"
+        show_apart(console, _title(work), columns, messages)
+    unread = [*work.notes.unread, *(Note(error.file or "the store", error.message) for error in work.unread)]
+    lines = [*_notes("Not checked", unread), *_notes("Not known", work.notes.uncertain)]
     if not style.quiet and (steps := next_steps(snapshot, work, style.again("--list"))):
         lines += ["", "What to do", *(f"  {step}" for step in steps)]
     _show_lines(console, lines)
 
 
 def _show_lines(console: Console, lines: Iterable[str]) -> None:
-    from rich.text import Text
-
     for line in lines:
-        console.print(Text(with_its_indent(visible(line), terminal_width())), soft_wrap=True)
+        console.print(with_its_indent(visible(line), terminal_width()), soft_wrap=True)
 
 
 def _sentence(work: PendingWork) -> str:
@@ -237,20 +223,11 @@ def _message(row: dict[str, Any], now: int) -> list[object]:
     group = f" (group {row['group']})" if row["group"] else ""
     level = f" {row['level']}" if row["level"] is not None else ""
     return [
-        time_text(due),
-        "overdue" if due is not None and due < now else "",
-        f"{row['kind']}{level}",
-        f"{row['to_topic'] or '-'}{group}",
-        f"{row['topic']} {row['queue_id']}",
-        row["queue_offset"],
-        row["physical_offset"],
-        row["unique_key"] or "-",
+        *(time_text(due), "overdue" if due is not None and due < now else "", f"{row['kind']}{level}"),
+        *(f"{row['to_topic'] or '-'}{group}", f"{row['topic']} {row['queue_id']}"),
+        *(row["queue_offset"], row["physical_offset"], row["unique_key"] or "-"),
         " ".join(row["keys"] or ()) or "-",
     ]
-
-
-def _unread(work: PendingWork) -> list[Note]:
-    return [*work.notes.unread, *(Note(error.file or "the store", error.message) for error in work.unread)]
 
 
 def _notes(title: str, notes: Sequence[Note]) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 
 from rich.cells import cell_len, set_cell_size
@@ -13,7 +14,6 @@ from rich.text import Text
 
 from rmqtool.base.numbers import byte_size
 from rmqtool.show.pager import terminal_for_progress
-from rmqtool.show.progress_line import Work
 
 _LEAST_BAR, _WIDEST_BAR = 8, 40  # columns of a terminal
 
@@ -21,10 +21,10 @@ _LEAST_BAR, _WIDEST_BAR = 8, 40  # columns of a terminal
 class OneLine(ProgressColumn):
     """Title, bar and numbers in the columns that the terminal has: what has no room is left out, never folded."""
 
-    def __init__(self, work: Work, console: Console) -> None:
+    def __init__(self, rate: Callable[[], float], console: Console) -> None:
         super().__init__()
         self._console = console
-        self._rate = Rate(work)
+        self._rate = Rate(rate)
         self._bytes = DownloadColumn(binary_units=True)
 
     def render(self, task: Task) -> RenderableType:
@@ -49,18 +49,15 @@ class OneLine(ProgressColumn):
 
 
 class Rate(ProgressColumn):
-    """The average rate, and the time that the remaining bytes take at this rate.
+    """The average rate, bytes per second, and the time that the remaining bytes take at this rate."""
 
-    The average is that since the work began, as processes report their progress in large steps.
-    """
-
-    def __init__(self, work: Work) -> None:
+    def __init__(self, rate: Callable[[], float]) -> None:
         super().__init__()
-        self._work = work
+        self._rate = rate
 
     def render(self, task: Task) -> Text:
         """``212 MiB/s  0:01:40 left``."""
-        rate = self._work.rate
+        rate = self._rate()
         if rate <= 0 or task.total is None:
             return Text("")
         left = timedelta(seconds=max(0, round((task.total - task.completed) / rate)))
@@ -73,10 +70,10 @@ def bar_of_time() -> Progress:
     return Progress(*columns, console=_console(), transient=True)
 
 
-def bar_of_bytes(work: Work) -> Progress:
-    """A bar that shows how many bytes of `work` are done, how fast, and how long the rest will take."""
+def bar_of_bytes(rate: Callable[[], float]) -> Progress:
+    """A bar that shows how many bytes are done, how fast, and how long the rest will take."""
     console = _console()
-    return Progress(OneLine(work, console), console=console, transient=True)
+    return Progress(OneLine(rate, console), console=console, transient=True)
 
 
 def _console() -> Console:

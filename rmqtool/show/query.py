@@ -12,7 +12,6 @@ from rmqtool.show.times import time_text
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.text import Text
 
 _STATUS_MEANINGS = {
     "FOUND": "messages are sent",
@@ -34,45 +33,35 @@ def show_pull(console: Console, answer: dict[str, Any]) -> None:
     where = f"{answer['topic']} queue {answer['queue_id']} from offset {answer['queue_offset']}"
     show = partial(print_fact, console, width=8)
     show("pull", f"{where}, at most {answer['max']}")
-    show("status", f"{answer['status']}: {_meaning(answer)}")
+    meaning, hole = _STATUS_MEANINGS[answer["status"]], answer["hole"]
+    if hole and hole["ends_queue"] and answer["status"] in _AT_END:
+        meaning = f"the queue ends at a hole: the consumer does not get {hole['unreachable']} of the log's messages"
+    show("status", f"{answer['status']}: {meaning}")
     messages = answer["messages"]
     dropped = sum(not message.get("tag_matches", True) for message in messages)
     left = f", {dropped} of which the client drops: equal hash, other tag" if dropped else ""
     show("", f"{len(messages)} sent{left}")
-    show("next", f"{answer['next_begin_offset']}; {_range(answer['min_offset'], answer['max_offset'])}")
-
-
-def _meaning(answer: dict[str, Any]) -> str:
-    """What the status means to a consumer."""
-    hole = answer["hole"]
-    if hole and hole["ends_queue"] and answer["status"] in _AT_END:
-        return f"the queue ends at a hole: the consumer does not get {hole['unreachable']} of the log's messages"
-    return _STATUS_MEANINGS[answer["status"]]
-
-
-def _range(first: int, end: int) -> str:
-    return f"the queue has offsets {first} to {end - 1}" if end > first else f"the queue is empty, at {end}"
+    first, end = answer["min_offset"], answer["max_offset"]
+    held = f"the queue has offsets {first} to {end - 1}" if end > first else f"the queue is empty, at {end}"
+    show("next", f"{answer['next_begin_offset']}; {held}")
 
 
 def show_offsets(console: Console, answers: Sequence[dict[str, Any]]) -> None:
     """Print queue offsets for a time."""
     names = ("topic", "queue_id", "lower", "upper", "broker", "min_offset", "max_offset")
     rows = [[answer[name] for name in names] for answer in answers]
-    show_table(
-        console,
-        table(
-            f"Offsets for {time_text(answers[0]['timestamp'])}",
-            "Topic, Queue>, Lower>, Upper>, Broker>, Min>, Max>",
-            rows,
-        ),
-    )
+    title = f"Offsets for {time_text(answers[0]['timestamp'])}"
+    show_table(console, table(title, "Topic, Queue>, Lower>, Upper>, Broker>, Min>, Max>", rows))
 
 
 def show_consumers(console: Console, lines: Sequence[dict[str, Any]]) -> None:
     """Print the offsets of a group in all of its queues."""
-    columns = "Topic, Queue>, Committed>, Lag>"
+    from rich.text import Text
+
     unreachable = any(line["unreachable"] for line in lines)
-    columns += f"{', Unreachable>' if unreachable else ''}, Last consumed stored, State"
+    columns = f"Topic, Queue>, Committed>, Lag>{', Unreachable>' if unreachable else ''}, Last consumed stored, State"
+    derived = (line["after_next_start"] for line in lines)
+    after = (f", {count} of the lag after the next start" if count else "" for count in derived)
     rows = [
         [
             line["topic"],
@@ -81,19 +70,11 @@ def show_consumers(console: Console, lines: Sequence[dict[str, Any]]) -> None:
             "-" if line["lag"] is None else line["lag"],
             *([line["unreachable"] or "-"] if unreachable else []),
             time_text(line["last_consumed_timestamp"]),
-            _state_cell(line),
+            Text(line["state"] + more, style="" if line["state"] == "ok" else "yellow"),
         ]
-        for line in lines
+        for line, more in zip(lines, after, strict=True)
     ]
     show_table(console, table(f"Group {lines[0]['group']}", columns, rows))
-
-
-def _state_cell(line: dict[str, Any]) -> Text:
-    from rich.text import Text
-
-    derived = line["after_next_start"]
-    after = f", {derived} of the lag after the next start" if derived else ""
-    return Text(line["state"] + after, style="" if line["state"] == "ok" else "yellow")
 
 
 Clock = Callable[[int], str]
@@ -134,7 +115,7 @@ def story_lines(events: Sequence[dict[str, Any]], clock: Clock) -> Iterator[tupl
     for event in events:
         due = event["due_timestamp"]
         told = _TOLD[event["event"]].format(
-            place=f"{event['topic']} queue {event['queue_id']} offset {event['queue_offset']}",
+            place=_place(event),
             group=event["group"] or "an unknown group",
             host=event["client_host"],
             cost=event["cost_ms"],
@@ -144,6 +125,10 @@ def story_lines(events: Sequence[dict[str, Any]], clock: Clock) -> Iterator[tupl
             due="an unknown time" if due is None else clock(due),
         )
         yield _when(event, clock), f"{told} ({event['proof']})"
+
+
+def _place(of: dict[str, Any]) -> str:
+    return f"{of['topic']} queue {of['queue_id']} offset {of['queue_offset']}"
 
 
 def _when(event: dict[str, Any], clock: Clock) -> str:
@@ -190,7 +175,9 @@ def trace_lines(message: dict[str, Any], width: int = _WIDTH) -> Iterator[Line]:
     yield from _transaction_lines(trace["transaction"])
     yield from _delay_lines(trace["delay"])
     yield from _retry_lines(trace["retry"])
-    yield from _relative_lines(trace["relatives"])
+    for index, other in enumerate(trace["relatives"]):
+        where, when = _place(other), time_text(other["store_timestamp"])
+        yield "" if index else "same key", f"{other['relation']} at {other['physical_offset']}: {where}, {when}"
     yield from _retention_lines(trace["retention"])
 
 
@@ -228,8 +215,7 @@ def _queue_lines(
         low = max(queue["min_offset"], 0)
         yield label, _bar(low, queue["max_offset"], [*marks, (queue["queue_offset"], _MARK)], width)
         label = ""
-    where = f"{queue['topic']} queue {queue['queue_id']} offset {queue['queue_offset']}"
-    yield label, f"{where}: {_state_of(queue)}"
+    yield label, f"{_place(queue)}: {_state_of(queue)}"
     unit = queue["unit"]
     if unit is not None:
         batch = f", batch of {unit['batch_size']}" if unit["batch_size"] != 1 else ""
@@ -315,9 +301,8 @@ _INDEX_STATES = {
 def _transaction_lines(transaction: dict[str, Any] | None) -> Iterator[Line]:
     if transaction is None:
         return
-    kind = {"half": "the half message", "prepared": "prepared, as before 4.3"}.get(
-        transaction["part"], transaction["part"]
-    )
+    part = transaction["part"]
+    kind = {"half": "the half message", "prepared": "prepared, as before 4.3"}.get(part, part)
     yield "transaction", f"{kind}; {_TRANSACTION_STATES[transaction['state']]}"
     for name, text in (("half", "half message"), ("op", "op message that ends it"), ("commit", "committed copy")):
         offset = transaction[f"{name}_physical_offset"]
@@ -360,13 +345,6 @@ def _retry_lines(retry: dict[str, Any] | None) -> Iterator[Line]:
         "unknown": "the original cannot be found",
     }
     yield "", f"{way[retry['origin_state']]} (id {retry['origin_message_id'] or 'not known'})"
-
-
-def _relative_lines(relatives: list[dict[str, Any]]) -> Iterator[Line]:
-    for index, other in enumerate(relatives):
-        where = f"{other['topic']} queue {other['queue_id']} offset {other['queue_offset']}"
-        when = time_text(other["store_timestamp"])
-        yield "same key" if index == 0 else "", f"{other['relation']} at {other['physical_offset']}: {where}, {when}"
 
 
 def _retention_lines(retention: dict[str, Any]) -> Iterator[Line]:

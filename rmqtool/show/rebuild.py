@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from rmqtool.base.numbers import Count, Long, byte_size
-from rmqtool.base.visible import visible
 from rmqtool.findings.finding import counted
 from rmqtool.rebuild.conversion import Conversion
 from rmqtool.rebuild.plan import RebuildPlan
 from rmqtool.rebuild.queue_placement import MAX_EXTENTS
-from rmqtool.show.output import Style, show_finding, show_table, table
+from rmqtool.show.output import Style, print_lines, show_finding, show_rows
 from rmqtool.show.shapes import Recovered, Shape, at, by
 
 if TYPE_CHECKING:
@@ -130,6 +128,7 @@ class RebuildResult(PlannedRebuild):
     recovered: list[Recovered]  # Runs that had been interrupted and were ended first.
 
 
+_MOVE = attrgetter("committed", "physical_offset_before", "physical_offset_after")
 _MAX_ROWS = 40
 _MAX_EXAMPLES = 3  # findings of one code
 
@@ -153,19 +152,19 @@ def show_plan(plan: RebuildPlan, style: Style, *, verb: str) -> None:
             where = "" if finding.queue is None else f"{finding.queue}: "
             show_finding(console, replace(finding, message=where + finding.message))
         if len(shown) < len(findings):
-            _print(console, f"and {len(findings) - len(shown)} more findings of {code} (all with -v, or with --json)")
+            left = len(findings) - len(shown)
+            print_lines(console, f"and {left} more findings of {code} (all with -v, or with --json)")
 
 
 def _show_conversion(conversion: Conversion, console: Console) -> None:
     rows = [(table.label, len(table.entries), table.source, conversion.place_of(table)) for table in conversion.tables]
     if rows:
-        _show_rows(console, "topics, groups and committed offsets", "table, entries>, from, to", rows)
+        show_rows(console, "topics, groups and committed offsets", "table, entries>, from, to", rows)
     if conversion.absent:
-        _print(console, f"not in this store: {', '.join(conversion.absent)}; a broker begins with empty ones")
+        print_lines(console, f"not in this store: {', '.join(conversion.absent)}; a broker begins with empty ones")
     when = "the broker needs" if conversion.is_in_place else "before you start the broker, set"
-    _print(console, f"{when} in broker.conf:")
-    for name, value in conversion.settings.items():
-        _print(console, f"  {name}={value}")
+    settings = (f"  {name}={value}" for name, value in conversion.settings.items())
+    print_lines(console, f"{when} in broker.conf:", *settings)
 
 
 def _show_queues(plan: RebuildPlan, console: Console, verb: str, *, everything: bool) -> None:
@@ -183,69 +182,43 @@ def _show_queues(plan: RebuildPlan, console: Console, verb: str, *, everything: 
         title += f"differs in {counts['replace']}, has {kept} as they are here"
     if shown:
         rows = [
-            (
-                queue.name.topic,
-                queue.name.queue_id,
-                queue.action,
-                queue.units,
-                f"{queue.min_offset}..{queue.max_offset}",
-                queue.difference.added,
-                queue.difference.dropped,
-                queue.difference.changed,
-            )
+            (*queue.name, queue.action, queue.units, f"{queue.min_offset}..{queue.max_offset}",
+             queue.difference.added, queue.difference.dropped, queue.difference.changed)
             for queue in shown
-        ]
-        _show_rows(console, title, "topic, queue>, action, units>, offsets>, added>, dropped>, changed>", rows)
+        ]  # fmt: skip
+        show_rows(console, title, "topic, queue>, action, units>, offsets>, added>, dropped>, changed>", rows)
         if not everything and len(changed) > _MAX_ROWS:
-            _print(console, f"and {len(changed) - _MAX_ROWS} more (all with -v, or with --json)")
+            print_lines(console, f"and {len(changed) - _MAX_ROWS} more (all with -v, or with --json)")
     else:
-        _print(console, title)
-
-
-def _show_rows(console: Console, title: str, columns: str, rows: Sequence[Sequence[object]]) -> None:
-    """A table below its title, which may be wider than the table."""
-    _print(console, title)
-    show_table(console, table("", columns, rows))
+        print_lines(console, title)
 
 
 def _show_index(plan: RebuildPlan, console: Console, verb: str) -> None:
     if all(file.action == "keep" for file in plan.index):
-        _print(console, f"index: {counted(len(plan.index), 'file')} kept, {counted(plan.index_units, 'unit')}")
+        print_lines(console, f"index: {counted(len(plan.index), 'file')} kept, {counted(plan.index_units, 'unit')}")
         return
     names = {action: [file.name for file in plan.index if file.action == action] for action in ("create", "replace")}
     removed = sum(file.action == "remove" for file in plan.index)
     new = len(names["create"]) + len(names["replace"])
     done = "written" if verb == "written" else "to write"
     units = counted(plan.index_units, "unit")
-    _print(console, f"index: {counted(new, 'file')} {done} with {units}, {removed} to remove")
+    print_lines(console, f"index: {counted(new, 'file')} {done} with {units}, {removed} to remove")
 
 
 def _show_lost(plan: RebuildPlan, console: Console) -> None:
     if not plan.lost.count:
         return
-    rows = [(offset, size, reason) for offset, size, reason in plan.lost.listed[:_MAX_ROWS]]
     holds = "holds" if plan.lost.count == 1 else "hold"
     title = f"skipped: {counted(plan.lost.count, 'extent')} of the log, {byte_size(plan.lost.size)}, {holds} no record"
-    _show_rows(console, title, "physical offset>, bytes>, reason", rows)
+    show_rows(console, title, "physical offset>, bytes>, reason", plan.lost.listed[:_MAX_ROWS])
 
 
 def _show_consumers(plan: RebuildPlan, console: Console) -> None:
     if not plan.consumers_moved:
         return
     rows = [
-        (
-            moved.committed.group,
-            moved.committed.topic,
-            moved.committed.queue_id,
-            moved.committed.offset,
-            moved.physical_offset_before,
-            "none" if moved.physical_offset_after is None else moved.physical_offset_after,
-        )
-        for moved in plan.consumers_moved[:_MAX_ROWS]
+        (each.group, each.topic, each.queue_id, each.offset, before, "none" if after is None else after)
+        for each, before, after in map(_MOVE, plan.consumers_moved[:_MAX_ROWS])
     ]
     title = f"{counted(len(plan.consumers_moved), 'committed offset')} will mean another message"
-    _show_rows(console, title, "group, topic, queue>, committed>, message at>, becomes>", rows)
-
-
-def _print(console: Console, text: str) -> None:
-    console.print(visible(text), soft_wrap=True, markup=False)
+    show_rows(console, title, "group, topic, queue>, committed>, message at>, becomes>", rows)

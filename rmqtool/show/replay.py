@@ -6,23 +6,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rich.text import Text
-
 from rmqtool.base.errors import Exit
 from rmqtool.base.numbers import byte_size
-from rmqtool.base.visible import visible
 from rmqtool.findings.finding import counted, first_of
 from rmqtool.replay.journal import EXPECTED, MEANINGS
 from rmqtool.replay.planning import Omitted, ReplayPlan
 from rmqtool.replay.sending import Replay, Sent
-from rmqtool.show.output import Style, show_table, table, write_document
+from rmqtool.show.output import Style, print_lines, show_apart, write_document
 
 
 def write_plan(plan: ReplayPlan, job: Replay, journal: Path, style: Style, status: Exit) -> None:
     """Print the document of a count."""
-    write_document(
-        style, "replay", style.store, {**_shared(plan, job, journal, "planned"), "sent": None}, status=status
-    )
+    write_document(style, "replay", {**_shared(plan, job, journal, "planned"), "sent": None}, status=status)
 
 
 def write_sent(plan: ReplayPlan, sent: Sent, job: Replay, journal: Path, style: Style, status: Exit) -> None:
@@ -38,7 +33,7 @@ def write_sent(plan: ReplayPlan, sent: Sent, job: Replay, journal: Path, style: 
         "unproven_lookups": sent.result.unproven,
         "first_refusal": None if refusal is None else str(refusal),
     }
-    write_document(style, "replay", style.store, result, status=status)
+    write_document(style, "replay", result, status=status)
 
 
 def _shared(plan: ReplayPlan, job: Replay, journal: Path, state: str) -> dict[str, Any]:
@@ -101,26 +96,20 @@ _TOPICS = 4  # topics of one reason
 def show_plan(plan: ReplayPlan, job: Replay, style: Style) -> None:
     """Print what would be sent."""
     console = style.console()
-    for line in _head(plan, job):
-        console.print(Text(visible(line)), soft_wrap=True)
+    print_lines(console, *_head(plan, job))
     places = sorted(plan.places.items())
     if places and not job.cluster.is_known:
         topics = [(*names, count.messages, byte_size(count.bytes)) for names, count in plan.by_topic.items()]
-        console.print()
-        show_table(console, table("What would be sent", "From topic, To topic, Messages>, Bodies>", topics))
+        show_apart(console, "What would be sent", "From topic, To topic, Messages>, Bodies>", topics)
     elif places:
         rows = [(*place, count.messages, byte_size(count.bytes)) for place, count in places[:_SHOWN]]
-        console.print()
-        show_table(console, table("What goes where", "From topic, To topic, Broker, Queue>, Messages>, Bodies>", rows))
-    for line in _rest(plan, len(places)):
-        console.print(Text(visible(line)), soft_wrap=True)
+        show_apart(console, "What goes where", "From topic, To topic, Broker, Queue>, Messages>, Bodies>", rows)
+    print_lines(console, *_rest(plan, len(places)))
 
 
 def show_sent(plan: ReplayPlan, sent: Sent, journal: Path, style: Style) -> None:
     """Print what was sent, and what was left out although the plan did not say so."""
-    console = style.console()
-    for line in _sent(plan, sent, journal):
-        console.print(Text(visible(line)), soft_wrap=True)
+    print_lines(style.console(), *_sent(plan, sent, journal))
 
 
 def question(plan: ReplayPlan, job: Replay) -> str:

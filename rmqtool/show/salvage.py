@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from rmqtool.base.errors import Exit
 from rmqtool.base.numbers import Count, Long, byte_size
-from rmqtool.base.visible import visible
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.rebuild.plan import RebuildPlan
 from rmqtool.salvage.conversion import ConversionPlan
@@ -20,7 +19,7 @@ from rmqtool.salvage.new_store import Carried
 from rmqtool.salvage.plan import MAX_GAPS, SalvagePlan
 from rmqtool.salvage.selection import Chosen, SelectedLog, Selection, needed_bytes
 from rmqtool.salvage.write_log import MovedLog
-from rmqtool.show.output import Style, show_finding, show_table, table
+from rmqtool.show.output import Style, print_lines, show_finding, show_rows, show_table, table
 from rmqtool.show.shapes import Error, FiltersGiven, Shape, at, by
 from rmqtool.transaction.losses import OFFSET_MAP
 
@@ -296,14 +295,12 @@ def show_salvage(found: Salvaged, style: Style) -> None:
     console, plan, rebuild = style.console(), found.plan, found.rebuild
     most = None if style.verbosity > 0 else _MAX_ROWS
     _show_saved(plan, console, "saved" if found.choice is None else "found")
-    _show_moved(found, console)
+    print_lines(console, *_moved(found))
     if found.choice:
         _show_choice(plan, found.choice, console, most)
     _show_gaps(plan, console, most, is_filled=found.choice is None)
     _show_left(plan, console, most)
-    for each in found.carried:
-        if each.problem:
-            _print(console, f"left behind: {each.name}: {each.problem}")
+    _show_problems(console, found.carried)
     if rebuild:
         show_derived(rebuild, console, most)
 
@@ -311,7 +308,7 @@ def show_salvage(found: Salvaged, style: Style) -> None:
 def show_derived(rebuild: RebuildPlan, console: Console, most: int | None) -> None:
     """Show the queues and the index of a new store, and what is wrong with them."""
     queues, units = len(rebuild.queues), sum(queue.units for queue in rebuild.queues)
-    _print(console, f"{counted(queues, 'consume queue')} with {counted(units, 'unit')}, "
+    print_lines(console, f"{counted(queues, 'consume queue')} with {counted(units, 'unit')}, "
                     f"index of {counted(rebuild.index_units, 'unit')}")  # fmt: skip
     findings = worth_showing(rebuild.findings)
     lost = [finding for finding in findings if finding.code == _LOST]
@@ -321,28 +318,27 @@ def show_derived(rebuild: RebuildPlan, console: Console, most: int | None) -> No
     if lost:
         count = sum(finding.count for finding in lost)
         messages = f"{counted(count, 'message')} of these queues {'is' if count == 1 else 'are'} lost"
-        _print(console, f"{messages}; units that do no harm keep the offsets of the others:")
         rows = [(finding.topic or "", finding.queue_id, finding.count) for finding in lost[:most]]
-        show_table(console, table("", "topic, queue>, lost>", rows))
+        title = f"{messages}; units that do no harm keep the offsets of the others:"
+        show_rows(console, title, "topic, queue>, lost>", rows)
         _show_more(console, len(lost) - len(rows))
 
 
 def _show_choice(plan: SalvagePlan, choice: Choice, console: Console, most: int | None) -> None:
     chosen, log = choice.chosen, choice.log
     if not chosen.messages:
-        _print(console, f"chosen: no message; left out: {counted(plan.records, 'message')}")
+        print_lines(console, f"chosen: no message; left out: {counted(plan.records, 'message')}")
         return
     files = counted(chosen.placement.files, "log file")
     what = f"{counted(chosen.messages, 'message')}, {byte_size(chosen.size)}, in {files}"
     left_out = counted(plan.records - chosen.messages, "message")
-    _print(console, f"chosen: {what}, from physical offset {chosen.placement.start} on; left out: {left_out}")
+    print_lines(console, f"chosen: {what}, from physical offset {chosen.placement.start} on; left out: {left_out}")
     if choice.not_carried:
-        _print(console, f"not carried over, since it names physical offsets: {', '.join(choice.not_carried)}")
+        print_lines(console, f"not carried over, since it names physical offsets: {', '.join(choice.not_carried)}")
     if log and log.map_rows:
-        _print(console, f"queue offsets are counted again; the old ones are in {OFFSET_MAP}")
-        rows = [(row.queue.topic, row.queue.queue_id, row.old_offset, row.new_offset, row.messages)
-                for row in log.renumbered[:most]]  # fmt: skip
-        show_table(console, table("", "topic, queue>, old offset>, new offset>, messages>", rows))
+        rows = [(*row.queue, row.old_offset, row.new_offset, row.messages) for row in log.renumbered[:most]]
+        title = f"queue offsets are counted again; the old ones are in {OFFSET_MAP}"
+        show_rows(console, title, "topic, queue>, old offset>, new offset>, messages>", rows)
         _show_more(console, log.map_rows - len(rows))
 
 
@@ -352,43 +348,36 @@ def worth_showing(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _show_saved(plan: SalvagePlan, console: Console, word: str) -> None:
-    files = plan.layout.files
-    where = "" if plan.layout.is_moved else f", in {counted(len(files), 'log file')}"
+    where = "" if plan.layout.is_moved else f", in {counted(len(plan.layout.files), 'log file')}"
     title = f"{word}: {counted(plan.records, 'message')}, {byte_size(plan.size)}{where}"
-    rows = [(plan.inputs.names[number], *plan.of_source(number))
-            for number in range(len(plan.inputs.names))]  # fmt: skip
-    _print(console, title)
-    show_table(console, table("", "source, messages>, bytes>", rows))
+    rows = [(name, *plan.of_source(number)) for number, name in enumerate(plan.inputs.names)]
+    show_rows(console, title, "source, messages>, bytes>", rows)
 
 
-def _show_moved(found: Salvaged, console: Console) -> None:
+def _moved(found: Salvaged) -> Iterator[str]:
     """What becomes of a DLedger log."""
     plan = found.plan
     if not plan.layout.is_moved or plan.is_empty:
         return
     if found.choice is None:
-        _print(console, "the headers of DLedger's entries are left out: messages move, and keep their queue offsets")
+        yield "the headers of DLedger's entries are left out: messages move, and keep their queue offsets"
     if plan.committed_missing:
         missing = counted(plan.committed_missing, "committed message")
-        _print(console, f"missing: {missing}, by the Raft indices of the entries")
+        yield f"missing: {missing}, by the Raft indices of the entries"
     if plan.uncommitted:
         behind = f"{counted(plan.uncommitted, 'message')} after the committed index {plan.inputs.committed}"
-        _print(console, f"saved with them: {behind}: the leader of the group may have other messages there")
+        yield f"saved with them: {behind}: the leader of the group may have other messages there"
     if found.not_carried:
-        _print(console, f"not carried over, since it names physical offsets: {', '.join(found.not_carried)}")
+        yield f"not carried over, since it names physical offsets: {', '.join(found.not_carried)}"
 
 
 def _show_gaps(plan: SalvagePlan, console: Console, most: int | None, *, is_filled: bool) -> None:
     gaps = plan.layout.gaps
     if not gaps:
         return
-    places = counted(len(gaps), "gap")
-    _print(
-        console,
-        f"lost: {byte_size(plan.lost)} of the log in {places}{', which dummy records fill' if is_filled else ''}",
-    )
+    title = f"lost: {byte_size(plan.lost)} of the log in {counted(len(gaps), 'gap')}"
     rows = [(gap.physical_offset, gap.size) for gap in gaps[:most]]
-    show_table(console, table("", "physical offset>, bytes>", rows))
+    show_rows(console, title + (", which dummy records fill" if is_filled else ""), "physical offset>, bytes>", rows)
     _show_more(console, len(gaps) - len(rows))
 
 
@@ -396,30 +385,24 @@ def _show_left(plan: SalvagePlan, console: Console, most: int | None) -> None:
     for reason, total in sorted(plan.left.totals.items()):
         messages = f", {counted(total.records, 'message')}" if total.records else ""
         size = f"{byte_size(total.size)} in {counted(total.ranges, 'range')}{messages}"
-        _print(console, f"left behind: {size}: {MEANINGS[reason]}")
+        print_lines(console, f"left behind: {size}: {MEANINGS[reason]}")
     rows = [
-        (
-            plan.inputs.files[left.input].path,
-            left.position,
-            left.size,
-            left.reason,
-            left.records,
-            "" if left.physical_offset is None else left.physical_offset,
-        )
+        (plan.inputs.files[left.input].path, left.position, left.size, left.reason, left.records,
+         "" if left.physical_offset is None else left.physical_offset)
         for left in plan.left.listed[:most]
-    ]
+    ]  # fmt: skip
     if rows:
         show_table(console, table("", "file, position>, bytes>, reason, messages>, physical offset>", rows))
         _show_more(console, sum(total.ranges for total in plan.left.totals.values()) - len(rows))
 
 
+def _show_problems(console: Console, carried: Sequence[Carried]) -> None:
+    print_lines(console, *(f"left behind: {each.name}: {each.problem}" for each in carried if each.problem))
+
+
 def _show_more(console: Console, count: int) -> None:
     if count > 0:
-        _print(console, f"and {count} more (with -v, or with --json)")
-
-
-def _print(console: Console, text: str) -> None:
-    console.print(visible(text), soft_wrap=True, markup=False)
+        print_lines(console, f"and {count} more (with -v, or with --json)")
 
 
 ConvertState = Literal["planned", "done"]
@@ -520,48 +503,39 @@ def show_conversion(found: Converted, style: Style) -> None:
     plan, carried, left, rebuild, older_queues = found
     most = None if style.verbosity > 0 else _MAX_ROWS
     console = style.console()
-    lines = _lines(plan)
-    if older_queues:
-        lines.append(_head_line(plan.conversion.min_offset, older_queues))
-    for line in lines:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    print_lines(console, *_lines(plan, older_queues))
     if plan.left:
         rows = [(each.physical_offset, each.size, each.reason, each.messages) for each in plan.left[:most]]
         show_table(console, table("", "physical offset>, bytes>, reason, messages>", rows))
-    for each in carried:
-        if each.problem:
-            console.print(f"left behind: {visible(each.name)}: {visible(each.problem)}", markup=False, soft_wrap=True)
+    _show_problems(console, carried)
     if left:
-        console.print(f"left behind: {', '.join(map(visible, left))}: {_LEFT}", markup=False, soft_wrap=True)
+        print_lines(console, f"left behind: {', '.join(left)}: {_LEFT}")
     if rebuild:
         show_derived(rebuild, console, most)
 
 
-def _lines(plan: ConversionPlan) -> list[str]:
+def _lines(plan: ConversionPlan, older_queues: int) -> Iterator[str]:
     conversion = plan.conversion
-    lines = [f"new log: {counted(plan.files, 'file')} of {byte_size(conversion.file_size)}, "
-             f"offsets {conversion.min_offset} to {plan.end}"]  # fmt: skip
+    yield (f"new log: {counted(plan.files, 'file')} of {byte_size(conversion.file_size)}, "
+             f"offsets {conversion.min_offset} to {plan.end}")  # fmt: skip
     if conversion.plain:
-        lines.append(f"as they are: {counted(len(conversion.plain), 'commit log file')}")
+        yield f"as they are: {counted(len(conversion.plain), 'commit log file')}"
     if conversion.entries:
-        lines.append(f"from entries: {counted(plan.messages, 'message')}, {byte_size(plan.bytes)}")
+        yield f"from entries: {counted(plan.messages, 'message')}, {byte_size(plan.bytes)}"
         if conversion.committed is None:
-            lines.append("all entries are taken, whether committed or not")
+            yield "all entries are taken, whether committed or not"
     for reason, total in sorted(plan.totals.items()):
         what = f"{counted(total.records, 'message')}, " if total.records else ""
-        lines.append(f"left out: {what}{byte_size(total.size)}: {LEFT_MEANINGS[reason]}")
+        yield f"left out: {what}{byte_size(total.size)}: {LEFT_MEANINGS[reason]}"
     if plan.filled_bytes:
-        lines.append(f"filled: {byte_size(plan.filled_bytes)} of dummy records, in the room of lost entries")
+        yield f"filled: {byte_size(plan.filled_bytes)} of dummy records, in the room of lost entries"
     if plan.missing:
-        lines.append(f"missing: {counted(plan.missing, 'committed message')}, by the Raft indices of the entries")
+        yield f"missing: {counted(plan.missing, 'committed message')}, by the Raft indices of the entries"
     if plan.wrong_bodies:
         wrong = f"{counted(plan.wrong_bodies, 'message')} with a body that is not what was stored"
-        lines.append(
-            f"damaged: {wrong}, taken as it is; salvage leaves such messages out, or finds them in another node"
-        )
-    return lines
-
-
-def _head_line(min_offset: int, queues: int) -> str:
-    what = f"{counted(queues, 'queue')} still {'begins' if queues == 1 else 'begin'} with files of messages before that"
-    return f"missing: the log begins at {min_offset}, and {what}, which retention takes along: they are lost"
+        yield f"damaged: {wrong}, taken as it is; salvage leaves such messages out, or finds them in another node"
+    if older_queues:
+        verb = "begins" if older_queues == 1 else "begin"
+        what = f"{counted(older_queues, 'queue')} still {verb} with files of messages before that"
+        begin = f"the log begins at {conversion.min_offset}"
+        yield f"missing: {begin}, and {what}, which retention takes along: they are lost"

@@ -13,7 +13,6 @@ from rich.text import Text
 from rmqtool.base.numbers import byte_size
 from rmqtool.base.visible import quote, visible
 from rmqtool.broker.prediction import StartPrediction
-from rmqtool.clients.losses import ClientLosses
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.rebuild.plan import RebuildPlan
 from rmqtool.repair.diagnosis import Repairs
@@ -21,7 +20,7 @@ from rmqtool.repair.plan import Plan
 from rmqtool.repair.proof import Proof
 from rmqtool.rules.versions import newer_than_known
 from rmqtool.show import rebuild as rebuild_text
-from rmqtool.show.output import Style, note, print_labelled, show_effect
+from rmqtool.show.output import SEVERITY_STYLES, Style, note, print_labelled, show_effect
 from rmqtool.show.times import sentence
 from rmqtool.store.config_tables import MISSING, lost_place
 from rmqtool.verify.bad_extents import UNREAD, State, cells
@@ -48,13 +47,9 @@ def show_plan(plan: Plan, console: Console) -> None:
     for text in plan.remaining:
         print_labelled(console, Text("  stays: ", style="dim"), sentence(text))
     if plan.steps and plan.clients is not None:
-        print_labelled(console, Text("  after: ", style="dim"), _left_after(plan.clients))
-
-
-def _left_after(clients: ClientLosses) -> str:
-    """What clients do not get even after the plan and a start."""
-    refuses = "no broker starts" if clients.refuses else ""
-    return ", ".join(filter(None, (refuses, clients.in_words))) or "clients lose nothing"
+        refuses = "no broker starts" if plan.clients.refuses else ""
+        left = ", ".join(filter(None, (refuses, plan.clients.in_words))) or "clients lose nothing"
+        print_labelled(console, Text("  after: ", style="dim"), left)
 
 
 _LABEL_WIDTH = 9
@@ -88,7 +83,6 @@ _VERDICTS = {
 }
 _LOOK = "rmqtool inspect "
 _MAX_EXAMPLES = 3  # of one code, without -v
-_SEVERITY_STYLES = {"info": "cyan", "warning": "yellow", "error": "bold red"}
 
 
 def show_outcome(outcome: Outcome, plan: Plan, style: Style, seconds: float) -> None:
@@ -172,9 +166,7 @@ def show_verdict(console: Console, outcome: Outcome) -> None:
     color, meaning = _VERDICTS[outcome.verdict]
     if outcome.verdict == "clean" and any(finding.severity != "info" for finding in outcome.findings):
         meaning = "messages, queues and index are; see the findings about what is around them"
-    loss = ""
-    if outcome.clients is not None and not outcome.clients.refuses:
-        loss = outcome.clients.in_words
+    loss = outcome.clients.in_words if outcome.clients is not None and not outcome.clients.refuses else ""
     loss = f"started now, a broker leaves {loss}" if loss else ""
     empty = EMPTY if outcome.note == EMPTY else ""
     sentence = "; ".join(filter(None, (empty, meaning, loss, summary_of(outcome.gaps))))
@@ -243,15 +235,14 @@ def _show_map(console: Console, outcome: Outcome) -> None:
 def _show_findings(console: Console, findings: list[Finding], *, everything: bool) -> None:
     """The findings of one code: what the broker does once, then where and what."""
     first = findings[0]
-    head = Text(f"{first.severity}: ", style=_SEVERITY_STYLES[first.severity])
     fault = f" ({first.fault})" if first.fault else ""
-    total = sum(finding.count for finding in findings)
-    print_labelled(console, head, f"{first.code}{fault}{f', {total} times' if total > 1 else ''}")
+    times = f", {total} times" if (total := sum(finding.count for finding in findings)) > 1 else ""
+    head = Text(f"{first.severity}: ", style=SEVERITY_STYLES[first.severity])
+    print_labelled(console, head, f"{first.code}{fault}{times}")
     effects = dict.fromkeys(finding.effect for finding in findings)
     shown = findings if everything or len(findings) <= _MAX_EXAMPLES + 1 else findings[:_MAX_EXAMPLES]
     for finding in shown:
-        location = location_of(finding)
-        if location:
+        if location := location_of(finding):
             print_labelled(console, Text("  where:  ", style="dim"), location)
         print_labelled(console, Text("  what:   ", style="dim"), sentence(finding.message))
         if len(effects) > 1:
@@ -260,23 +251,16 @@ def _show_findings(console: Console, findings: list[Finding], *, everything: boo
         print_labelled(console, Text("  ...     ", style="dim"), "-v shows more of them", style="dim")
     if len(effects) == 1:
         show_effect(console, first)
-    looks = dict.fromkeys(finding.remedy for finding in findings if finding.remedy and _LOOK in finding.remedy)
-    for look in list(looks)[:1]:
-        print_labelled(console, Text("  look:   ", style="dim"), str(look))
+    if look := next((finding.remedy for finding in findings if finding.remedy and _LOOK in finding.remedy), None):
+        print_labelled(console, Text("  look:   ", style="dim"), look)
 
 
 def location_of(finding: Finding) -> str:
     """Where a finding is: file, offset, queue."""
-    fields = []
-    if finding.file is not None:
-        fields.append(finding.file)
-    if finding.offset is not None:
-        fields.append(f"{'physical offset' if finding.code.startswith('commitlog.') else 'at byte'} {finding.offset}")
-    if finding.queue is not None:
-        fields.append(finding.queue)
-    if finding.queue_offset is not None:
-        fields.append(f"queue offset {finding.queue_offset}")
-    return ", ".join(fields)
+    what = "physical offset" if finding.code.startswith("commitlog.") else "at byte"
+    fields = ((finding.file, ""), (finding.offset, f"{what} "), (finding.queue, ""),
+              (finding.queue_offset, "queue offset "))  # fmt: skip
+    return ", ".join(f"{label}{value}" for value, label in fields if value is not None)
 
 
 def show_found(

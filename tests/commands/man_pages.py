@@ -10,8 +10,7 @@ from typing import cast
 import click
 
 from rmqtool.cli import cli
-from rmqtool.commands.help_page import HelpPage
-from rmqtool.commands.lazy import LazyGroup
+from rmqtool.commands.help_page import HelpPage, LazyGroup
 
 FOLDER = Path(__file__).parents[2] / "docs" / "man"
 _WIDTH = 1000  # columns: man folds the lines itself

@@ -252,12 +252,11 @@ def test_help_loads_no_command() -> None:
     code = "import sys; from rmqtool.cli import run; run(['--help']); sys.stderr.write(' '.join(sys.modules))"
     command = [sys.executable, "-c", code]
     loaded = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stderr.split()
-    assert "rmqtool.commands.lazy" in loaded
+    assert "rmqtool.commands.help_page" in loaded
     assert not {name for name in loaded if name.startswith("rmqtool.commands.")} - {
         "rmqtool.commands.completion",
         "rmqtool.commands.ending",
         "rmqtool.commands.help_page",
-        "rmqtool.commands.lazy",
         "rmqtool.commands.options",
     }
     assert not {"rich", "numpy", "construct", "rmqtool.findings.catalogue"} & set(loaded)

@@ -10,7 +10,7 @@ import pytest
 
 from rmqtool.base.errors import Exit, RmqtoolError
 from rmqtool.inspect.overview import overview_of
-from rmqtool.show.monitoring import Family, PluginStatus, unknown_answer
+from rmqtool.show.monitoring import Metrics, PluginStatus, unknown_answer
 from rmqtool.store.store import open_store
 from tests.commands.running import Result, rmqtool
 from tests.conftest import GoldenStore
@@ -98,9 +98,10 @@ def test_figures_of_an_overview(store: Path) -> None:
 
 def test_labels_of_any_text() -> None:
     """Names may hold what the format needs to be escaped."""
-    family = Family("a", "b\nc")
-    family.add(1, topic='"\\\n|\ud800')
-    assert list(family.lines()) == ["# TYPE a gauge", "# HELP a b\\nc", 'a{topic="\\"\\\\\\n|?"} 1']
+    metrics = Metrics("s")
+    metrics.add("a", "b\nc", 1, topic='"\\\n|\ud800')
+    lines = ["# TYPE a gauge", "# HELP a b\\nc", 'a{store="s",topic="\\"\\\\\\n|?"} 1']
+    assert metrics.text().splitlines()[:3] == lines
 
 
 def test_a_plug_in(store: Path) -> None:

@@ -15,9 +15,8 @@ from rich.progress import Progress
 
 from rmqtool.show import progress, progress_bar
 from rmqtool.show.output import Style
-from rmqtool.show.progress import ByteProgress, byte_progress
+from rmqtool.show.progress import ByteProgress, Work, answer_signals, byte_progress
 from rmqtool.show.progress_bar import OneLine, Rate
-from rmqtool.show.progress_line import Work, answer_signals
 
 MIB = 1 << 20
 
@@ -53,7 +52,7 @@ def test_the_rate_is_that_since_the_work_began(monkeypatch: pytest.MonkeyPatch) 
     work = Work("exporting", 300 * MIB)
     with Progress(disable=True) as found:
         number = found.add_task("exporting", total=300 * MIB)
-        column = Rate(work)
+        column = Rate(lambda: work.rate)
         work.report(50 * MIB)
         found.update(number, completed=50 * MIB)
         assert column.render(found.tasks[0]).plain == ""
@@ -75,7 +74,7 @@ def test_a_bar_is_one_line(width: int, title: str, monkeypatch: pytest.MonkeyPat
     with Progress(disable=True) as found:
         found.update(found.add_task(title, total=300 * MIB), completed=200 * MIB)
         with console.capture() as captured:
-            console.print(OneLine(work, console).render(found.tasks[0]))
+            console.print(OneLine(lambda: work.rate, console).render(found.tasks[0]))
     (line,) = captured.get().splitlines()
     assert cell_len(line.rstrip()) <= width - len("^C") - 1
     assert "200.0/300.0 MiB" in line
