@@ -23,7 +23,7 @@ from rmqtool.broker.dispatcher import Dispatcher
 from rmqtool.broker.field_damage import suspect_of
 from rmqtool.findings.finding import Severity
 from rmqtool.formats.consume_queue import MAX_EXT_ADDRESS, UNIT_SIZE, is_pre_blank
-from rmqtool.rules.system_topics import LMQ_PREFIX, SCHEDULE_TOPIC
+from rmqtool.rules.system_topics import LMQ_PREFIX, SCHEDULE_TOPIC, is_read_by_tag
 from rmqtool.store.consume_queues import UNIT_FORMATS, Kind, Queue, queue_in
 from rmqtool.store.delays_seen import SeenDelays
 from rmqtool.store.unit_files import RocksDbUnits, UnitFiles, count_leading
@@ -246,6 +246,8 @@ class OneQueue:
         for row, code, facts, severity in differences(units, stored, has_ext_units=self._store.has_ext_units):
             if code == "consumequeue.tags-code" and self._is_of_older_release(units, stored, row):
                 continue
+            if code == "consumequeue.tags-code":
+                self._note_tag(units, stored, row, unit_number + row)
             if code in ("consumequeue.tags-code", "consumequeue.batch-unit"):
                 self._suspect(stored[row : row + 1], unit_number + row)
             self._add(code, facts, units, row, unit_number + row, severity=severity)
@@ -259,6 +261,15 @@ class OneQueue:
         stored = stored.copy()
         stored["tags_code"][is_sound] = units.tags_codes[is_sound]
         return stored
+
+    def _note_tag(self, units: QueueUnits, stored: NDArray[np.void], row: int, unit_number: int) -> None:
+        """Note a unit whose messages consumers of their tag do not get: brokers compare the low 32 bits of its code."""
+        own, low = int(units.tags_hashes[row]), int(stored["tags_code"].astype(np.int32)[row])
+        is_led_to = stored["message_size"][row] == units.message_sizes[row]
+        if own and own != low and is_led_to and is_read_by_tag(self.state.name.topic):
+            is_batch = self._files is not None and self._files.queue.kind == "batch"
+            place = int(units.queue_offsets[row]) if is_batch else unit_number
+            self.state.miss_by_tag(place, int(units.batch_sizes[row]))
 
     def _suspect(self, stored: NDArray[np.void], unit_number: int) -> None:
         """Note a unit that differs from its record: a field of that may be damaged."""

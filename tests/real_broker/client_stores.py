@@ -194,6 +194,7 @@ class Traces:
     def count(self, difference: Difference, had: View) -> dict[str, int]:
         """How many of what is gone left a trace, where that can be seen."""
         entries = [entry for entry in difference.unreachable if self._shows(entry, had.entries[entry][0])]
+        tags = [entry for entry in difference.missed_by_tag if self._shows(entry, had.entries[entry][0])]
         pairs = [pair for pair in difference.keys_not_found if self._has(pair)]
         groups = [group for (group, topic, _), place, _ in difference.groups if self._commits(group, topic, place)]
         gone = {offset for topic, _, offset in difference.unreachable if topic == HALF_TOPIC}
@@ -203,6 +204,7 @@ class Traces:
         passed = [offset for offset in difference.half_messages_unchecked if offset not in gone]
         return {
             "unreachable": len(entries),
+            "missed_by_tag": len(tags),
             "keys_not_found": len(pairs),
             "filters_lost": 0,
             "groups": len(groups),
