@@ -101,6 +101,7 @@ class ClientLosses:
     `pop_lost` messages in flight that are never delivered again, `pops_in_timer` those of them that the timer would
     have brought back, `filters_lost` filters of groups that it forgets. `missed_by_tag` counts messages that consumers
     get, but not those that ask for their tag; of those `tags_in_damage` it is the message that has lost its tag.
+    Where all `groups_begin_again` a release reads no offsets, whatever the store has.
     `by_offsets` computes what is lost even where the queues are whole, `timers_without_files` is what is where the
     timer's files are taken out. `served_damage`, by physical offset, is what they get of messages that are not
     whole, until queues and index are made again. `refuses` is why no broker serves anything.
@@ -118,6 +119,7 @@ class ClientLosses:
     pop_lost: int = 0
     pops_in_timer: int = 0
     groups: list[MovedGroup] = field(default_factory=list)
+    groups_begin_again: bool = False
     by_offsets: ByOffsets | None = field(default=None, compare=False, repr=False)
     timers_without_files: Due = field(default_factory=Due)
     filters_lost: int = 0
@@ -128,6 +130,12 @@ class ClientLosses:
     def __bool__(self) -> bool:
         """Whether anything is lost."""
         return bool(self.refuses) or any(True for _ in self.parts())
+
+    @property
+    def is_of_store(self) -> bool:
+        """Whether anything is lost that a start of this release on a whole store would give."""
+        of_store = replace(self, groups=[]) if self.groups_begin_again else self
+        return bool(of_store)
 
     def parts(self) -> Iterator[str]:
         """Each loss in words, the worst first, without what refuses."""

@@ -131,6 +131,7 @@ class ClientView:
         before = self.of_queues(self.snapshot.committed.offsets)
         whole = _WholeQueues(self, start, before, after, ranges_after_start(start))
         losses.groups = whole.groups_after_start()
+        losses.groups_begin_again = reads_no_offsets(self.snapshot.store, parse_version(start.version))
         losses.by_offsets = whole
 
     def range_had(self, name: QueueName) -> QueueRange | None:
@@ -273,14 +274,17 @@ class ClientView:
 
         Whether the unit of the latter is derived again or not, it fits only one of the tags of record and consumer.
         """
-        served = served_queues(self.ranges, start, twice=self.snapshot.has_queues_twice)
+        missed = [(state, state.missed_by_tag) for state in self.total.states.values() if state.missed_by_tag]
+        damages = [each for each in self.total.damages if each.field == names.TAGS]
+        is_any = bool(missed or damages)
+        served = served_queues(self.ranges, start, twice=self.snapshot.has_queues_twice) if is_any else {}
         by_unit = by_message = 0
-        for name, state in self.total.states.items():
-            now, places = served.get(name, ServedQueue(0, 0)), state.missed_by_tag or {}
+        for state, places in missed:
+            now = served.get(state.name, ServedQueue(0, 0))
             kept = (place for place in places if now.keeps(place) and place not in (state.damaged or ()))
             by_unit += sum(map(places.__getitem__, kept))
-        for each in self.total.damages:
-            for name, offset in self._places_of(each.physical_offset) if each.field == names.TAGS else ():
+        for each in damages:
+            for name, offset in self._places_of(each.physical_offset):
                 reach = served.get(name)
                 by_message += bool(
                     reach and reach.min_offset <= offset < reach.max_offset and is_read_by_tag(name.topic)

@@ -46,6 +46,8 @@ class Source:
     settings: Mapping[str, str]
     records: list[LogRecord] = field(default_factory=list)
     had: View | None = None
+    begins_again: bool = False
+    """Whether the broker reads no committed offsets, so that all groups begin again on any store."""
 
     def __post_init__(self) -> None:
         """Read the log."""
@@ -74,7 +76,8 @@ class Source:
         offsets: dict[tuple[str, int], list[int]] = {}
         for topic, queue_id, offset in had.entries:
             offsets.setdefault((topic, queue_id), []).append(offset)
-        for each in load_offsets(store).offsets if reads_no_offsets(store, version) else ():
+        self.begins_again = reads_no_offsets(store, version)
+        for each in load_offsets(store).offsets if self.begins_again else ():
             if found := offsets.get((each.topic, each.queue_id)):
                 queue = QueueRange(min(found), max(found) + 1)
                 place = next_message(each.offset, queue, version)
