@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.broker.dispatched_units import QueueName
+from rmqtool.broker.dispatched_units import QueueName, QueueUnits
 from rmqtool.broker.prediction import StartPrediction
 from rmqtool.findings.report import Report
 from rmqtool.formats.message import MIN_MESSAGE_SIZE
-from rmqtool.rules.system_topics import LMQ_PREFIX
+from rmqtool.rules.system_topics import LMQ_PREFIX, is_read_by_tag
 from rmqtool.rules.versions import Releases
 from rmqtool.store.config_tables import Topics, is_deleted
 from rmqtool.verify.bad_extents import Extents
@@ -98,6 +98,14 @@ class QueueProgress:
     def damage(self, offsets: Iterable[int]) -> None:
         """Note the queue offsets of records that are not whole."""
         self.damaged = [*(self.damaged or ()), *offsets][:_MAX_DAMAGED]
+
+    def note_tag(self, units: QueueUnits, stored: NDArray[np.void], row: int, number: int) -> None:
+        """Note a unit whose messages consumers of their tag do not get: brokers compare the low 32 bits of its code."""
+        own, low = int(units.tags_hashes[row]), int(stored["tags_code"].astype(np.int32)[row])
+        is_led_to = stored["message_size"][row] == units.message_sizes[row]
+        if own and own != low and is_led_to and is_read_by_tag(self.name.topic):
+            is_batch = "base_queue_offset" in (stored.dtype.names or ())
+            self.miss_by_tag(int(units.queue_offsets[row]) if is_batch else number, int(units.batch_sizes[row]))
 
     def miss_by_tag(self, place: int, messages: int) -> None:
         """Note a unit that does not lead consumers of its tag to its messages."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -10,10 +11,12 @@ from pathlib import Path
 import pytest
 
 from rmqtool.broker.dispatched_units import QueueName
-from rmqtool.formats.consume_queue import MAX_EXT_ADDRESS, UNIT_SIZE
+from rmqtool.formats.consume_queue import EXT_HEADER, MAX_EXT_ADDRESS, MIN_EXT_UNIT_SIZE, UNIT_SIZE, ext_address
 from rmqtool.formats.java import string_hash
+from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.verify.outcome import Outcome
 from rmqtool.verify.queue_progress import QueueProgress
+from tests.building import START_TIME
 from tests.commands.running import rmqtool as run
 from tests.verify.small_store import StoreBuilder, small_store
 from tests.verify.verifying import codes_of, verify
@@ -125,3 +128,79 @@ def test_what_a_plan_gives_back(store: Path, damage: Callable[[Path], None], aft
     run("repair", store, "--yes")
     again = run("verify", store, "--json").document["result"]
     assert again["start"]["clients"]["missed_by_tag"] == after
+
+
+EXT = "consumequeue_ext/orders/0"
+
+
+def with_ext_units(store: Path) -> Path:
+    """Put the tags codes of a queue into ext units, as with enableConsumeQueueExt=true, in files of five."""
+    units, files = b"", list[bytes]()
+    for file in sorted((store / QUEUE).iterdir()):
+        data = bytearray(file.read_bytes())
+        for at in range(0, len(data), UNIT_SIZE):
+            if any(data[at : at + 12]):
+                if len(units) == 5 * MIN_EXT_UNIT_SIZE:
+                    files.append(units + b"\xff\xff\0\0")
+                    units = b""
+                code = struct.pack(">q", ext_address(len(files) * (5 * MIN_EXT_UNIT_SIZE + 4) + len(units)))
+                units += EXT_HEADER.pack(MIN_EXT_UNIT_SIZE, int.from_bytes(data[at + 12 : at + 20], "big", signed=True), START_TIME, 0)
+                data[at + 12 : at + 20] = code
+        file.write_bytes(data)
+    (store / EXT).mkdir(parents=True)
+    for number, data_of_file in enumerate([*files, units.ljust(5 * MIN_EXT_UNIT_SIZE + 4, b"\0")]):
+        (store / EXT / f"{number * (5 * MIN_EXT_UNIT_SIZE + 4):020d}").write_bytes(data_of_file)
+    return store
+
+
+def ext_changed(store: Path, at: int, data: bytes) -> None:
+    with min((store / EXT).iterdir()).open("r+b") as file:
+        os.pwrite(file.fileno(), data, TAGGED * MIN_EXT_UNIT_SIZE + at)
+
+
+CODE, ADDRESS = "consumequeue.tags-code", "consumequeue.ext-address"
+EXT_DAMAGES: dict[str, tuple[Callable[[Path], object], int, set[str]]] = {
+    "none": (lambda store: None, 0, set()),
+    "tags code": (lambda store: ext_changed(store, 2, struct.pack(">q", RED + 1)), 1, {CODE}),
+    "high bits": (lambda store: ext_changed(store, 2, b"\x01"), 0, {CODE}),
+    "size": (
+        lambda store: ext_changed(store, 0, bytes(2)),
+        0,
+        {ADDRESS},
+    ),  # sent for any tag
+    "size past the file": (lambda store: ext_changed(store, 0, b"\x7f"), 0, {ADDRESS}),
+    "store time": (lambda store: ext_changed(store, 10, b"\x01"), 0, set()),
+    "another unit": (lambda store: set_code(store, ext_address(PLAIN)), 1, {CODE}),
+    "middle of a unit": (lambda store: set_code(store, ext_address(MIN_EXT_UNIT_SIZE + 6)), 1, {CODE}),
+    "past the files": (lambda store: set_code(store, ext_address(1 << 30)), 0, {ADDRESS}),
+    "first file gone": (lambda store: min((store / EXT).iterdir()).unlink(), 0, {ADDRESS}),
+    "all files gone": (lambda store: shutil.rmtree(store / EXT), 0, {ADDRESS}),
+}
+
+
+@pytest.mark.parametrize("name", EXT_DAMAGES)
+def test_ext_units(store: Path, name: str) -> None:
+    """A broker compares what it finds at the address, and sends what it finds nothing for (`ConsumeQueue#getExt`)."""
+    damage, count, codes = EXT_DAMAGES[name]
+    with_ext_units(store)
+    damage(store)
+    outcome = verify(store)
+    assert missed(outcome) == count
+    assert outcome.verdict == ("corrupt" if codes_of(outcome) else "unproven")
+    assert codes_of(outcome) == codes
+    off = verify(store, conf=BrokerConf({"enableConsumeQueueExt": "false"}))
+    assert missed(off) == 0
+    assert codes_of(off) == codes - {ADDRESS}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["tags code", "another unit"])
+def test_a_plan_gives_back_what_ext_units_hide(store: Path, name: str) -> None:
+    """A queue entry of which the ext unit is wrong gets the plain code."""
+    with_ext_units(store)
+    EXT_DAMAGES[name][0](store)
+    result = run("verify", store, "--json").document["result"]
+    assert result["start"]["clients"]["missed_by_tag"] == 1
+    assert result["plan"]["clients"]["missed_by_tag"] == 0
+    run("repair", store, "--yes")
+    assert missed(verify(store)) == 0
