@@ -20,6 +20,7 @@ from rmqtool.broker.prediction import StartPrediction
 from rmqtool.clients.losses import Due
 from rmqtool.clients.queue_view import QueueViews
 from rmqtool.clients.queues import QueueEvidence
+from rmqtool.formats.consume_queue import MAX_EXT_ADDRESS
 from rmqtool.rules.broker_conf import known_levels
 from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
@@ -27,7 +28,7 @@ from rmqtool.rules.versions import DELAY_OFFSET_IN_RANGE, delays_unknown_to_reco
 from rmqtool.scan.single_record import single_record_at
 from rmqtool.store.config_tables import load_delay_offsets
 from rmqtool.store.delays_seen import SeenDelays, observed_delays
-from rmqtool.store.queue_units import LoadedQueue, QueueRange
+from rmqtool.store.queue_units import LoadedQueue, QueueRange, reads_ext_units, with_ext_codes
 from rmqtool.store.single_messages import Deliveries, LoggedLevels, SingleMessages
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.unit_files import open_units, written_units
@@ -237,7 +238,10 @@ class _Levels:
         due, counted = Due(), 0
         with open_units(queue.queue, self._snapshot.reading) if queue else nullcontext() as files:
             times = SeenDelays(files, delays, self._snapshot.log.files) if files else None
-            for numbers, units in written_units(queue.queue, reached.start, reached.stop) if queue else ():
+            for numbers, found in written_units(queue.queue, reached.start, reached.stop) if queue else ():
+                store, units = self._snapshot.store, found
+                if queue and reads_ext_units(store):
+                    units = with_ext_codes(store, queue.queue, found)
                 had = units["tags_code"].astype(np.int64)
                 comes = had.copy()
                 is_odd = np.abs(had - self._request.newest) > _YEARS
@@ -248,7 +252,7 @@ class _Levels:
                         continue
                     if times and not times.are_sound(int(numbers[row]), units[row : row + 1], np.array([written]))[0]:
                         had[row] = written + seen
-                    if is_derived[row]:
+                    if is_derived[row] or comes[row] <= MAX_EXT_ADDRESS:  # of which the broker computes the time again
                         comes[row] = written + delay
                 if self._derives_hashes:
                     comes[is_derived] = 0

@@ -99,13 +99,17 @@ class ClientLosses:
     `keys_not_found` counts pairs of a key and a message, `keys_in_damage` those of them whose messages are not whole,
     and `keys_found_in_damage` others of such messages, which queries find until the index is made again.
     `pop_lost` messages in flight that are never delivered again, `pops_in_timer` those of them that the timer would
-    have brought back, `filters_lost` filters of groups that it forgets.
+    have brought back, `filters_lost` filters of groups that it forgets. `missed_by_tag` counts messages that consumers
+    get, but not those that ask for their tag; of those `tags_in_damage` it is the message that has lost its tag.
+    Where all `groups_begin_again` a release reads no offsets, whatever the store has.
     `by_offsets` computes what is lost even where the queues are whole, `timers_without_files` is what is where the
     timer's files are taken out. `served_damage`, by physical offset, is what they get of messages that are not
     whole, until queues and index are made again. `refuses` is why no broker serves anything.
     """
 
     unreachable: Unreachable = field(default_factory=Unreachable)
+    missed_by_tag: int = 0
+    tags_in_damage: int = 0
     keys_not_found: int = 0
     keys_in_damage: int = 0
     keys_found_in_damage: int = 0
@@ -115,6 +119,7 @@ class ClientLosses:
     pop_lost: int = 0
     pops_in_timer: int = 0
     groups: list[MovedGroup] = field(default_factory=list)
+    groups_begin_again: bool = False
     by_offsets: ByOffsets | None = field(default=None, compare=False, repr=False)
     timers_without_files: Due = field(default_factory=Due)
     filters_lost: int = 0
@@ -125,6 +130,12 @@ class ClientLosses:
     def __bool__(self) -> bool:
         """Whether anything is lost."""
         return bool(self.refuses) or any(True for _ in self.parts())
+
+    @property
+    def is_of_store(self) -> bool:
+        """Whether anything is lost that a start of this release on a whole store would give."""
+        of_store = replace(self, groups=[]) if self.groups_begin_again else self
+        return bool(of_store)
 
     def parts(self) -> Iterator[str]:
         """Each loss in words, the worst first, without what refuses."""
@@ -144,7 +155,8 @@ class ClientLosses:
 
     def counts(self) -> dict[str, int]:
         """Each kind of loss and how much of it there is."""
-        kinds = {"unreachable": self.unreachable.messages, "keys_not_found": self.keys_not_found}
+        kinds = {"unreachable": self.unreachable.messages, "missed_by_tag": self.missed_by_tag,
+                 "keys_not_found": self.keys_not_found}  # fmt: skip
         for name, due in (("delayed", self.delayed), ("timers", self.timers)):
             kinds |= {f"{name}_{how}": count for how, count in asdict(due).items()}
         kinds |= {"half_messages_unchecked": self.half_messages_unchecked, "pop_lost": self.pop_lost}
@@ -159,6 +171,7 @@ class ClientLosses:
         return replace(
             self,
             unreachable=self._in_damage() if queues else self.unreachable,
+            missed_by_tag=self.tags_in_damage if queues else self.missed_by_tag,
             served_damage={
                 offset: ServedDamage(() if queues else each.entries, 0 if index else each.keys)
                 for offset, each in self.served_damage.items()
@@ -226,6 +239,7 @@ class ClientLosses:
         queues = [asdict(queue) for queue in reach.queues[:_LISTED]]
         return {
             "unreachable": {"messages": reach.messages, "queues": queues},
+            "missed_by_tag": self.missed_by_tag,
             "keys_not_found": self.keys_not_found,
             "keys_in_damage": self.keys_in_damage,
             "delayed": asdict(self.delayed),
@@ -247,6 +261,7 @@ def in_words(kind: str, count: int) -> str:
 _HOW = {"early": "early", "late": "late", "never": "never delivered", "again": "again"}
 _KINDS = {
     "unreachable": ("message", "out of consumers' reach"),
+    "missed_by_tag": ("message", "missed by consumers of its tag"),
     "keys_not_found": ("key", "not found"),
     **{f"delayed_{how}": ("delayed message", what) for how, what in _HOW.items()},
     **{f"timers_{how}": ("timer message", what) for how, what in _HOW.items()},

@@ -480,6 +480,7 @@ CONSUME_QUEUES = (
         "or a flipped bit.",
         says={
             "other": "tags code {found}, the record gives {expected}",
+            "ext-unit": "its ext unit has the tags code {found}, the record gives {expected}",
             "recovered-as-tags": "tags code {found}, the record gives {expected}: a delayed message, dispatched by the "
             "recovery of a broker 4.9.2 to 4.9.8",
         },
@@ -544,12 +545,13 @@ CONSUME_QUEUES = (
         fault="F43",
         severity="warning",
         treatment="queues",
-        title="Units refer to an ext file that is not there",
-        what="The tags code of a unit is an address in consumequeue_ext/, and no such file exists.",
-        how="consumequeue_ext/ was deleted, or enableConsumeQueueExt was switched off.",
-        says="{found} is an address in consumequeue_ext/, which is not there",
-        effect="consumers that filter by tag do not get these messages",
-        versions={"all": "takes the address for the hash of a tag when the ext files are off."},
+        title="Units refer to ext units that are not there",
+        what="The tags code of a unit is an address in consumequeue_ext/, and no ext unit is there.",
+        how="consumequeue_ext/, or a file in it, was deleted or damaged; or a flipped bit.",
+        says="{found} is an address in consumequeue_ext/, where no ext unit is",
+        effect="brokers send the message for any tag, and clients drop those of others; later the broker may put the "
+        "ext unit of another message there, and consumers that filter by tag miss this one",
+        versions={"all": "sends the message to consumers of all tags: without the ext unit none is known."},
         repair="Bring the files back and enable them, or rebuild the consume queue with plain tags codes.",
         remedy=_REBUILD,
     ),

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -40,7 +41,7 @@ from rmqtool.store.config_tables import CommittedOffset
 from rmqtool.store.consume_queues import Kind, Queue
 from rmqtool.store.delays_seen import observed_delays
 from rmqtool.store.missing import Sized
-from rmqtool.store.queue_units import queue_range
+from rmqtool.store.queue_units import ExtTags, queue_range
 from rmqtool.store.rocksdb_queues import NO_UNIT
 
 
@@ -56,7 +57,7 @@ class Comparisons:
             watched: dict[QueueName, list[int]] = defaultdict(list)
             for committed in source.snapshot.committed.offsets:
                 watched[QueueName(committed.topic, committed.queue_id)].append(committed.offset)
-            is_older = source.lookups.has_older_tags_code
+            is_older, store = source.lookups.has_older_tags_code, source.snapshot.store
             for kind, existing in source.existing.items():
                 watched_of_kind = watched if kind == "simple" else {}
                 if source.places.files:
@@ -64,7 +65,7 @@ class Comparisons:
                         existing,
                         watched_of_kind,
                         takes=source.takes_files,
-                        keeps_ext=source.snapshot.store.has_ext_units,
+                        ext_of=partial(ExtTags, store) if store.has_ext_units else None,
                         is_older=is_older,
                     )
                 if source.places.rocksdb:

@@ -28,7 +28,8 @@ from rmqtool.rules.versions import (
     VALUES_MAY_HOLD_SEPARATOR,
     Releases,
 )
-from rmqtool.store.consume_queues import Kind
+from rmqtool.store.consume_queues import Kind, Queue
+from rmqtool.store.queue_units import ExtTags
 from rmqtool.store.rocksdb_queues import LastUnit
 from rmqtool.store.store import Store
 from rmqtool.store.unit_files import UnitFiles, count_leading
@@ -164,10 +165,10 @@ class Comparison(_QueueComparison):
         watched: Mapping[QueueName, Sequence[int]],
         *,
         takes: Callable[[QueueName], bool] = lambda _: True,
-        keeps_ext: bool = True,
+        ext_of: Callable[[Queue], ExtTags] | None = None,
         is_older: Callable[[int, int], bool] = lambda *_: False,
     ) -> None:
-        """With `keeps_ext` the ext address of a unit is not compared with a tags code.
+        """`ext_of` gives the ext units of a queue, whose tags codes count; an address without one stays.
 
         `takes` decides whether a queue has files, `is_older` by physical offset and tags code whether an older release
         may have written a unit.
@@ -176,7 +177,7 @@ class Comparison(_QueueComparison):
         self._existing = existing
         self._grid: FileGrid = existing.grid
         self.takes = takes
-        self._keeps_ext = keeps_ext
+        self._ext_of = ext_of
         self._is_older = is_older
         self._write: dict[QueueName, set[int]] = defaultdict(set)
 
@@ -263,12 +264,15 @@ class Comparison(_QueueComparison):
         before, after = layout.decode(old), layout.decode(new)
         size = self._grid.unit_size
         equal = (before.view("u1") == after.view("u1")).reshape(-1, size).all(axis=1)
-        if self._existing.kind == "simple" and self._keeps_ext:
+        in_ext = before["tags_code"] <= MAX_EXT_ADDRESS
+        if self._existing.kind == "simple" and self._ext_of and in_ext.any():
             # The address of an ext unit replaces the tags code, which is in that unit.
-            ext = before["tags_code"] <= MAX_EXT_ADDRESS
-            ext &= before["physical_offset"] == after["physical_offset"]
-            ext &= before["message_size"] == after["message_size"]
-            equal |= ext
+            before = before.copy()
+            before["tags_code"] = self._ext_of(self._existing.queues[name].queue).tags_codes(before["tags_code"])
+            in_ext &= before["physical_offset"] == after["physical_offset"]
+            in_ext &= before["message_size"] == after["message_size"]
+            equal |= in_ext & (before["tags_code"] == after["tags_code"])
+            equal |= in_ext & (before["tags_code"] <= MAX_EXT_ADDRESS)
         if self._existing.kind == "simple":
             equal |= self._are_older(name, before, after, ~equal)
         states = np.where(layout.is_written(before), CHANGED, ADDED).astype(np.int8)

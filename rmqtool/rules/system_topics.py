@@ -36,6 +36,11 @@ def is_filled_by_brokers(topic: str) -> bool:
     return is_system_topic(topic) and not topic.startswith(RETRY_PREFIX)
 
 
+def is_read_by_tag(topic: str) -> bool:
+    """Whether consumers may choose by tag what they get of a topic: not of those of brokers, nor of retries."""
+    return not topic.startswith((*_BROKERS_OWN, RETRY_PREFIX)) and not topic.endswith("_REPLY_TOPIC")
+
+
 def is_system_topic(topic: str) -> bool:
     """Whether a broker makes this topic by itself, so that topics.json need not name it."""
     of_groups = RETRY_PREFIX, DEAD_LETTER_PREFIX, LMQ_PREFIX

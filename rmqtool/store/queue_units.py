@@ -7,23 +7,28 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
-from rmqtool.base.errors import note_failure
+from rmqtool.base.errors import UnreadableError, note_failure
 from rmqtool.base.files import UNLIMITED, InputFile, OpenFiles
-from rmqtool.base.mapped_files import MappedFile, file_at, list_mapped_files
-from rmqtool.formats.consume_queue import EXT_HEADER_DTYPE, MIN_EXT_UNIT_SIZE, ext_offset, is_ext_address
+from rmqtool.base.mapped_files import MappedFile, list_mapped_files
+from rmqtool.formats.consume_queue import EXT_HEADER_DTYPE, MAX_EXT_ADDRESS, is_ext_address
 from rmqtool.rules.versions import Version
 from rmqtool.store.consume_queues import UNIT_FORMATS, Queue, queue_in
 from rmqtool.store.queue_minimum import SimpleQueue, batch_min_offset, end_of_batch, rows_min_offset
 from rmqtool.store.rocksdb_queues import NO_UNIT, QueueDatabase, QueueKey
 from rmqtool.store.store import CONSUME_QUEUE_EXT, Store
 from rmqtool.store.unit_files import RocksDbUnits, UnitFiles, open_units
+
+_EXT_UNITS = "enableConsumeQueueExt"
+_EXT_WINDOW = 1 << 16  # bytes of an ext file that are read at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,13 +343,49 @@ class ExtTags:
 
     def tags_code(self, stored: int) -> int | None:
         """The tags code that a unit stores, or that of the ext unit at its address; None without that ext unit."""
-        if not is_ext_address(stored):
-            return stored
-        offset = ext_offset(stored)
-        mapped = None if offset is None else file_at(self._files, offset)
-        if mapped is None or offset is None:
-            return None
-        with InputFile(mapped.path) as file:
-            data = file.read(offset - mapped.start_offset, MIN_EXT_UNIT_SIZE).ljust(MIN_EXT_UNIT_SIZE, b"\0")
-        unit = np.frombuffer(data, EXT_HEADER_DTYPE)[0]
-        return int(unit["tags_code"]) if unit["size"] > 0 else None
+        code = int(self.tags_codes(np.array([stored], np.int64))[0]) if is_ext_address(stored) else stored
+        return None if is_ext_address(code) else code
+
+    def tags_codes(self, stored: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Stored tags codes, those of ext units in the place of their addresses; one without an ext unit stays."""
+        codes = stored.astype(np.int64)
+        offsets = np.where(codes <= MAX_EXT_ADDRESS, codes & np.iinfo(np.int64).max, -1)  # `ext_offset` of each
+        for mapped in self._files if (offsets >= 0).any() else ():
+            rows = np.flatnonzero((offsets >= mapped.start_offset) & (offsets < mapped.start_offset + mapped.size))
+            windows = (offsets[rows] - mapped.start_offset) // _EXT_WINDOW
+            for window in np.unique(windows).tolist():
+                here, begin = rows[windows == window], window * _EXT_WINDOW
+                places = offsets[here] - mapped.start_offset
+                units = _ext_units(mapped.path, begin, places - begin)
+                is_there = (units["size"] > 0) & (places + units["size"] <= mapped.size)  # `CqExtUnit#read`
+                found = units["tags_code"][is_there].astype(np.int64)
+                low = found.astype(np.int32)  # all that filters compare of what no tag has
+                codes[here[is_there]] = np.where(found <= MAX_EXT_ADDRESS, low, found)
+        return codes
+
+
+def with_ext_codes(store: Store, queue: Queue, stored: NDArray[np.void]) -> NDArray[np.void]:
+    """Units of a queue with the tags codes of their ext units, as far as these are there and can be read."""
+    addresses = stored["tags_code"].astype(np.int64)
+    if not (addresses <= MAX_EXT_ADDRESS).any() or not store.has_ext_units:
+        return stored
+    with suppress(UnreadableError):
+        codes = ExtTags(store, queue).tags_codes(addresses)
+        stored = stored.copy()
+        stored["tags_code"] = codes
+    return stored
+
+
+def reads_ext_units(store: Store) -> bool:
+    """Whether a broker reads ext units: by default it does not, and sends what has one for any tag."""
+    return store.conf.is_on(_EXT_UNITS, default=not store.conf.decides(_EXT_UNITS))
+
+
+def _ext_units(path: Path, begin: int, places: NDArray[np.int64]) -> NDArray[np.void]:
+    """The heads of the ext units at some places after position `begin` of a file."""
+    size = EXT_HEADER_DTYPE.itemsize
+    with InputFile(path) as file:
+        data = file.read(begin, _EXT_WINDOW + size).ljust(_EXT_WINDOW + size, b"\0")
+    heads = np.frombuffer(data, np.uint8)[places[:, np.newaxis] + np.arange(size)]
+    units: NDArray[np.void] = heads.view(EXT_HEADER_DTYPE).reshape(-1)
+    return units

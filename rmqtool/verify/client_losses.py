@@ -20,12 +20,14 @@ from rmqtool.clients.never_delivered import half_messages_unchecked, pop_lost, p
 from rmqtool.clients.queues import QueueEvidence, ServedQueue, served_queues, unreachable_batches, unreachable_queues
 from rmqtool.clients.timers import timers_due, timers_without_files
 from rmqtool.findings.report import Report
+from rmqtool.formats import properties as names
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.rules.broker_conf import index_switched_off
-from rmqtool.rules.system_topics import SCHEDULE_TOPIC
+from rmqtool.rules.system_topics import SCHEDULE_TOPIC, is_read_by_tag
 from rmqtool.rules.versions import MAGIC_CODE_DECODED, parse_version
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
+from rmqtool.scan.single_record import record_at
 from rmqtool.store.config_tables import CommittedOffset, is_deleted, offsets_of_start, reads_no_offsets
 from rmqtool.store.index_files import IndexFile, stored_offset
 from rmqtool.store.queue_units import QueueRange, queue_range
@@ -72,8 +74,11 @@ class ClientView:
         served = start if start.is_up else None
         index, keys, in_damage = self.index_after(served), self.total.keys, self._in_damage()
         found = index.found_in_damage(keys) if index else 0
+        missed_by_tag = self._missed_by_tag(served)
         losses = ClientLosses(
             unreachable=Unreachable(sorted(self._unreachable(served), key=_worst_first)),
+            missed_by_tag=missed_by_tag[0],
+            tags_in_damage=missed_by_tag[1],
             keys_not_found=index.keys_not_found(keys, self._count_keys) if index else 0,
             keys_in_damage=keys.not_whole - found if index else 0,
             keys_found_in_damage=found,
@@ -126,6 +131,7 @@ class ClientView:
         before = self.of_queues(self.snapshot.committed.offsets)
         whole = _WholeQueues(self, start, before, after, ranges_after_start(start))
         losses.groups = whole.groups_after_start()
+        losses.groups_begin_again = reads_no_offsets(self.snapshot.store, parse_version(start.version))
         losses.by_offsets = whole
 
     def range_had(self, name: QueueName) -> QueueRange | None:
@@ -262,6 +268,38 @@ class ClientView:
             if not self._is_deleted(queue.name):
                 has_damage = bool(in_damage.get(queue.name))
                 yield from self._unreachable_batches(queue, served.get(queue.name), start, has_damage=has_damage)
+
+    def _missed_by_tag(self, start: StartPrediction | None) -> tuple[int, int]:
+        """How many messages consumers get, but for those of their tag: by their units, and by damaged tags of theirs.
+
+        Whether the unit of the latter is derived again or not, it fits only one of the tags of record and consumer.
+        """
+        missed = [(state, state.missed_by_tag) for state in self.total.states.values() if state.missed_by_tag]
+        damages = [each for each in self.total.damages if each.field == names.TAGS]
+        is_any = bool(missed or damages)
+        served = served_queues(self.ranges, start, twice=self.snapshot.has_queues_twice) if is_any else {}
+        by_unit = by_message = 0
+        for state, places in missed:
+            now = served.get(state.name, ServedQueue(0, 0))
+            kept = (place for place in places if now.keeps(place) and place not in (state.damaged or ()))
+            by_unit += sum(map(places.__getitem__, kept))
+        for each in damages:
+            for name, offset in self._places_of(each.physical_offset):
+                reach = served.get(name)
+                by_message += bool(
+                    reach and reach.min_offset <= offset < reach.max_offset and is_read_by_tag(name.topic)
+                )
+        return by_unit + by_message, by_message
+
+    def _places_of(self, physical_offset: int) -> list[tuple[QueueName, int]]:
+        """The queues of a record, and its queue offsets in them."""
+        frames, snapshot = record_at(self.snapshot.log.files, physical_offset), self.snapshot
+        if frames is None:
+            return []
+        dispatcher = Dispatcher(DispatchRules.of_snapshot(snapshot), snapshot.topics.with_batch_queues)
+        units = dispatcher.dispatch(frames).units
+        numbers = zip(units.queues.tolist(), units.queue_offsets.tolist(), strict=True)
+        return [(dispatcher.queues[queue], offset) for queue, offset in numbers]
 
     def _in_damage(self) -> dict[QueueName, int]:
         """How many messages of each queue the log holds only damage of."""

@@ -130,7 +130,7 @@ def gaps_of_store(store: Store, *, has_log: bool) -> Iterator[Gap]:
         text = f"compacted logs in {COMPACTION}/, which are not compared with the commit log"
         yield Gap("compacted logs", "not-supported", text, ("commitlog.",))
     if any(path.stat().st_size for path in files_below(store.root / CONSUME_QUEUE_EXT)):
-        text = f"ext units of consume queues in {CONSUME_QUEUE_EXT}/, which are not compared with the messages"
+        text = f"the filter bits of ext units in {CONSUME_QUEUE_EXT}/, which no message shows"
         yield Gap("ext units of consume queues", "not-supported", text, ("consumequeue.",))
 
 

@@ -112,8 +112,11 @@ def outcome_of(verification: Verification) -> Outcome:
 
 
 def _is_lost(clients: ClientLosses | None) -> bool:
-    """Whether a start takes something from clients; one that fails is a finding, or fails for some releases only."""
-    return clients is not None and not clients.refuses and bool(clients)
+    """Whether a start takes something from clients that the store could give.
+
+    One that fails is a finding, or fails for some releases only; one that reads no committed offsets is no damage.
+    """
+    return clients is not None and not clients.refuses and clients.is_of_store
 
 
 def _queues_in_log(verification: Verification, total: PartResult) -> Set[QueueName] | None:

@@ -26,6 +26,7 @@ from rmqtool.formats.consume_queue import MAX_EXT_ADDRESS, UNIT_SIZE, is_pre_bla
 from rmqtool.rules.system_topics import LMQ_PREFIX, SCHEDULE_TOPIC
 from rmqtool.store.consume_queues import UNIT_FORMATS, Kind, Queue, queue_in
 from rmqtool.store.delays_seen import SeenDelays
+from rmqtool.store.queue_units import reads_ext_units, with_ext_codes
 from rmqtool.store.unit_files import RocksDbUnits, UnitFiles, count_leading
 from rmqtool.verify.part_result import PartResult
 from rmqtool.verify.queue_leftovers import report_bad_units
@@ -42,15 +43,21 @@ class UnitDifference(NamedTuple):
     severity: Severity | None = None
 
 
-def differences(units: QueueUnits, stored: NDArray[np.void], *, has_ext_units: bool) -> Iterator[UnitDifference]:
-    """Compare the expected `units` with the `stored` ones."""
+def differences(
+    units: QueueUnits, stored: NDArray[np.void], in_ext: NDArray[np.bool_], *, reads_ext: bool = True
+) -> Iterator[UnitDifference]:
+    """Compare the expected `units` with the `stored` ones, of which those `in_ext` have the codes of ext units.
+
+    Where no broker `reads_ext` units the message of a unit without one is sent for any tag, now and later.
+    """
     is_size_equal = stored["message_size"] == units.message_sizes
     is_code_equal = stored["tags_code"] == units.tags_codes
-    if not has_ext_units:
-        yield from _of_ext_addresses(stored, ~is_code_equal)
+    for row in np.flatnonzero(stored["tags_code"] <= MAX_EXT_ADDRESS).tolist():
+        address = {"found": int(stored["tags_code"][row])}
+        yield UnitDifference(row, "consumequeue.ext-address", address, None if reads_ext else "info")
     other_codes = ~is_code_equal & (stored["tags_code"] > MAX_EXT_ADDRESS)
     for row in np.flatnonzero(other_codes).tolist():
-        yield _of_code(row, int(stored["tags_code"][row]), units)
+        yield _of_code(row, int(stored["tags_code"][row]), units, is_in_ext=bool(in_ext[row]))
     for row in np.flatnonzero(~is_size_equal).tolist():
         sizes = {"found": int(stored["message_size"][row]), "expected": int(units.message_sizes[row])}
         yield UnitDifference(row, "consumequeue.wrong-record", {"problem": "size", **sizes})
@@ -64,16 +71,11 @@ def differences(units: QueueUnits, stored: NDArray[np.void], *, has_ext_units: b
             yield UnitDifference(row, "consumequeue.batch-unit", {"problem": "other-fields"})
 
 
-def _of_ext_addresses(stored: NDArray[np.void], rows: NDArray[np.bool_]) -> Iterator[UnitDifference]:
-    for row in np.flatnonzero(rows & (stored["tags_code"] <= MAX_EXT_ADDRESS)).tolist():
-        yield UnitDifference(row, "consumequeue.ext-address", {"found": int(stored["tags_code"][row])})
-
-
-def _of_code(row: int, tags_code: int, units: QueueUnits) -> UnitDifference:
+def _of_code(row: int, tags_code: int, units: QueueUnits, *, is_in_ext: bool) -> UnitDifference:
     codes = {"found": tags_code, "expected": int(units.tags_codes[row])}
     if tags_code == int(units.tags_hashes[row]):
         return UnitDifference(row, "consumequeue.tags-code", {"problem": "recovered-as-tags", **codes}, "info")
-    return UnitDifference(row, "consumequeue.tags-code", {"problem": "other", **codes})
+    return UnitDifference(row, "consumequeue.tags-code", {"problem": "ext-unit" if is_in_ext else "other", **codes})
 
 
 _FEW = 16  # units
@@ -241,11 +243,16 @@ class OneQueue:
         edges = [0, *(np.flatnonzero(is_bad[1:] != is_bad[:-1]) + 1).tolist(), len(units)]
         for start, stop in pairwise(edges):
             self.state.prove(unit_number + start, unit_number + stop, is_bad=bool(is_bad[start]))
+        with_codes = with_ext_codes(self._store, self._files.queue, stored) if self._files else stored
+        stored, is_in_ext = with_codes, with_codes["tags_code"] != stored["tags_code"]
         if self.state.name.topic == SCHEDULE_TOPIC:
             stored = self._with_known_times(units, stored, unit_number)
-        for row, code, facts, severity in differences(units, stored, has_ext_units=self._store.has_ext_units):
+        reads_ext = reads_ext_units(self._store)
+        for row, code, facts, severity in differences(units, stored, is_in_ext, reads_ext=reads_ext):
             if code == "consumequeue.tags-code" and self._is_of_older_release(units, stored, row):
                 continue
+            if code == "consumequeue.tags-code" and (reads_ext or not is_in_ext[row]):
+                self.state.note_tag(units, stored, row, unit_number + row)
             if code in ("consumequeue.tags-code", "consumequeue.batch-unit"):
                 self._suspect(stored[row : row + 1], unit_number + row)
             self._add(code, facts, units, row, unit_number + row, severity=severity)

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.broker.dispatched_units import QueueName
+from rmqtool.broker.dispatched_units import QueueName, QueueUnits
 from rmqtool.broker.prediction import StartPrediction
 from rmqtool.findings.report import Report
 from rmqtool.formats.message import MIN_MESSAGE_SIZE
-from rmqtool.rules.system_topics import LMQ_PREFIX
+from rmqtool.rules.system_topics import LMQ_PREFIX, is_read_by_tag
 from rmqtool.rules.versions import Releases
 from rmqtool.store.config_tables import Topics, is_deleted
 from rmqtool.verify.bad_extents import Extents
@@ -50,7 +50,9 @@ class QueueProgress:
     the queue offset of the first record, `next_offset` that after the last one; `had` counts the queue offsets of the
     records since the queue's offsets began again last, and `damaged` are those of records that are not whole.
     `optional` are queue offsets of records without a unit, to which only older releases give one. `lost` counts queue
-    offsets whose records can only have been in damage of the log. What is empty in most of many queues is None.
+    offsets whose records can only have been in damage of the log. `missed_by_tag` are places of units, by their queue
+    offset, that lead to messages of another tag than they say, with how many messages each has. What is empty in most
+    of many queues is None.
     """
 
     name: QueueName
@@ -67,6 +69,7 @@ class QueueProgress:
     damaged: list[int] | None = None
     missing: dict[str, MissingUnits] | None = None
     optional: set[int] | None = None
+    missed_by_tag: dict[int, int] | None = None
     may_jump: bool = False  # a queue of batches in RocksDB, of whose last one a start knows the first offset only
 
     def add_optional(self, offset: int) -> None:
@@ -95,6 +98,20 @@ class QueueProgress:
     def damage(self, offsets: Iterable[int]) -> None:
         """Note the queue offsets of records that are not whole."""
         self.damaged = [*(self.damaged or ()), *offsets][:_MAX_DAMAGED]
+
+    def note_tag(self, units: QueueUnits, stored: NDArray[np.void], row: int, number: int) -> None:
+        """Note a unit whose messages consumers of their tag do not get: brokers compare the low 32 bits of its code."""
+        own, low = int(units.tags_hashes[row]), int(stored["tags_code"].astype(np.int32)[row])
+        is_led_to = stored["message_size"][row] == units.message_sizes[row]
+        if own and own != low and is_led_to and is_read_by_tag(self.name.topic):
+            is_batch = "base_queue_offset" in (stored.dtype.names or ())
+            self.miss_by_tag(int(units.queue_offsets[row]) if is_batch else number, int(units.batch_sizes[row]))
+
+    def miss_by_tag(self, place: int, messages: int) -> None:
+        """Note a unit that does not lead consumers of its tag to its messages."""
+        self.missed_by_tag = self.missed_by_tag or {}
+        if len(self.missed_by_tag) < _MAX_DAMAGED:
+            self.missed_by_tag[place] = messages
 
     def right_between(self, start: int, stop: int) -> int:
         """How many units from `start` to before `stop` lead to their messages, as far as those are whole."""
@@ -142,18 +159,20 @@ class QueueProgress:
         """Note that the queue's offsets begin again: missing units belong to a queue that was deleted."""
         self.restarts += 1
         self.had = 0
-        self.missing = self.damaged = None
+        self.missing = self.damaged = self.missed_by_tag = None
 
     def extend(self, later: QueueProgress) -> None:
         """Add the state of the same queue in a later part of the log."""
         if later.restarts:
-            self.missing = self.damaged = None
+            self.missing = self.damaged = self.missed_by_tag = None
         for start, stop in later.proven_ranges:
             self.prove(start, stop)
         if later.bad:
             self.bad = [*(self.bad or ()), *later.bad]
         if later.damaged:
             self.damage(later.damaged)
+        for place, messages in (later.missed_by_tag or {}).items():
+            self.miss_by_tag(place, messages)
         for code, missing in (later.missing or {}).items():
             self.add_missing(code, missing.examples, missing.count)
         for offset in later.optional or ():

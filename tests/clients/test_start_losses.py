@@ -457,7 +457,10 @@ def test_groups_of_a_broker_that_reads_no_offsets(tmp_path: Path) -> None:
     assert {moved.next_after for moved in outcome.clients.groups} == {None}
     assert outcome.clients.by_offsets.groups(outcome.snapshot.committed.offsets) == outcome.clients.groups
     assert lost(outcome).keys() == {"groups"}
-    assert "upgrade.changed" in codes_of(outcome)
+    assert codes_of(outcome) == {"upgrade.changed"}
+    assert outcome.verdict == "clean"
+    shutil.rmtree(store / QUEUE)
+    assert verify(store, version="4.9.3", conf=conf).verdict == "corrupt"
 
 
 def test_what_is_left_after_a_repair() -> None:

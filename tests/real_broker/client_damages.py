@@ -88,6 +88,8 @@ def _parsed(file: Path, data: bytes, at: int) -> LogRecord | None:
         fields["body"] = body_at - at
     if (key := properties.find(b"KEYS\1")) >= 0:
         fields["key"] = fields["properties"] + key + 5
+    if (tag := properties.find(b"TAGS\1")) >= 0:
+        fields["tag"] = fields["properties"] + tag + 5
     pairs = (text.split("\1", 1) for text in properties.decode(errors="replace").split("\2") if "\1" in text)
     (stored,) = struct.unpack_from(">q", data, at + 48 + (20 if sys_flag & _BORN_V6 else 8))
     return LogRecord(file, at, size, physical_offset, data[topic_at:topic_end].decode(), queue_id, sys_flag, stored,
@@ -315,6 +317,12 @@ _WIDTHS = {"queue id": 4, "queue offset": 8, "sys flag": 4, "size": 4, "magic co
 def _not_by_chance() -> Iterator[Loss]:
     """Only by name, so that the cases of each seed stay what they are."""
     yield Loss("the last log file overwritten by another", _last_overwritten)
+    yield Loss("queue entries: tags code flipped", _units(lambda scene, unit: unit[:12] + _flipped(scene, unit[12:])))
+    yield Loss("queue entries: tags code zero", _units(lambda scene, unit: unit[:12] + bytes(8)))
+    yield Loss("queue entries: an ext address", _units(lambda scene, unit: unit[:12] + struct.pack(
+        ">q", scene.random.randrange(-1 << 63, -1 << 40))))  # fmt: skip
+    yield Loss("a record: tag flipped", _record(lambda scene, record: _flip(
+        scene, record.file, record.at + record.fields["tag"], 1), "tag"))  # fmt: skip
 
 
 def _last_overwritten(scene: Scene) -> bool:

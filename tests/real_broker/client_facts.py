@@ -8,7 +8,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rmqtool.rules.system_topics import HALF_TOPIC, SCHEDULE_TOPIC
+from rmqtool.formats.consume_queue import is_ext_address
+from rmqtool.rules.system_topics import HALF_TOPIC, SCHEDULE_TOPIC, is_read_by_tag
 
 Entry = tuple[str, int, int]
 """Topic, queue and queue offset."""
@@ -21,7 +22,7 @@ Pair = tuple[str, int]
 
 _WHEEL_MS = 6 * 24 * 3_600_000  # less than a week: timers are due some time after the last message
 _CHECK_GROUP = "CID_RMQ_SYS_TRANS"
-_NUMBERS = ("unreachable", "keys_not_found", "groups", "filters_lost", "half_messages_unchecked")
+_NUMBERS = ("unreachable", "missed_by_tag", "keys_not_found", "groups", "filters_lost", "half_messages_unchecked")
 _DUE = ("early", "late", "never", "again")
 
 
@@ -31,6 +32,8 @@ class View:
 
     refuses: str | None = None
     entries: dict[Entry, Record] = field(default_factory=dict)
+    tags: dict[Entry, str] = field(default_factory=dict)
+    """The tags of messages that a pull with the tag gives."""
     pairs: set[Pair] = field(default_factory=set)
     groups: dict[Group, int] = field(default_factory=dict)
     """The queue offset from which the group goes on."""
@@ -56,9 +59,11 @@ def view_of(facts: Mapping[str, Any]) -> View:
         topic, _, number = name.rpartition("/")
         for asked, offset, physical, *rest in queue["pulls"]:
             if rest and asked == offset:
-                size, messages = rest
+                size, messages, *tags = rest
                 for inner in range(messages):
                     view.entries[topic, int(number), offset + inner] = physical, size
+                    if any(tags):
+                        view.tags[topic, int(number), offset + inner] = tags[0]
         if topic == SCHEDULE_TOPIC:
             _add_level(view, facts, int(number), queue)
     view.pairs = {(key, offset) for key, offsets in clients["keys"].items() for offset in offsets}
@@ -97,6 +102,7 @@ class Difference:
 
     refuses: str | None = None
     unreachable: list[Entry] = field(default_factory=list)
+    missed_by_tag: list[Entry] = field(default_factory=list)
     keys_not_found: list[Pair] = field(default_factory=list)
     groups: list[tuple[Group, Any, Any]] = field(default_factory=list)
     delayed: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_DUE, 0))
@@ -151,6 +157,9 @@ def difference(had: View, after: View, proof: Proof = _NO_LOG) -> Difference:
         return Difference(refuses=after.refuses)
     found = Difference()
     found.unreachable = sorted(entry for entry, record in had.entries.items() if after.entries.get(entry) != record)
+    left = had.entries.items() & after.entries.items()
+    found.missed_by_tag = sorted(entry for entry, _ in left if is_read_by_tag(entry[0]) and
+                                 entry in had.tags and after.tags.get(entry) != had.tags[entry])  # fmt: skip
     found.keys_not_found = sorted({*had.pairs, *proof.pairs} - after.pairs)
     for group, place in (had.groups | had.passed_over).items():
         now = after.groups.get(group)
@@ -162,6 +171,8 @@ def difference(had: View, after: View, proof: Proof = _NO_LOG) -> Difference:
         new_due = after.delayed.get(waiting)
         if new_due is None:
             found.delayed["never"] += 1
+        elif is_ext_address(new_due):
+            continue  # without its ext unit the broker computes the time again (`ScheduleMessageService`)
         elif (comes := proof.comes(waiting[0], new_due)) != max(due, proof.now):
             found.delayed["early" if comes < due else "late"] += 1
     found.delayed["again"] = len(had.passed & after.delayed.keys())
@@ -177,6 +188,7 @@ def common(had: View, after: View) -> View:
     """What clients had and have: what a repair must not take."""
     return View(
         entries=dict(had.entries.items() & after.entries.items()),
+        tags=dict(had.tags.items() & after.tags.items()),
         pairs=had.pairs & after.pairs,
         groups={name: place for name, place in had.groups.items() if after.groups.get(name, ()) == place},
         passed_over=dict(had.passed_over.items() & after.passed_over.items()),
@@ -200,6 +212,7 @@ def claimed(clients: Mapping[str, Any] | None) -> dict[str, Any] | None:
         return None
     found = {
         "unreachable": clients["unreachable"]["messages"],
+        "missed_by_tag": clients["missed_by_tag"],
         "keys_not_found": clients["keys_not_found"],
         "groups": len(clients["groups"]),
         "filters_lost": clients["filters_lost"],

@@ -46,6 +46,8 @@ class Source:
     settings: Mapping[str, str]
     records: list[LogRecord] = field(default_factory=list)
     had: View | None = None
+    begins_again: bool = False
+    """Whether the broker reads no committed offsets, so that all groups begin again on any store."""
 
     def __post_init__(self) -> None:
         """Read the log."""
@@ -74,7 +76,8 @@ class Source:
         offsets: dict[tuple[str, int], list[int]] = {}
         for topic, queue_id, offset in had.entries:
             offsets.setdefault((topic, queue_id), []).append(offset)
-        for each in load_offsets(store).offsets if reads_no_offsets(store, version) else ():
+        self.begins_again = reads_no_offsets(store, version)
+        for each in load_offsets(store).offsets if self.begins_again else ():
             if found := offsets.get((each.topic, each.queue_id)):
                 queue = QueueRange(min(found), max(found) + 1)
                 place = next_message(each.offset, queue, version)
@@ -194,6 +197,7 @@ class Traces:
     def count(self, difference: Difference, had: View) -> dict[str, int]:
         """How many of what is gone left a trace, where that can be seen."""
         entries = [entry for entry in difference.unreachable if self._shows(entry, had.entries[entry][0])]
+        tags = [entry for entry in difference.missed_by_tag if self._shows(entry, had.entries[entry][0])]
         pairs = [pair for pair in difference.keys_not_found if self._has(pair)]
         groups = [group for (group, topic, _), place, _ in difference.groups if self._commits(group, topic, place)]
         gone = {offset for topic, _, offset in difference.unreachable if topic == HALF_TOPIC}
@@ -203,6 +207,7 @@ class Traces:
         passed = [offset for offset in difference.half_messages_unchecked if offset not in gone]
         return {
             "unreachable": len(entries),
+            "missed_by_tag": len(tags),
             "keys_not_found": len(pairs),
             "filters_lost": 0,
             "groups": len(groups),

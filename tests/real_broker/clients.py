@@ -259,6 +259,8 @@ def _judge_verdict(judged: Judged) -> None:
     verdict, start = judged.case.result["verdict"], judged.start
     traced = judged.case.traces.count(start, judged.case.source.had or View())
     seen = {**start.numbers(), **{name: number for name, number in traced.items() if not start.refuses}}
+    if judged.case.source.begins_again:
+        del seen["groups"]
     if verdict in ("clean", "dirty") and any(seen.values()):
         judged.wrong.append(f"verdict {verdict}, but clients lose {_short(start)}")
     if verdict == "corrupt" and not start and not judged.case.names:

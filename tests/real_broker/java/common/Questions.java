@@ -137,7 +137,7 @@ final class Questions {
 
     /** The store's own filter with the hashes of `tags`. */
     @SuppressWarnings("unchecked")
-    private static MessageFilter filter(JSONArray tags) throws Exception {
+    static MessageFilter filter(JSONArray tags) throws Exception {
         Class<?> type = subscription();
         Object subscription = type.getDeclaredConstructor().newInstance();
         type.getMethod("setSubString", String.class).invoke(subscription, String.join(" || ", tags.toJavaList(String.class)));

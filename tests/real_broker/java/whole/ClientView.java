@@ -1,3 +1,4 @@
+import com.alibaba.fastjson.JSONArray;
 import java.nio.ByteBuffer;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -59,7 +60,10 @@ final class ClientView {
         return Json.object("min_offset", min, "max_offset", max, "pulls", pulls, "units", units);
     }
 
-    /** [asked, queue offset, physical offset, size, messages in it, 0 where it is not whole], or [asked, next, status]. */
+    /**
+     * [asked, queue offset, physical offset, size, messages in it, 0 where it is not whole, the tag of which consumers
+     * get it, or null], or [asked, next, status].
+     */
     private List<Object> pull(String topic, int queue, long offset) throws Exception {
         GetMessageResult result;
         try {
@@ -76,7 +80,25 @@ final class ClientView {
             }
             ByteBuffer message = result.getMessageBufferList().get(0);
             return Arrays.asList(offset, Family.queueOffset(result), physicalOffset(message), message.limit(),
-                messages(message));
+                messages(message), tag(topic, queue, offset, message));
+        } finally {
+            result.release();
+        }
+    }
+
+    /** The tag of a message, if a pull with it gives the message. */
+    private String tag(String topic, int queue, long offset, ByteBuffer message) throws Exception {
+        MessageExt decoded = decoded(message);
+        String tag = decoded == null ? null : decoded.getTags();
+        if (tag == null) {
+            return null;
+        }
+        GetMessageResult result = store.getMessage("survey", topic, queue, offset, 1,
+            Questions.filter(new JSONArray(Arrays.asList(tag))));
+        try {
+            boolean isGiven = result.getStatus() == GetMessageStatus.FOUND
+                && physicalOffset(result.getMessageBufferList().get(0)) == physicalOffset(message);
+            return isGiven ? tag : null;
         } finally {
             result.release();
         }
