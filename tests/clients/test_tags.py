@@ -144,7 +144,9 @@ def with_ext_units(store: Path) -> Path:
                     files.append(units + b"\xff\xff\0\0")
                     units = b""
                 code = struct.pack(">q", ext_address(len(files) * (5 * MIN_EXT_UNIT_SIZE + 4) + len(units)))
-                units += EXT_HEADER.pack(MIN_EXT_UNIT_SIZE, int.from_bytes(data[at + 12 : at + 20], "big", signed=True), START_TIME, 0)
+                units += EXT_HEADER.pack(
+                    MIN_EXT_UNIT_SIZE, int.from_bytes(data[at + 12 : at + 20], "big", signed=True), START_TIME, 0
+                )
                 data[at + 12 : at + 20] = code
         file.write_bytes(data)
     (store / EXT).mkdir(parents=True)
