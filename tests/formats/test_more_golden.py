@@ -34,6 +34,7 @@ def images(folder: Path) -> dict[int, bytes]:
     return {start_offset_of(file.name) or 0: file.read_bytes() for file in sorted(folder.iterdir())}
 
 
+@pytest.mark.slow
 def test_ext_units_are_where_the_queue_points(extras: Path) -> None:
     """Each tags code is the address of the unit that follows the one before; every second unit has a bit map."""
     for queue in (0, 1):

@@ -88,6 +88,7 @@ def test_ext_units_are_told_and_kept(tmp_path: Path) -> None:
     assert "rebuild.ext-units" in codes(plan(root, {"enableConsumeQueueExt": "true"}))
 
 
+@pytest.mark.slow
 def test_a_file_that_holds_no_whole_units_tells_no_size(tmp_path: Path) -> None:
     """One that was made longer is put right by the size of the others, also when it is larger."""
     root = stores.unpack("5.3.3-clean", tmp_path)
