@@ -16,6 +16,7 @@ from contextlib import ExitStack, nullcontext
 from functools import cache
 from importlib.util import find_spec
 from itertools import chain, count, groupby, zip_longest
+from math import ceil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -45,8 +46,10 @@ _STORE_NAME = re.compile("|".join(map(re.escape, stores.names())))
 _RUN_RELEASES = {"4.9.7", "5.5.0"}
 """Releases that tests start, in turns: the last of 4.x and the newest; what the others did, the golden stores hold."""
 _RELEASE = re.compile(r"\d+\.\d+\.\d+")
-_BUDGET = 0.2
+_BUDGET = 0.15
 """CPU seconds of one quick test and of the processes that it starts."""
+_QUICK_PART = 3
+"""Of more cases of one quick test than these, one in so many is run."""
 _HEADROOM = 4
 """On a busy machine the same work takes more CPU time, and the first test that needs a module pays for its import."""
 _MAX_WORKERS = 8
@@ -59,6 +62,15 @@ WITH_SERVERS = (
     "tests/spark/test_source.py",
 )
 """How the modules begin whose tests use them: one worker does all of these."""
+_PARSING = (
+    "tests/findings/test_catalogue.py",
+    "tests/findings/test_sentence.py",
+    "tests/findings/test_unread_sentences.py",
+    "tests/test_architecture.py",
+    "tests/test_layers.py",
+    "tests/words/",
+)
+"""Modules that look at each node of the sources, which are parsed once in one worker."""
 _MEMORY = Path("/dev/shm")
 _ROOM = 2 << 30
 """Bytes that must be free in memory for tests to keep their stores there; they need a tenth."""
@@ -182,7 +194,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling | None:
-    """A worker does a module at a time, and those of WITH_SERVERS as if they were one."""
+    """A worker does a module at a time, and those of WITH_SERVERS and of _PARSING as if each were one."""
     if config.getvalue("dist") != "loadscope":
         return None
     from xdist.scheduler import LoadScopeScheduling
@@ -190,7 +202,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Schedul
     class Modules(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             module = super()._split_scope(nodeid)
-            return WITH_SERVERS[0] if module.startswith(WITH_SERVERS) else module
+            return next((group[0] for group in (WITH_SERVERS, _PARSING) if module.startswith(group)), module)
 
     return Modules(config, log)
 
@@ -244,18 +256,36 @@ def _in_turns(items: list[pytest.Item]) -> list[pytest.Item]:
 
     Of what then is left of many cases of one kind (`one_in`), one in so many.
     """
-    if ALL in os.environ or not items or items[0].config.getoption("--quick"):
+    if ALL in os.environ or not items:
         return items
+    if items[0].config.getoption("--quick"):
+        return _some_of_each(items)
 
-    def test_of(item: pytest.Item) -> str:
+    def kind_of(item: pytest.Item) -> str:
         return _RELEASE.sub("RELEASE", item.nodeid) if _rank(item) < len(_MARKERS) else item.nodeid
 
-    groups = [(name, list(group)) for name, group in groupby(sorted(items, key=test_of), key=test_of)]
+    groups = [(name, list(group)) for name, group in groupby(sorted(items, key=kind_of), key=kind_of)]
     chosen = {group[crc32(name.encode()) % len(group)] for name, group in groups}
     places: defaultdict[str, Iterator[int]] = defaultdict(count)
-    return [
-        item for item in items if item in chosen and next(places[item.nodeid.partition("[")[0]]) % _every(item) == 0
-    ]
+    return [item for item in items if item in chosen and next(places[_test_of(item)]) % _every(item) == 0]
+
+
+def _some_of_each(items: list[pytest.Item]) -> list[pytest.Item]:
+    """In the order of a hash of their names: with each n-th of two tables crossed some pairs would never meet."""
+    cases: defaultdict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        cases[_test_of(item)].append(item)
+    left = {
+        item
+        for group in cases.values()
+        if len(group) > _QUICK_PART
+        for item in sorted(group, key=lambda item: crc32(item.nodeid.encode()))[ceil(len(group) / _QUICK_PART) :]
+    }
+    return [item for item in items if item not in left]
+
+
+def _test_of(item: pytest.Item) -> str:
+    return item.nodeid.partition("[")[0]
 
 
 def _every(item: pytest.Item) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rooms import PACKAGE, ROOMS, ROOT, Module, graph_of, imports_of, modules_under, room_of, tree
+from tests.rooms import PACKAGE, ROOMS, ROOT, Module, graph_of, imports_of, modules_under, nodes_of, room_of, tree
 
 pytestmark = pytest.mark.budget(1)  # most tests parse the whole package
 
@@ -72,7 +72,7 @@ def showing_problems(modules: Mapping[str, Module]) -> Iterator[str]:
             for imported in imports_of(module)
             if imported.partition(".")[0] in SHOWING_IMPORTS or imported in SHOWING_CALLS
         )
-        for node in ast.walk(ast.parse(module.text)):
+        for node in nodes_of(module.text):
             used = node.func if isinstance(node, ast.Call) else node.exc if isinstance(node, ast.Raise) else None
             if used is not None and ast.unparse(used) in SHOWING_CALLS:
                 yield f"{name}:{used.lineno} has {ast.unparse(used)}"

@@ -15,6 +15,7 @@ rmqtool.__main__.main()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("given", "found"), [(None, "1"), ("3", "3")])
 def test_no_threads_wait_in_a_busy_loop(given: str | None, found: str) -> None:
     """NumPy's library for matrices starts none, unless somebody asks for them."""

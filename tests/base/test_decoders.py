@@ -133,6 +133,7 @@ def test_what_a_command_leaves_running_has_its_output(tmp_path: Path) -> None:
     assert_gone(pids_in(tmp_path / "pids"))
 
 
+@pytest.mark.slow
 def test_one_process_answers_all_bodies_in_order() -> None:
     """Each is a line of base64; more are sent than its pipe holds, and it need not wait for the last one."""
     bodies = [b"", b"\xff\n", *(b"%d" % number * 5000 for number in range(40))]

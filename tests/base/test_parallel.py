@@ -88,6 +88,7 @@ def test_every_part_is_done_once(tmp_path: Path, *, may_copy: bool, takes_part: 
     assert set(multiprocessing.active_children()) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("in_order", [True, False])
 def test_what_a_process_raises_is_raised_here(*, in_order: bool) -> None:
     with ready(WorkerPool[int](1)) as pool:
@@ -96,6 +97,7 @@ def test_what_a_process_raises_is_raised_here(*, in_order: bool) -> None:
             list(pool.steps_in_order(10) if in_order else pool.steps())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("in_order", [True, False])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_process_that_is_ended_from_outside(number: signal.Signals, *, in_order: bool) -> None:
@@ -122,6 +124,7 @@ def stopped_in_a_callback(ours: int) -> Squares:
     return Squares(ours, slow=LONG)
 
 
+@pytest.mark.slow
 def test_a_stop_without_effect_is_heeded() -> None:
     """Once the job is made."""
     begin = time.monotonic()
@@ -132,6 +135,7 @@ def test_a_stop_without_effect_is_heeded() -> None:
     assert time.monotonic() - begin < LONG
 
 
+@pytest.mark.slow
 def test_what_is_known_when_it_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What each process knows of the part that it has begun is told, once; the others are gone then."""
     monkeypatch.setattr("rmqtool.base.parallel._STOP_SECONDS", LONG)
@@ -149,6 +153,7 @@ def test_what_is_known_when_it_is_stopped(tmp_path: Path, monkeypatch: pytest.Mo
     assert set(multiprocessing.active_children()) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_within_a_message(monkeypatch: pytest.MonkeyPatch, number: signal.Signals) -> None:
     """While another thread shows progress: the message is read to its end, and so are those after it."""
@@ -228,6 +233,7 @@ def test_fewer_processes_where_the_system_gives_no_more(monkeypatch: pytest.Monk
         assert [step.result for step in pool.steps() if step.ended is False and step.result is not None] == [0, 1, 4]
 
 
+@pytest.mark.slow
 def test_what_a_process_says_first() -> None:
     """It is ready, and ends when there is nobody to tell what to do."""
     with WorkerPool[int](1) as pool:
@@ -252,6 +258,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("may_copy", [True, False])
 def test_nobody_outlives_its_parent(tmp_path: Path, *, may_copy: bool) -> None:
     """A parent that is killed can't end the others, which may be busy with a part for minutes."""

@@ -20,6 +20,7 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_the_bytes_of_the_file(path: Path) -> None:
     """Anywhere, across blocks and past the end, with few blocks and with all."""
     data, chance = path.read_bytes(), random.Random(1)

@@ -55,6 +55,7 @@ def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return request.param, make_log(tmp_path_factory.mktemp("logs") / "log", request.param, SIZE, FILE_SIZE)
 
 
+@pytest.mark.slow
 @pytest.mark.one_in(3)
 def test_every_record_is_valid(store: tuple[str, Path]) -> None:
     """Sizes, positions, checksums, queue offsets, times, keys and tags are a broker's."""
@@ -99,6 +100,7 @@ def test_every_record_is_valid(store: tuple[str, Path]) -> None:
     assert tags == set(CHINESE_TAGS if form.chinese else TAGS)
 
 
+@pytest.mark.slow
 def test_files_are_filled(store: tuple[str, Path]) -> None:
     """Full files end with a blank no larger than a message, the last file with zeros from where `size` is reached."""
     *full, last = [file.read_bytes() for file in log_files(store[1])]

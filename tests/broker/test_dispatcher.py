@@ -75,6 +75,7 @@ def test_units_are_those_of_the_release(name: str, golden_store: GoldenStore) ->
     assert seen
 
 
+@pytest.mark.slow
 @pytest.mark.one_in(4)
 @pytest.mark.parametrize("name", STORES)
 def test_keys_are_those_of_one_record_at_a_time(name: str, golden_store: GoldenStore) -> None:

@@ -135,6 +135,7 @@ def test_what_one_release_has_found_is_not_read_again(store: Path, monkeypatch: 
     assert len(read) == len(snapshot.queues)
 
 
+@pytest.mark.slow
 def test_a_usual_queue_takes_little(tmp_path: Path) -> None:
     for number in range(500):
         path = tmp_path / "consumequeue" / f"topic-{number:03d}" / "0" / file_name(0)

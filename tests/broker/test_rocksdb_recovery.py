@@ -156,6 +156,7 @@ def test_a_queue_without_cut_rows_is_served_whole() -> None:
     assert QueueChange("simple", "orders", 0, 0, 0, 3, 28, 0, 0).served_end == 28
 
 
+@pytest.mark.slow
 def test_it_is_a_finding_with_its_setting(log: LogBuilder, tmp_path: Path) -> None:
     """One for each queue, and none with the setting."""
     outcome = verify(flushed(log, tmp_path, 0), version="5.5.0")

@@ -197,6 +197,7 @@ def test_topics_that_are_not_written_twice(
     assert rows_after(root, version, settings).keys() == topics
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, settings in ROCKSDB.items() if TWICE.items() <= settings.items()])
 def test_golden_stores(tmp_path: Path, name: str) -> None:
     """A start changes nothing of what a broker left at a clean stop, in files or in rows."""
@@ -206,6 +207,7 @@ def test_golden_stores(tmp_path: Path, name: str) -> None:
     assert outcome.start.queues == []
 
 
+@pytest.mark.slow
 def test_what_verify_says(tmp_path: Path) -> None:
     """A warning with the settings that prevent it: consumers read the files."""
     root = store_of(tmp_path, 10)

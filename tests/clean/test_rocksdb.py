@@ -219,6 +219,7 @@ def test_a_database_that_cannot_be_read(tmp_path: Path) -> None:
     assert "consumequeue" in done.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in ROCKSDB if not name.endswith(OTHER_QUEUES)])
 def test_golden_stores(tmp_path: Path, name: str) -> None:
     """Offsets and queues of all modes are read: what groups lose is known."""

@@ -132,6 +132,7 @@ def test_a_delivered_unit_that_is_gone_leaves_the_offset_right(tmp_path: Path, u
     assert "config.delay-offset" not in codes_of(verify(store))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("version", "expected"), [("4.9.1", Due()), ("4.9.2", Due(early=5)), ("4.9.7", Due(early=5))])
 def test_a_recovery_without_delays(version: str, expected: Due, tmp_path: Path, unpacked: GoldenStore) -> None:
     """From 4.9.2 on, until 5.0.0, a recovery after a crash derives delayed messages with the hash of their tag.

@@ -337,6 +337,7 @@ def test_entries_of_another_size(
     assert lost(verify(store, version="5.3.3")) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["4.4.0-killed", "4.9.7-shop", "5.3.3-killed", "5.5.0-shop"])
 def test_a_healthy_store_loses_nothing(name: str, tmp_path: Path) -> None:
     """All zero, and neither is the verdict corrupt."""
@@ -422,6 +423,7 @@ def test_levels_of_which_the_log_has_only_damage(damage: Callable[[Path], dict[s
     assert expected.items() <= lost(verify(store, version="4.9.7", conf=conf)).items()
 
 
+@pytest.mark.slow
 def test_a_group_that_was_in_a_first_file_that_is_gone(tmp_path: Path) -> None:
     """The log still has the messages: clients had them, and the group goes on at the new minimum."""
     store = stores.unpack("4.4.0-killed", tmp_path)

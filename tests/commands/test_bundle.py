@@ -43,7 +43,7 @@ def store(tmp_path: Path) -> Path:
     return store
 
 
-@pytest.mark.budget(2)
+@pytest.mark.slow
 def test_what_is_in_it(store: Path, tmp_path: Path) -> None:
     """Page, JSON as the commands print it, all files with their sizes, configuration, the damaged bytes themselves."""
     result, files = bundled(store, tmp_path / "case.tar.gz", "--json")
@@ -67,7 +67,7 @@ def test_what_is_in_it(store: Path, tmp_path: Path) -> None:
     assert f"{left['name']}: {left['why']}" in files["README.txt"].decode()
 
 
-@pytest.mark.budget(2)
+@pytest.mark.slow
 def test_secrets_stay_here(store: Path, tmp_path: Path) -> None:
     """Those of broker.conf by their names, however Java lets them be written; of config/ only what is known."""
     conf = tmp_path / "broker.conf"
@@ -107,7 +107,7 @@ def test_hosts_alone_are_redacted_without_breaking_json(store: Path, tmp_path: P
     assert not [name for name in files if name.startswith("damaged/")]
 
 
-@pytest.mark.budget(2)
+@pytest.mark.slow
 def test_damaged_bytes_are_bounded(store: Path, tmp_path: Path) -> None:
     """The first of them are taken, or none."""
     result, files = bundled(store, tmp_path / "case.tar.gz", "--max-damaged", "10")
@@ -121,7 +121,7 @@ def test_damaged_bytes_are_bounded(store: Path, tmp_path: Path) -> None:
     assert "not a size" in wrong.err
 
 
-@pytest.mark.budget(3)
+@pytest.mark.slow
 def test_what_is_redacted_is_in_no_file(golden_store: GoldenStore, tmp_path: Path) -> None:
     """Whatever file would quote it."""
     store = golden_store("5.1.4-shop")
@@ -136,7 +136,7 @@ def test_what_is_redacted_is_in_no_file(golden_store: GoldenStore, tmp_path: Pat
     assert shown == []
 
 
-@pytest.mark.budget(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(("what", "is_in"), [("keys", False), ("properties", False), ("hosts,bodies", True)])
 def test_expressions_of_consumers_name_values(what: str, is_in: bool, store: Path, tmp_path: Path) -> None:
     """Of properties, and so of keys; what has been left out is said."""

@@ -261,6 +261,7 @@ def test_odd_modification_times(tmp_path: Path, mtime: int) -> None:
     assert bool(found.document["result"]["passes"][0]["commit_log"]) == (mtime <= 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["queue", "log", "index", "offsets"])
 def test_damaged_stores(unpacked: GoldenStore, tmp_path: Path, damage: str) -> None:
     """Files of noise or of no bytes are answered for as the broker takes them."""
@@ -324,6 +325,7 @@ def test_not_a_store(tmp_path: Path) -> None:
     assert rmqtool("clean", tmp_path / "nowhere", "--dry-run").status == Exit.FAILED
 
 
+@pytest.mark.slow
 def test_losses_of_some_topics(golden_store: GoldenStore) -> None:
     """--topic chooses whose losses are listed; what is deleted, the sums, and what waits stay those of all topics."""
     store = golden_store("5.3.3-trimmed")

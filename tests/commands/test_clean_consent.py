@@ -53,6 +53,7 @@ def without_offsets(store: Path) -> None:
     (store / f"{OFFSETS}.bak").unlink(missing_ok=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -122,6 +123,7 @@ def saved(store: Path, *options: str) -> Path:
     return plan
 
 
+@pytest.mark.slow
 def test_a_saved_plan(store: Path) -> None:
     """It deletes what it names, by the settings that it was made with; then it is outdated."""
     plan = saved(store, *OPTIONS, "--delete-file-batch-max", "4", "--broker-version", "5.3.3")
@@ -139,6 +141,7 @@ def test_a_saved_plan(store: Path) -> None:
     assert (again.status, again.document["error"]["kind"]) == (Exit.FAILED, "changed")
 
 
+@pytest.mark.slow
 def test_the_command_that_carries_a_plan_out_is_printed(store: Path) -> None:
     plan = store.parent / "a plan.json"
     notes = rmqtool("clean", store, *OPTIONS, "--save-plan", plan).err

@@ -50,6 +50,7 @@ def clean(store: Path, *options: str | Path) -> Result:
     return rmqtool("clean", store, *OPTIONS, "--allow-unread", *options)
 
 
+@pytest.mark.slow
 def test_the_first_pass_and_nothing_else(store: Path) -> None:
     """What the dry run names goes; all other bytes and modification times stay, and the next runs do the rest."""
     doomed, before = planned(store, "--delete-file-batch-max", "4"), files(store)
@@ -87,6 +88,7 @@ def full_disk(store: Path, tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", place], check=True)
 
 
+@pytest.mark.slow
 def test_a_full_disk(full_disk: Path) -> None:
     """Nothing is free, and what the dry run names goes."""
     doomed, before = planned(full_disk), files(full_disk)
@@ -95,6 +97,7 @@ def test_a_full_disk(full_disk: Path) -> None:
     assert files(full_disk) == before - doomed
 
 
+@pytest.mark.slow
 def test_json(store: Path) -> None:
     document = clean(store, "--yes", "--json").document
     assert document["result"]["state"] == "done"
@@ -115,6 +118,7 @@ def test_only_one_run(store: Path) -> None:
         assert clean(store, "--all-runs", "--yes").status == Exit.USAGE
 
 
+@pytest.mark.slow
 def test_a_broker_conf_of_another_store_is_refused(store: Path, tmp_path: Path) -> None:
     """With other file sizes, given or by default, a start would destroy the store."""
     conf = tmp_path / "broker.conf"
@@ -128,6 +132,7 @@ def test_a_broker_conf_of_another_store_is_refused(store: Path, tmp_path: Path) 
     assert clean(store, "--yes", "--broker-conf", conf).status == Exit.OK
 
 
+@pytest.mark.slow
 def test_the_log_of_another_store_is_not_deleted(store: Path, tmp_path: Path) -> None:
     """Not with the broker.conf of the store of which this is a copy, whether the copy has a log or none.
 
@@ -168,6 +173,7 @@ def test_not_everything(tmp_path: Path) -> None:
     assert "no message would be left" in found.err
 
 
+@pytest.mark.slow
 def test_a_store_in_use(store: Path) -> None:
     """Exit 5, before anybody is asked."""
     holder = subprocess.Popen(

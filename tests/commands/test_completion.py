@@ -25,6 +25,7 @@ def completed(*words: str | Path, shell: str = "bash") -> list[str]:
     return found.out.strip().splitlines()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["", "commitlog", "consumequeue", "consumequeue/orders/0"])
 def test_topics_of_the_store(golden_store: GoldenStore, part: str) -> None:
     """From the store or any place in it, those that begin with what was typed."""
@@ -32,22 +33,26 @@ def test_topics_of_the_store(golden_store: GoldenStore, part: str) -> None:
     assert completed("inspect", store / part, "--topic", "ord") == ["plain,orders"]
 
 
+@pytest.mark.slow
 def test_queues_of_a_topic(golden_store: GoldenStore) -> None:
     """Of the topic on the line; without one, of all."""
     store = golden_store("5.3.3-clean")
     assert completed("inspect", store, "--topic", "payments", "--queue", "") == ["plain,0", "plain,1"]
 
 
+@pytest.mark.slow
 def test_batch_topics_too(golden_store: GoldenStore) -> None:
     assert completed("inspect", golden_store("5.3.3-clean"), "--topic", "bulk-i") == ["plain,bulk-inner"]
 
 
+@pytest.mark.slow
 def test_groups_of_the_store(golden_store: GoldenStore) -> None:
     """Those that have committed offsets, in whichever file the release keeps them."""
     assert completed("query", golden_store("5.3.3-shop"), "--group", "bil") == ["plain,billing"]
     assert completed("pending", golden_store("5.5.0-shop"), "--group", "de") == ["plain,desk"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
@@ -67,6 +72,7 @@ def test_names_that_there_are_many_of(words: tuple[str, ...], expected: list[str
     assert completed(*words) == expected
 
 
+@pytest.mark.slow
 def test_without_a_store_there_is_nothing(tmp_path: Path) -> None:
     """No path, a path that is not there, and a place that is no store complete nothing and fail nothing."""
     for words in (["--topic", "o"], [tmp_path / "nowhere", "--topic", "o"], [tmp_path, "--queue", "1"]):
@@ -83,6 +89,7 @@ def test_options_and_their_values() -> None:
     assert completed("inspect", "/data/ro") == ["file,/data/ro"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_each_shell_gets_its_script(shell: str) -> None:
     """The script names the program and comes back to it."""
@@ -92,6 +99,7 @@ def test_each_shell_gets_its_script(shell: str) -> None:
     assert found.out.strip() == INSTALLED[shell].read_text().strip()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_other_shells_are_told_the_same(golden_store: GoldenStore, shell: str) -> None:
     """In their own forms."""

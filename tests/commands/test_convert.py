@@ -65,6 +65,7 @@ def queue_of(store: Path, queue_id: int) -> list[tuple[int, int]]:
     return [(int(unit["message_size"]), int(unit["tags_code"])) for unit in units[is_written(units)]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", GOLDEN)
 def test_golden_stores(name: str, golden_store: GoldenStore, new: Path) -> None:
     """What real nodes wrote: all messages in order, the same queue offsets, and verify finds nothing."""
@@ -116,7 +117,7 @@ def test_a_store_in_use(store: Path, new: Path) -> None:
     assert not new.exists()
 
 
-@pytest.mark.budget(1)
+@pytest.mark.slow
 def test_uncommitted(store: Path, new: Path) -> None:
     """A queue offset that the new store does not have may be given to another message: nothing leads to it."""
     (store / NODE / "checkpoint").write_text("committedIndex=44\nendIndex=59\n")
@@ -134,7 +135,7 @@ def test_uncommitted(store: Path, new: Path) -> None:
     assert convert(store, new.parent / "all", "--uncommitted").status == Exit.OK
 
 
-@pytest.mark.budget(1)
+@pytest.mark.slow
 def test_a_topic_of_uncommitted_messages(new: Path, tmp_path: Path) -> None:
     """Its queue leads to where no message is in the new log: it is not carried over."""
     log = entry_log(20)
@@ -145,7 +146,7 @@ def test_a_topic_of_uncommitted_messages(new: Path, tmp_path: Path) -> None:
     assert rmqtool("verify", new, "--json").document["result"]["verdict"] == "clean"
 
 
-@pytest.mark.budget(1)
+@pytest.mark.slow
 def test_lost_entries(store: Path, new: Path) -> None:
     """A file with more than 64 messages is gone: the others keep their queue offsets, and the loss is on record."""
     shutil.rmtree(store)
@@ -201,7 +202,7 @@ def test_timers_are_not_carried_over(store: Path, new: Path) -> None:
     assert os.listdir(new / "config") == ["consumerOffset.json"]
 
 
-@pytest.mark.budget(1)
+@pytest.mark.slow
 def test_several_paths(new: Path, tmp_path: Path, golden_store: GoldenStore) -> None:
     """The same store as when all of its log had been in one directory, but for the names of the index files."""
     root = copied(golden_store("5.3.3-clean"), tmp_path / "several")
@@ -251,6 +252,7 @@ def test_killed_anywhere(store: Path, new: Path) -> None:
     assert set(os.listdir(new.parent)) == {"store", "new"}
 
 
+@pytest.mark.slow
 def test_first_files_that_no_retention_has_deleted(tmp_path: Path, new: Path) -> None:
     """Queues that begin with files of messages before the log prove that these are lost; deleted ones are no loss."""
     store = finish(entry_log(120).write(tmp_path / "store"))
@@ -268,6 +270,7 @@ def test_first_files_that_no_retention_has_deleted(tmp_path: Path, new: Path) ->
     assert (done.status, done.document["result"]["queues_before_log"]) == (Exit.OK, 0)
 
 
+@pytest.mark.slow
 def test_a_body_with_another_crc(store: Path, new: Path) -> None:
     """It is taken as it is, which the status says, also of a dry run, and no path leads into the old store."""
     offset = entry_log(60).offsets[30]

@@ -81,7 +81,7 @@ def bodies_seen(tmp_path: Path) -> int:
     return len(path.read_text().splitlines()) if path.exists() else 0
 
 
-@pytest.mark.budget(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("body", ["decompressed", "stored", "none"])
 def test_bodies_arrive_decompressed(body: str, golden_store: GoldenStore) -> None:
     """All of a real store, of each compression, whatever body is shown; the lines are what the schema says."""
@@ -95,6 +95,7 @@ def test_bodies_arrive_decompressed(body: str, golden_store: GoldenStore) -> Non
     assert all(("body" in message) == (body != "none") for message in messages)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("body", ["decompressed", "stored", "none"])
 def test_a_query_decodes_what_an_export_does(body: str, golden_store: GoldenStore) -> None:
     """One compressed body of each kind, asked for by its offset."""

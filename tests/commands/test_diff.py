@@ -43,7 +43,7 @@ def test_same(golden_store: GoldenStore) -> None:
     assert diff(store, store, "--fast").status == Exit.OK
 
 
-@pytest.mark.budget(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("release", ["4.9.7", "5.3.3"])
 def test_one_broker_earlier_and_later(tmp_path: Path, release: str) -> None:
     """What a broker wrote between two stops is what only the later store has, whichever is given first."""
@@ -79,6 +79,7 @@ def test_no_line_is_wider_than_a_terminal(parted: tuple[Path, Path]) -> None:
     assert max(map(len, diff(*parted).out.split("\nWhere")[0].splitlines()[4:])) <= 80
 
 
+@pytest.mark.slow
 def test_text_says_what_json_says(parted: tuple[Path, Path]) -> None:
     """Where they part, what only one has, and what to do."""
     for store, epoch in zip(parted, (3, 2), strict=True):
@@ -124,6 +125,7 @@ def test_damage_is_named(tmp_path: Path) -> None:
         assert words in found.out
 
 
+@pytest.mark.slow
 def test_what_was_lost_is_not_said_to_be_whole(tmp_path: Path) -> None:
     """A salvaged copy has nothing of what the damaged one has lost."""
     log = log_of()

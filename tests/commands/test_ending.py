@@ -46,7 +46,7 @@ def test_nobody_reads_the_output() -> None:
     assert (done.returncode, done.stderr) == (Exit.LOSSY, b"")
 
 
-@pytest.mark.budget(2)
+@pytest.mark.slow
 def test_a_follower_that_nobody_reads_ends(tmp_path: Path) -> None:
     """Not only with the next message, which may never come: the shell waits for it after `| head -1`."""
     store = LogBuilder().add_all([{}]).write(tmp_path)

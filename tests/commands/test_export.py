@@ -383,6 +383,7 @@ def test_what_a_filter_leaves_out_is_not_missing(filters: list[str], golden_stor
     assert (checked.status, "the export is what the log says" in checked.out) == (Exit.OK, True), checked.out
 
 
+@pytest.mark.slow
 def test_records_of_one_type(golden_store: GoldenStore, tmp_path: Path) -> None:
     """Who filters for records that no consumer sees gets them; the manifest says it; listings do the same."""
     store, out = golden_store("5.3.3-clean"), tmp_path / "out"

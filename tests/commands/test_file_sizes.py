@@ -64,6 +64,7 @@ def asks_for(found: Result, setting: str) -> bool:
     return found.status == Exit.USAGE and setting in error["message"]
 
 
+@pytest.mark.slow
 def test_a_size_that_nothing_shows_is_asked_for(store: Path) -> None:
     """Before a byte is written; what is left is not called clean."""
     with unchanged(store):
@@ -78,6 +79,7 @@ def test_a_saved_plan_asks_too(store: Path, tmp_path: Path) -> None:
         assert asks_for(rebuild(store, "--plan", tmp_path / "plan.json", "--yes"), "mappedFileSizeConsumeQueue")
 
 
+@pytest.mark.slow
 def test_what_leaves_the_store_alone_takes_the_default(store: Path, tmp_path: Path) -> None:
     """And says so; the next command names the option."""
     with unchanged(store):
@@ -137,6 +139,7 @@ def test_nothing_is_asked_where_nothing_is_written(tmp_path: Path) -> None:
     assert rebuild(store, "--yes").status == Exit.OK
 
 
+@pytest.mark.slow
 def test_an_index_has_a_size_of_its_own(golden_store: GoldenStore, tmp_path: Path) -> None:
     """A broker looks for its units after as many slots as it is set to, and finds nothing in other files."""
     store = copied(golden_store("5.3.3-clean"), tmp_path / "store")
@@ -152,6 +155,7 @@ def test_an_index_has_a_size_of_its_own(golden_store: GoldenStore, tmp_path: Pat
     assert {path.stat().st_size for path in (store / "index").iterdir()} == set(map(len, before.values()))
 
 
+@pytest.mark.slow
 def test_one_setting_of_an_index_is_enough(golden_store: GoldenStore, tmp_path: Path) -> None:
     """The other one is the broker's default."""
     store = copied(golden_store("5.3.3-clean"), tmp_path / "store")

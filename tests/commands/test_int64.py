@@ -47,7 +47,7 @@ def places(store: Path) -> Iterator[list[str | Path]]:
     yield ["pending", store, "--now", "2026-11-22"]
 
 
-@pytest.mark.budget(2)
+@pytest.mark.slow
 def test_it_is_the_same_but_for_the_numbers(golden_store: GoldenStore) -> None:
     """Documents, lines of columns, lines of single objects, errors."""
     for line in places(golden_store(STORE)):

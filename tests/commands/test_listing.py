@@ -73,6 +73,7 @@ def test_one_file_of_several(golden: Path) -> None:
     assert {len(part.lines) > 0 for part in parts} == {True}
 
 
+@pytest.mark.slow
 def test_copied_and_renamed_files(golden: Path, tmp_path: Path) -> None:
     """A copy elsewhere is read when told what it is; the first record tells the place of one without its name."""
     source = golden / "commitlog" / "65536".zfill(20)

@@ -85,6 +85,7 @@ def test_too_little_is_refused(command: str, tmp_path: Path) -> None:
     assert result.returncode not in (Exit.USAGE, Exit.FAILED), result.stderr
 
 
+@pytest.mark.slow
 def test_fewer_processes_work(tmp_path: Path) -> None:
     """As many as fit, which a note says."""
     store = LogBuilder(1 << 16).add_all([{"body": b"hello"}] * 3).write(tmp_path / "store")

@@ -138,6 +138,7 @@ def test_a_dledger_store_names_what_reads_it(unpacked: GoldenStore) -> None:
     assert rmqtool(*shlex.split(found["remedy"])[1:]).status == Exit.FINDINGS
 
 
+@pytest.mark.slow
 def test_tables_name_the_next_command(golden_store: GoldenStore) -> None:
     """Offsets out of range and dead letters have no finding, but a command too."""
     for name, words in (("5.3.3-clean", "--group beyond"), ("5.5.0-shop", "--topic %DLQ%billing")):

@@ -34,6 +34,7 @@ def store(tmp_path: Path) -> Iterator[Path]:
         yield store
 
 
+@pytest.mark.slow
 def test_global_options_on_both_sides(store: Path) -> None:
     """Before and after the command they mean the same, and the last of two counts."""
     log = store / "commitlog"
@@ -175,6 +176,7 @@ def test_help_has_examples_and_exit_statuses(name: str) -> None:
     assert [line for line in found.out.splitlines() if len(line) > 80] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
 def test_examples_in_help_are_command_lines(name: str, store: Path, tmp_path: Path) -> None:
     """What the help shows is accepted when its store is there."""
@@ -247,6 +249,7 @@ def test_the_help_of_the_program_tells_each_command_as_it_tells_itself(name: str
     assert re.search(rf"^  {name} +{re.escape(cli.modules[name][0][:20])}", shown, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_help_loads_no_command() -> None:
     """Neither a command's module nor what only commands need."""
     code = "import sys; from rmqtool.cli import run; run(['--help']); sys.stderr.write(' '.join(sys.modules))"

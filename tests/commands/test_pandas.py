@@ -56,6 +56,7 @@ def test_a_decoder_may_use_it(tmp_path: Path) -> None:
     assert json.loads(message)["body_decoded"] == "DataFrame"
 
 
+@pytest.mark.slow
 def test_without_hiding_it_is_loaded() -> None:
     """What the test above sees of a pyarrow that finds it."""
     done = subprocess.run(

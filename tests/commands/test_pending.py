@@ -62,6 +62,7 @@ def store(tmp_path: Path) -> Path:
     return builder.build(tmp_path / "store")
 
 
+@pytest.mark.slow
 def test_text_and_json_say_the_same(store: Path) -> None:
     now = str(NOW)
     text, found = pending(store, "--now", now, "--list").out, result_of(store, "--now", now)
@@ -83,6 +84,7 @@ def test_text_and_json_say_the_same(store: Path) -> None:
     assert sum(each["messages"] for each in found["receivers"]) == 9
 
 
+@pytest.mark.slow
 def test_without_list_there_are_no_messages(store: Path) -> None:
     assert pending(store, "--json").document["result"]["messages"] is None
     assert "--list" in pending(store).out
@@ -127,6 +129,7 @@ def test_an_unknown_topic_is_told(store: Path) -> None:
     assert "there is no topic no-such-topic" in found.err
 
 
+@pytest.mark.slow
 def test_the_most_urgent_are_listed(store: Path) -> None:
     """A limit cuts the list that there is without it."""
     everything = result_of(store)["messages"]
@@ -134,6 +137,7 @@ def test_the_most_urgent_are_listed(store: Path) -> None:
         assert result_of(store, "--limit", str(limit))["messages"] == everything[:limit]
 
 
+@pytest.mark.slow
 def test_places_are_those_that_query_finds(store: Path) -> None:
     for message in result_of(store)["messages"]:
         (found,) = rmqtool("query", store, "--offset", str(message["physical_offset"]), "--json").lines
@@ -175,6 +179,7 @@ def test_a_running_broker(store: Path) -> None:
     assert "a broker runs on the store" in [note["why"] for note in found["uncertain"]]
 
 
+@pytest.mark.slow
 def test_what_cannot_be_read(store: Path) -> None:
     """The rest is shown, and the exit status says that there may be more."""
     for part in ("consumequeue/SCHEDULE_TOPIC_XXXX/0", "config/delayOffset.json", "commitlog/" + "0" * 20):
@@ -196,6 +201,7 @@ def test_there_may_be_more(store: Path) -> None:
     assert "Not checked\n  1 message of SCHEDULE_TOPIC_XXXX, queue 0: " in found.out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damaged", [False, True])
 def test_there_may_be_fewer(store: Path, damaged: bool) -> None:
     """Without committed offsets half messages count that may be done: an upper bound, of what was read."""
@@ -320,6 +326,7 @@ def test_damaged_stores(name: str, damage: Callable[[Path, random.Random], None]
     damage_each(name, damage, tmp_path, every=1)
 
 
+@pytest.mark.slow
 def test_the_command_that_lists_what_waits_can_be_pasted(store: Path) -> None:
     """It has the options of the one that was run."""
     counted = rmqtool("pending", store, "--kind", "half", "--kind", "delay", "--color", "never")

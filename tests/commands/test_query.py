@@ -87,6 +87,7 @@ def test_inside_a_batch(store: Path, says: dict[str, Any]) -> None:
     assert f"a batch of {size}: offset {base + size - 1} is number {size} in it" in result.err
 
 
+@pytest.mark.slow
 def test_by_key(store: Path, says: dict[str, Any]) -> None:
     """With a topic and without one: the messages that have the key, in the order of the log."""
     record = record_of(says, keys="order-50 customer-0 订单50")
@@ -175,6 +176,7 @@ def test_where(store: Path, says: dict[str, Any], condition: str, holds: Any) ->
     assert result.status == (0 if having else 1)
 
 
+@pytest.mark.slow
 def test_body_contains(store: Path, says: dict[str, Any]) -> None:
     """Looked for in bodies as producers gave them, whatever their compression."""
     for text in ("état", "reminder, level 3", "refund"):
@@ -214,6 +216,7 @@ def test_offsets_at_a_moment(store: Path, says: dict[str, Any]) -> None:
     assert line["upper"] == len(stored) - 1 - stored[::-1].index(moment)
 
 
+@pytest.mark.slow
 def test_groups(store: Path) -> None:
     """Offsets and lags are those of inspect; retry and dead letter queues of the group are there too."""
     lines = query(store, "--json", "--group", "beyond").lines
@@ -226,6 +229,7 @@ def test_groups(store: Path) -> None:
     assert (retry["topic"], retry["state"], retry["lag"]) == ("%RETRY%billing", "never-consumed", retry["max_offset"])
 
 
+@pytest.mark.slow
 def test_pull(store: Path, says: dict[str, Any]) -> None:
     """Messages, next offset and range; what only the hash of a tag lets through is marked."""
     queue = next(queue for queue in says["queues"] if queue["topic"] == "orders" and queue["queue_id"] == 0)
@@ -307,6 +311,7 @@ def test_text_of_the_other_answers(store: Path) -> None:
     assert "beyond-max" in query(store, "--group", "beyond").out
 
 
+@pytest.mark.slow
 def test_a_group_that_lags_names_its_next_message(store: Path) -> None:
     """With the command that shows it and what became of it; a group that is not behind names none."""
     shown = query(store, "--group", "middle")

@@ -98,6 +98,7 @@ def test_queues_without_a_log(store: Path) -> None:
     assert query(store, "--json", "--at", "0", "--topic", "orders").status == 0
 
 
+@pytest.mark.slow
 def test_a_log_without_queues(store: Path) -> None:
     """The log still has the messages, by key too; queues and pulls have nothing."""
     shutil.rmtree(store / "consumequeue")
@@ -137,6 +138,7 @@ def test_a_unit_that_leads_astray(store: Path) -> None:
     assert [message["kind"] for message in pulled["messages"]] == ["damage", "damage"]
 
 
+@pytest.mark.slow
 def test_damage_in_the_log(store: Path) -> None:
     """In the damage nothing is found, and after it everything is; a scan says that it is not all."""
     record = stores.oracle(STORE)["records"][10]
@@ -216,6 +218,7 @@ def test_queues_in_rocksdb(kind: str, store: Path, monkeypatch: pytest.MonkeyPat
     assert traced["places"]["contradictions"] == []
 
 
+@pytest.mark.slow
 def test_a_compacted_topic(store: Path) -> None:
     path = store / "config" / "topics.json"
     text = path.read_text(encoding="utf-8")

@@ -140,6 +140,7 @@ def assert_same_tree(found: dict[str, Entry], expected: dict[str, Entry]) -> Non
             assert new.mtime_ns == old.mtime_ns
 
 
+@pytest.mark.slow
 def test_only_what_differs_is_written(one: Path) -> None:
     """A queue that is sound, and the sound files of one that is not, are not touched."""
     before = snapshot(one)
@@ -156,6 +157,7 @@ def test_only_what_differs_is_written(one: Path) -> None:
     assert after[first].content == before[first].content
 
 
+@pytest.mark.slow
 def test_selection(one: Path) -> None:
     """Only the queues that were asked for are looked at."""
     all_queues_gone(one)
@@ -181,6 +183,7 @@ def test_only_damaged(one: Path) -> None:
     assert result_of(rebuild("rebuild-index", one, "--only-damaged", "--yes"))["state"] == "nothing"
 
 
+@pytest.mark.slow
 def test_abort_and_checkpoint(golden_store: GoldenStore, tmp_path: Path) -> None:
     """All queues complete: the next start need not recover. Some queues: it still must."""
     store = copy(golden_store(f"{VERSION}-killed"), tmp_path)
@@ -194,6 +197,7 @@ def test_abort_and_checkpoint(golden_store: GoldenStore, tmp_path: Path) -> None
     assert checkpoint[:8] == checkpoint[8:16] != bytes(8)
 
 
+@pytest.mark.slow
 def test_index_is_vouched_for(one: Path) -> None:
     """A start after a crash deletes index files that are newer than the checkpoint says."""
     index_gone(one)
@@ -202,6 +206,7 @@ def test_index_is_vouched_for(one: Path) -> None:
     assert (one / "checkpoint").read_bytes()[16:24] == end
 
 
+@pytest.mark.slow
 def test_saved_plan(one: Path) -> None:
     """A plan is carried out as it was saved."""
     one_queue_gone(one)
@@ -214,6 +219,7 @@ def test_saved_plan(one: Path) -> None:
     assert (one / "consumequeue" / "orders" / "1").is_dir()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["rebuild-cq", "rebuild-index"])
 def test_saved_plan_of_nothing(one: Path, command: str) -> None:
     """A plan for what is damaged, where nothing is, can be carried out: nothing is done."""
@@ -257,6 +263,7 @@ def test_options_that_do_not_fit(one: Path, options: list[str]) -> None:
         assert rmqtool("rebuild-cq", one, *options).status == Exit.USAGE
 
 
+@pytest.mark.slow
 def test_index_of_one_topic_is_for_elsewhere(one: Path, tmp_path: Path) -> None:
     """In the store it would lose the keys of all others."""
     with unchanged(one):
@@ -371,6 +378,7 @@ def test_negative_queue_number_is_refused(tmp_path: Path) -> None:
     assert [path.name for path in (store / "consumequeue" / "orders").iterdir()] == ["0"]
 
 
+@pytest.mark.slow
 def test_damaged_log_is_passed_over(one: Path) -> None:
     """What is behind the damage is rebuilt, what is lost is listed, offsets stay."""
     log = one / "commitlog" / "00000000000000000000"
@@ -403,6 +411,7 @@ def test_a_running_broker_keeps_writers_out(one: Path, monkeypatch: pytest.Monke
         assert rebuild("rebuild-cq", one, "--dry-run").status == Exit.OK
 
 
+@pytest.mark.slow
 def test_text(one: Path) -> None:
     """Text tells what changes and what to run next."""
     one_queue_gone(one)
@@ -427,6 +436,7 @@ def test_store_without_a_log(tmp_path: Path) -> None:
     assert (found.status, result_of(found)["state"]) == (Exit.OK, "nothing")
 
 
+@pytest.mark.slow
 def test_append_order_is_for_queues(golden_store: GoldenStore, tmp_path: Path) -> None:
     """The index is the same with it, which is said, and its help does not offer it."""
     store, files, errors = golden_store(f"{VERSION}-clean"), [], []

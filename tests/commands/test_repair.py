@@ -102,6 +102,7 @@ def test_the_log_is_read_twice(store: Path, monkeypatch: pytest.MonkeyPatch, job
     assert sorted(entry.name for entry in (store / ".rmqtool").iterdir()) == done.document["result"]["transactions"]
 
 
+@pytest.mark.slow
 def test_a_dry_run_shows_all_and_changes_nothing(store: Path) -> None:
     with unchanged(store):
         found = repair(store, "--dry-run")
@@ -112,6 +113,7 @@ def test_a_dry_run_shows_all_and_changes_nothing(store: Path) -> None:
     assert found.err.splitlines()[-1].startswith(f"nothing is written yet; next: rmqtool repair {store} --broker-conf ")
 
 
+@pytest.mark.slow
 def test_memory_is_bounded_and_kept(store: Path) -> None:
     """Too little is refused before anything is read; the next command has the same option."""
     refused = repair(store, "--dry-run", "--memory", "100MiB")
@@ -124,6 +126,7 @@ def test_memory_is_bounded_and_kept(store: Path) -> None:
     assert f" --memory {256 << 20}" in found.out
 
 
+@pytest.mark.slow
 def test_a_sound_store_needs_none(golden_store: GoldenStore) -> None:
     store = golden_store(f"{VERSION}-clean")
     with unchanged(store):
@@ -131,6 +134,7 @@ def test_a_sound_store_needs_none(golden_store: GoldenStore) -> None:
     assert (found.status, found.err) == (Exit.OK, "nothing to repair\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [("--dry-run",), ("--yes",)])
 def test_what_only_people_can_mend_is_not_called_nothing(
     golden_store: GoldenStore, tmp_path: Path, options: tuple[str, ...]
@@ -283,6 +287,7 @@ def test_a_repair_that_waits_for_its_answer_is_named(store: Path) -> None:
         os.close(ours)
 
 
+@pytest.mark.slow
 def test_a_release_older_than_the_store_is_refused(store: Path) -> None:
     """Its rules would make queues and index that the broker may refuse: a script has to insist on it."""
     conf = ("--broker-conf", conf_of(store))

@@ -77,6 +77,7 @@ def delays_only_in_files(root: Path) -> None:
         file.write(bytes(20))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("damage", "needs_conf"),
     [(manifest_gone, True), (manifest_halved, True), (delays_only_in_files, False)],

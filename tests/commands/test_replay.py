@@ -79,7 +79,7 @@ def test_a_count_sends_nothing(golden_store: GoldenStore, fake: FakeCluster, jou
     assert "nothing was sent; to send it, add --send" in text.err
 
 
-@pytest.mark.budget(1)
+@pytest.mark.slow
 def test_sent_with_receipts(golden_store: GoldenStore, fake: FakeCluster, journal: Path) -> None:
     store = golden_store(SHOP)
     options = ("--send", "--yes", "--json", "--journal", journal)
@@ -129,6 +129,7 @@ def test_what_a_group_has_not_consumed(golden_store: GoldenStore, fake: FakeClus
     assert "desk" in unknown.err
 
 
+@pytest.mark.slow
 def test_messages_that_wait(golden_store: GoldenStore, fake: FakeCluster, journal: Path) -> None:
     """Five on delay levels that have not been delivered, beside those that have."""
     options = ("--topic", "reminders", "--journal", journal, "--tag", "delay", "--send", "--yes", "--json")
@@ -213,6 +214,7 @@ def test_damage_is_said(tmp_path: Path, fake: FakeCluster, journal: Path) -> Non
     assert 50 < len(fake.stored) < 59
 
 
+@pytest.mark.slow
 def test_refused(tmp_path: Path, fake: FakeCluster, journal: Path) -> None:
     """It stops, with status 3 and the broker's words; --keep-going goes on."""
     store = write_store(tmp_path / "store")
@@ -244,7 +246,7 @@ def test_a_target_that_is_not_there(tmp_path: Path, fake: FakeCluster, journal: 
     assert gone.document["error"]["hint"] == "the same command goes on where it ended"
 
 
-@pytest.mark.budget(2)
+@pytest.mark.slow
 def test_the_question(tmp_path: Path, fake: FakeCluster) -> None:
     """Nobody is asked without a terminal; and no is no."""
     store = write_store(tmp_path / "store")

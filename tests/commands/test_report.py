@@ -68,7 +68,7 @@ def store(tmp_path: Path) -> Path:
     return growing_store(tmp_path / "store", files=8)
 
 
-@pytest.mark.budget(2)
+@pytest.mark.slow
 def test_a_store_that_grows(store: Path, tmp_path: Path) -> None:
     """Verdict, sizes, groups, times; every picture has a name, and nothing comes from elsewhere."""
     result, page = written(store, tmp_path / "report.html")
@@ -87,7 +87,7 @@ def test_a_store_that_grows(store: Path, tmp_path: Path) -> None:
     assert not re.search(r"<script|<link|@import|url\(", (tmp_path / "report.html").read_text(encoding="utf-8"))
 
 
-@pytest.mark.budget(2)
+@pytest.mark.slow
 def test_a_damaged_store(store: Path, tmp_path: Path) -> None:
     """The plan is that of verify, step by step, and the page is written whatever is wrong."""
     DAMAGES["body"].apply(store)
@@ -119,7 +119,7 @@ def test_an_empty_store(tmp_path: Path) -> None:
     assert "No committed offset of a group is there, or can be read." in page.text
 
 
-@pytest.mark.budget(2)
+@pytest.mark.slow
 def test_the_life_of_a_message(golden_store: GoldenStore, tmp_path: Path) -> None:
     """By its unique key; that a message is not there is told, too."""
     store = golden_store("5.1.4-shop")
@@ -138,7 +138,7 @@ def test_the_life_of_a_message(golden_store: GoldenStore, tmp_path: Path) -> Non
     assert "--scan looks at every message" in page.text
 
 
-@pytest.mark.budget(2)
+@pytest.mark.slow
 def test_what_is_redacted_is_nowhere(golden_store: GoldenStore, tmp_path: Path) -> None:
     """Neither values of properties and bodies nor hosts, whatever part of the page quotes them."""
     store = golden_store("5.1.4-shop")
@@ -181,6 +181,7 @@ def test_where_it_may_not_be_written(store: Path, tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["fifo", "report.html", "store"]
 
 
+@pytest.mark.slow
 def test_names_are_no_markup(tmp_path: Path) -> None:
     """A topic's name is stored text, which anybody may have written."""
     store = small_store(tmp_path / "store")
@@ -192,6 +193,7 @@ def test_names_are_no_markup(tmp_path: Path) -> None:
     assert not [pair for pair in page.attributes if pair[0] == "onclick"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stamp", [-(2**63), 2**63 - 1, 0])
 def test_times_of_nonsense(stamp: int, tmp_path: Path) -> None:
     """One wild time spoils no page."""

@@ -67,7 +67,7 @@ def test_healthy(store: Path, new: Path) -> None:
     assert not (new / "abort").exists()
 
 
-@pytest.mark.budget(1)
+@pytest.mark.slow
 def test_damaged(store: Path, new: Path) -> None:
     """What is lost is listed, in JSON and as text, and a broker of any kind of start keeps the rest."""
     damage(store)
@@ -94,7 +94,7 @@ def test_damaged(store: Path, new: Path) -> None:
     assert "left behind: " in text
 
 
-@pytest.mark.budget(1)
+@pytest.mark.slow
 def test_a_loss_on_record_goes_along(store: Path, new: Path, tmp_path: Path) -> None:
     """A salvage of a salvaged store lacks the same, unless another source has it."""
     whole = copied(store, tmp_path / "whole")
@@ -107,7 +107,7 @@ def test_a_loss_on_record_goes_along(store: Path, new: Path, tmp_path: Path) -> 
     assert not (filled / ".rmqtool").exists()
 
 
-@pytest.mark.budget(1)
+@pytest.mark.slow
 def test_configuration_of_the_first_that_has_it(store: Path, new: Path, tmp_path: Path) -> None:
     """A file that cannot be decoded comes from the next source; what none has whole is named."""
     other = copied(store, tmp_path / "other")
@@ -215,7 +215,7 @@ def test_rate_limit(store: Path, new: Path, monkeypatch: pytest.MonkeyPatch, opt
     assert sum(spent) > (3 if options else 2) * sum(len(data) for data in tree(store / LOG).values())
 
 
-@pytest.mark.budget(1)
+@pytest.mark.slow
 def test_jobs(store: Path, new: Path, tmp_path: Path) -> None:
     """Several processes find the same, pages that cannot be read included."""
     damage(store)
@@ -297,6 +297,7 @@ def test_raw_of_a_store_without_sizes(store: Path, new: Path, tmp_path: Path) ->
     assert found.document["result"]["commit_log"]["min_offset"] == FILE_SIZE
 
 
+@pytest.mark.slow
 def test_a_copy_beside_a_store_whose_log_is_elsewhere(tmp_path: Path, new: Path) -> None:
     """The log paths of broker.conf are those of the first: the copy's own log fills what it has lost."""
     first, copy, place = small_store(tmp_path / "store", checked_log(40)), tmp_path / "copy", tmp_path / "disk"
@@ -313,7 +314,7 @@ def test_a_copy_beside_a_store_whose_log_is_elsewhere(tmp_path: Path, new: Path)
     assert exported.document["result"]["rows"] == 24 + 40
 
 
-@pytest.mark.budget(1)
+@pytest.mark.slow
 def test_a_log_in_several_places(tmp_path: Path, new: Path) -> None:
     """All of them are read, and none of them takes the new store; without the settings it is said what is missing."""
     store, places = small_store(tmp_path / "store", checked_log(40)), [tmp_path / "one", tmp_path / "two"]
@@ -338,6 +339,7 @@ def test_a_log_in_several_places(tmp_path: Path, new: Path) -> None:
     assert rmqtool("diff", store, new, "--broker-conf", conf).status == Exit.FINDINGS
 
 
+@pytest.mark.slow
 def test_sizes_of_a_source_that_cannot_be_read_as_a_whole(golden_store: GoldenStore, new: Path, tmp_path: Path) -> None:
     """What can be read of it shows the sizes of files, and the delays: no broker starts on queue files of others."""
     source = copied(golden_store("5.3.3-shop"), tmp_path / "source")

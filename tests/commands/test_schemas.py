@@ -28,6 +28,7 @@ def numbers_of(text: str, label: str) -> list[int]:
     return [int(number) for number in re.findall(r"(?<![\w.])\d+(?![\w.])", line)]
 
 
+@pytest.mark.slow
 @pytest.mark.one_in(3)
 def test_overviews_of_golden_stores(name: str, golden_store: GoldenStore) -> None:
     """Both overviews are valid, and differ in nothing but what the scan adds."""
@@ -85,6 +86,7 @@ def test_text_says_what_json_says(name: str, golden_store: GoldenStore) -> None:
         assert cells in rows
 
 
+@pytest.mark.slow
 def test_text_sums_by_topic(golden_store: GoldenStore) -> None:
     """Without -v a topic is one line with the sums of its queues, and a lag is that of all queues of a topic."""
     store = golden_store("5.5.0-trimmed")

@@ -79,6 +79,7 @@ def test_a_copy_under_another_name(tmp_path: Path) -> None:
         assert PASSWORD.encode().hex() not in shown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["verify", "pending", "report", "diff", "export", "bundle", "clean"])
 def test_other_commands(store: Path, tmp_path: Path, command: str) -> None:
     """None of them reads it, or packs it."""

@@ -27,6 +27,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_one_message_store(tmp_path_factory.mktemp("start") / "store", file_size=1 << 20)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["--help", "rebuild-cq --help", "completion bash", "version"])
 def test_help_and_completion_load_no_library(command: str) -> None:
     """Neither arrays nor what draws."""
@@ -34,6 +35,7 @@ def test_help_and_completion_load_no_library(command: str) -> None:
     assert not found & {*ARRAYS, *DATA_SETS, COMPUTING, "rich", "construct", "ctypes"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [(), ("--json",)])
 def test_an_overview_loads_no_computing(store: Path, options: tuple[str, ...]) -> None:
     """Arrays and their functions, of which it calls none, are imported, but only the former are loaded."""
@@ -42,6 +44,7 @@ def test_an_overview_loads_no_computing(store: Path, options: tuple[str, ...]) -
     assert not found & {*DATA_SETS, COMPUTING, DRAWING, "numpy.ma", "subprocess"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["rebuild-cq", "rebuild-index"])
 def test_a_small_rebuild_draws_nothing(store: Path, command: str) -> None:
     """No bar is on a terminal, no array is made in the way that loads masked arrays, and nothing is written."""
@@ -49,6 +52,7 @@ def test_a_small_rebuild_draws_nothing(store: Path, command: str) -> None:
     assert not found & {*DATA_SETS, *WRITING, DOCUMENTING, DRAWING, "numpy.ma", "concurrent.futures"}
 
 
+@pytest.mark.slow
 def test_a_small_verification_loads_no_documentation(store: Path) -> None:
     """Neither do the few functions of Arrow that it may need."""
     found = loaded("verify", str(store))
@@ -61,6 +65,7 @@ def test_json_loads_nothing_that_draws(store: Path, command: str) -> None:
     assert "rich" not in loaded(name, str(store), *options, "--json")
 
 
+@pytest.mark.slow
 def test_a_verification_makes_no_array_of_python_objects() -> None:
     """Arrow loads another library with the first of them; masked arrays come with NumPy's search for distinct values.
 
@@ -71,6 +76,7 @@ def test_a_verification_makes_no_array_of_python_objects() -> None:
     assert not found & {DOCUMENTING, "numpy.ma", "dateutil.relativedelta"}
 
 
+@pytest.mark.slow
 def test_a_late_module_is_whole_in_each_thread() -> None:
     """All threads that ask for its first attribute get it."""
     code = (

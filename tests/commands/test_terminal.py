@@ -130,6 +130,7 @@ def test_colour_on_a_terminal(store: Path) -> None:
         assert not SEQUENCE.search(on_terminal(*arguments, cwd=place, status=status, NO_COLOR="1"))
 
 
+@pytest.mark.slow
 def test_force_color(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no terminal reads; NO_COLOR and --color are stronger."""
     monkeypatch.setenv("FORCE_COLOR", "1")
@@ -158,6 +159,7 @@ def test_messages_and_tables_fit(tmp_path: Path) -> None:
     assert chosen.split()[:2] == ["message_size", "physical_offset"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", NASTY.values(), ids=NASTY)
 def test_what_is_stored_does_not_drive_the_terminal(tmp_path: Path, text: str) -> None:
     """Control and direction characters of topics, properties and bodies are escaped, in text and in JSON."""

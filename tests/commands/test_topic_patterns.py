@@ -20,6 +20,7 @@ def _order(topic: str) -> bool:
     return topic.startswith("order")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "chosen"),
     [
@@ -76,6 +77,7 @@ def test_query(golden_store: GoldenStore) -> None:
     )
 
 
+@pytest.mark.slow
 def test_rebuild(golden_store: GoldenStore, tmp_path: Path) -> None:
     """The plan has the queues of the pattern, and its command line repeats the options."""
     store = tmp_path / "store"

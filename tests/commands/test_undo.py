@@ -44,6 +44,7 @@ def repair(root: Path, *, name: str = "rebuild-cq", data: bytes = b"new") -> Tre
     return before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("queues", [("orders/0",), ("orders/0", "orders/1", "payments/0")])
 def test_empty_directories_come_back(store: Path, queues: tuple[str, ...]) -> None:
     """A queue's directory that had no files when the queue was rebuilt."""
@@ -158,6 +159,7 @@ def test_a_file_that_changed_since_is_kept(store: Path, option: str) -> None:
     assert "--discard" in error["hint"]
 
 
+@pytest.mark.slow
 def test_what_stands_in_the_way_is_said_before_the_question(store: Path) -> None:
     """Of all transactions of a repair: here of the first, of whose paths the second has one, too."""
     repair(store, name="repair")
@@ -192,6 +194,7 @@ def test_several_transactions_on_the_same_paths_are_taken_back(store: Path) -> N
     assert tree(store) == before
 
 
+@pytest.mark.slow
 def test_the_next_command_has_the_options_of_the_repair(store: Path) -> None:
     """They are kept with it, and the path of a file can be read from any directory; an id does not depend on them."""
     options = ("--broker-version", "5.3.3", "--broker-conf", os.path.relpath(store.with_name("broker.conf")))
@@ -225,6 +228,7 @@ def test_nobody_to_ask_changes_nothing(store: Path) -> None:
     assert "--yes" in found.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("answer", "status"), [(b"y\n", Exit.OK), (b"n\n", Exit.INTERRUPTED), (b"\x03", Exit.INTERRUPTED)]
 )
@@ -292,6 +296,7 @@ def test_a_journal_that_is_not_ours_is_an_error(store: Path, name: str, text: st
     assert "docs/undo.md" in found.document["error"]["hint"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["journal.json", "state"])
 def test_a_run_of_which_a_part_was_removed(store: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Undo refuses and says how to go on; the plan of verify has the command, and after it nothing is in the way."""

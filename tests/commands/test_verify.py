@@ -95,6 +95,7 @@ def test_extents_and_map(store: Path) -> None:
     assert result["messages_lost"] == [{"topic": TOPICS[2], "messages": 1}]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gone", [None, "consumequeue/orders", "consumequeue"])
 def test_damage_is_counted_without_its_queues(tmp_path: Path, unpacked: GoldenStore, gone: str | None) -> None:
     """The queue offsets around damage tell what it held, as the queues do; it may be more where they are gone."""
@@ -109,6 +110,7 @@ def test_damage_is_counted_without_its_queues(tmp_path: Path, unpacked: GoldenSt
     assert ("at least" in lost) is (gone is not None)
 
 
+@pytest.mark.slow
 def test_damage_that_nothing_leads_to_is_said_to_be_replaced(tmp_path: Path, unpacked: GoldenStore) -> None:
     """Before the first message of a queue nothing tells what it held."""
     store = copied(unpacked("5.1.4-shop"), tmp_path / "store")
@@ -119,6 +121,7 @@ def test_damage_that_nothing_leads_to_is_said_to_be_replaced(tmp_path: Path, unp
     assert "more may be" in lost
 
 
+@pytest.mark.slow
 def test_data_loss_by_a_start_comes_first(store: Path) -> None:
     """The most valuable sentence stands before all others, and the map shows what a start would cut off."""
     damaged(store, "zeros", "abort")
@@ -133,6 +136,7 @@ def test_data_loss_by_a_start_comes_first(store: Path) -> None:
     assert start["files_deleted"]
 
 
+@pytest.mark.slow
 def test_only_and_skip(store: Path) -> None:
     """By code, by prefix, several, and with commas."""
     damaged(store, "body", "slot", "hole")
@@ -156,6 +160,7 @@ def test_an_unknown_code_is_refused(store: Path) -> None:
     assert "commitlog.body-crc" in result.err
 
 
+@pytest.mark.slow
 def test_examples_are_capped_and_counts_are_not(store: Path) -> None:
     """The last example stands for all that are not shown."""
     damaged(store, "no queue")
@@ -180,6 +185,7 @@ def test_fast_reads_no_body(store: Path) -> None:
     assert any("--fast" in text for text in result.document["result"]["unproven"])
 
 
+@pytest.mark.slow
 def test_processes_find_the_same(store: Path) -> None:
     """Several processes give the findings of one."""
     damaged(store, "body", "zeros", "hole", "slot", "hash", "queue behind")
@@ -215,6 +221,7 @@ def test_a_plan_comes_last(store: Path) -> None:
     assert found.err == ""
 
 
+@pytest.mark.slow
 def test_the_verdict_says_what_a_start_would_lose(store: Path) -> None:
     """Above and below the findings; and what cannot be checked is told from what is wrong."""
     damaged(store, "zeros")
@@ -243,6 +250,7 @@ def test_a_start_that_settings_prevent_is_said_to_be_none(store: Path, tmp_path:
     assert "Change broker.conf before a broker of the named release starts (upgrade.refused)." in shown
 
 
+@pytest.mark.slow
 def test_findings_of_one_code_stand_together(store: Path) -> None:
     """The first three of them, and once what the broker does; all that are kept with -v."""
     shutil.rmtree(store / "consumequeue")
@@ -402,6 +410,7 @@ def test_interrupted(jobs: int, tmp_path: Path) -> None:
     assert {"checked": found["messages"], "code": "commitlog.body-crc", "found": 0} in found["checks"]
 
 
+@pytest.mark.slow
 @needs_root
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_a_log_file_that_may_not_be_read(jobs: str, public_path: Path) -> None:
@@ -433,6 +442,7 @@ def test_no_store(tmp_path: Path) -> None:
     assert rmqtool("verify", tmp_path / "empty", "--json").status == 6
 
 
+@pytest.mark.slow
 def test_a_start_without_configuration(tmp_path: Path) -> None:
     """The sentence about the next start names the config files that are lost."""
     store = stores.unpack("4.9.7-shop", tmp_path)

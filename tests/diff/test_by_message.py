@@ -52,7 +52,7 @@ def said(result: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.budget(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("held", [1 << 23, 16])
 def test_random_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: int) -> None:
     """As counted message by message, also where memory has room for few of them."""

@@ -53,6 +53,7 @@ def alone(found: StoreComparison) -> list[int]:
     return [found.tails[name].messages if name in found.tails else 0 for name in names]
 
 
+@pytest.mark.slow
 def test_random_nodes(tmp_path: Path) -> None:
     """Cut or parted at any entry: where, and what each has alone; headers with another term are no difference."""
     for seed in range(15):
@@ -87,6 +88,7 @@ def test_headers_are_no_difference(tmp_path: Path) -> None:
     assert rmqtool("diff", a, b).status == Exit.FINDINGS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STORES)
 def test_golden_and_made_of_it(name: str, golden_store: GoldenStore, tmp_path: Path) -> None:
     """What convert made has all messages in the same order, and the same queues and config."""
@@ -186,6 +188,7 @@ def test_nothing_in_common(tmp_path: Path) -> None:
     assert f"rmqtool diff {store} {other} --by-message" in done.out
 
 
+@pytest.mark.slow
 def test_many_that_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next common message is found however far it is, with a window that grows."""
     monkeypatch.setattr("rmqtool.diff.by_message._FIRST_WINDOW", 2)

@@ -144,7 +144,7 @@ def test_a_field_that_no_crc_covers(tmp_path: Path) -> None:
     assert (found.verdict, found.parting.damaged) == ("damaged", ())
 
 
-@pytest.mark.budget(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("apart", [1, 400])
 def test_a_changed_field_before_they_part(tmp_path: Path, apart: int) -> None:
     """Records between the two places agree: the first is no place where they part, however near or far it is."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.changed_rocksdb import changed, unit_key, with_fields
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
@@ -13,6 +15,7 @@ from tests.unchanged import unchanged
 NAME = "more/5.5.0-rocksdb"
 
 
+@pytest.mark.slow
 def test_rows_are_compared(unpacked: GoldenStore, tmp_path: Path) -> None:
     """The same, one that differs, and a database that cannot be read."""
     store, other = unpacked(NAME), copied(unpacked(NAME), tmp_path / "other")

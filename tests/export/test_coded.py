@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
 
 from tests.building import LogBuilder
 from tests.export.exporting import check, export, manifest_of, rows_of
@@ -35,6 +36,7 @@ def test_names_are_written_once_for_a_row_group(tmp_path: Path) -> None:
     assert check(store, tmp_path / "out") == []
 
 
+@pytest.mark.slow
 def test_names_that_are_too_many_for_a_dictionary(tmp_path: Path) -> None:
     """Each record has names of its own: they are written as they are."""
     log = LogBuilder(file_size=8 << 20)

@@ -34,6 +34,7 @@ def patched(images: dict[int, bytes], offset: int, data: bytes) -> dict[int, byt
     return {**images, start: image[:position] + data + image[position + len(data) :]}
 
 
+@pytest.mark.slow
 def test_a_flip_in_a_header_costs_one_message(tmp_path: Path) -> None:
     """The others are there; the bytes of the one are in the side table."""
     builder = LogBuilder().add_all([{"queue_offset": number} for number in range(40)])
@@ -86,6 +87,7 @@ def test_a_zero_page_and_a_torn_tail(tmp_path: Path) -> None:
     assert check(tmp_path / "store", tmp_path / "out") == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stored", [True, False])
 @pytest.mark.parametrize("torn", [b"", b"torn"])
 def test_a_file_that_a_killed_broker_left(tmp_path: Path, torn: bytes, stored: bool) -> None:

@@ -49,7 +49,7 @@ def test_other_bodies(body: BodyChoice, golden_store: GoldenStore, tmp_path: Pat
     assert check(golden_store(ALL_FORMS), tmp_path / "out") == []
 
 
-@pytest.mark.budget(0.5)
+@pytest.mark.slow
 def test_consumers_see_neither_prepared_nor_rolled_back(golden_store: GoldenStore, tmp_path: Path) -> None:
     """By default they are left out and counted, and each can be asked for."""
     records = [oracle_row(record) for record in stores.oracle(ALL_FORMS)["records"]]

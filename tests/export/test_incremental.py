@@ -117,6 +117,7 @@ def test_other_options_are_refused(tmp_path: Path) -> None:
     assert manifest_of(tmp_path / "out")["rows"] == 3
 
 
+@pytest.mark.slow
 def test_several_stores_and_a_new_one(tmp_path: Path) -> None:
     """Each goes on where it was; one that comes later begins at its beginning; rows say whose they are."""
     one, two = LogBuilder(), LogBuilder()

@@ -66,6 +66,7 @@ def test_a_run_that_fails_leaves_no_directory(store: Path, tmp_path: Path) -> No
     assert not (tmp_path / "c").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["overwrite", "incremental"])
 def test_a_run_that_fails_leaves_the_output_as_it_was(
     mode: Any, builder: LogBuilder, store: Path, tmp_path: Path
@@ -106,6 +107,7 @@ def test_a_commit_that_is_interrupted_is_finished_by_the_next_run(
         assert [row["physical_offset"] for row in rows_of(output)] == builder.offsets, step
 
 
+@pytest.mark.slow
 def test_a_commit_that_is_interrupted_is_reported(
     builder: LogBuilder, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,6 +130,7 @@ def test_a_commit_that_is_interrupted_is_reported(
     assert rmqtool("export", store, "--check", output).status == Exit.OK
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["overwrite", "incremental"])
 def test_what_the_manifest_names_is_one_export_at_any_moment(
     mode: Any, builder: LogBuilder, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

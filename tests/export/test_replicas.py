@@ -27,7 +27,7 @@ def said(*stores: Path | str, output: Path, options: tuple[str, ...] = ()) -> li
     return [line for line in " ".join(found.err.split()).split(": leave one") if SAID in line]
 
 
-@pytest.mark.budget(1)
+@pytest.mark.slow
 def test_copies_of_one_log(tmp_path: Path) -> None:
     """Also where one begins later, and has an end of its own; also in a preview, and beside JSON."""
     master, other = written(tmp_path / "master", b"one"), written(tmp_path / "other", b"two")

@@ -12,7 +12,7 @@ from rmqtool.findings.finding import Entry, Finding
 
 def made(code: str, message: str = "a sentence", **given: Any) -> Finding:
     """A finding as `finding` makes it, with this sentence."""
-    with patch.object(Entry, "sentence", return_value=message):
+    with patch.object(Entry, "sentence", lambda *_: message):
         return finding(code, **given)
 
 

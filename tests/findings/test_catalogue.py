@@ -14,6 +14,7 @@ from rmqtool.findings.catalogue import CATALOGUE, Entry, close_matches, lookup
 from rmqtool.scan.block import REASON_MEANINGS
 from tests.findings.findings_page import PAGE, page
 from tests.findings.made import made
+from tests.rooms import nodes_of
 
 SOURCES = Path(__file__).parents[2] / "rmqtool"
 FAULTS = [f"F{number:02}" for number in range(1, 60)]
@@ -103,12 +104,15 @@ def test_no_finding_has_another_source() -> None:
 @pytest.mark.slow
 def test_what_is_not_reported_says_so() -> None:
     """Each code is reported somewhere, or its page says what is not detected."""
-    trees = [
-        ast.parse(path.read_text(encoding="utf-8")) for path in SOURCES.rglob("*.py") if path.parent.name != "findings"
+    nodes = [
+        node
+        for path in SOURCES.rglob("*.py")
+        if path.parent.name != "findings"
+        for node in nodes_of(path.read_text(encoding="utf-8"))
     ]
-    texts = {text for tree in trees for text in map(text_of, ast.walk(tree))}
+    texts = {*map(text_of, nodes)}
     texts |= {f"commitlog.{reason}" for reason in REASON_MEANINGS}
-    begun = [text_of(node.values[0]) for tree in trees for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)]
+    begun = [text_of(node.values[0]) for node in nodes if isinstance(node, ast.JoinedStr)]
     beginnings = tuple(text for text in begun if re.fullmatch(r"(clean|rebuild|export)\.[a-z-]*", text))
     silent = [code for code in CATALOGUE if code not in texts and not code.startswith(beginnings)]
     assert [code for code in silent if not CATALOGUE[code].not_detected] == []
@@ -119,7 +123,7 @@ def text_of(node: ast.AST) -> str:
 
 
 def calls_of(path: Path) -> Iterator[ast.Call]:
-    return (node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call))
+    return (node for node in nodes_of(path.read_text(encoding="utf-8")) if isinstance(node, ast.Call))
 
 
 def name_of(call: ast.Call) -> str | None:

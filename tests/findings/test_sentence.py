@@ -9,7 +9,7 @@ import pytest
 
 from rmqtool.findings.catalogue import CATALOGUE, finding
 from rmqtool.findings.finding import Says, filled
-from tests.rooms import ROOT, modules_under, room_of
+from tests.rooms import ROOT, modules_under, nodes_of, room_of
 
 TEMPLATES = [
     (code, template)
@@ -94,7 +94,7 @@ def test_a_shorter_sentence_leaves_out_the_evidence() -> None:
 def test_no_check_makes_a_sentence() -> None:
     """Pages alone do, of facts: nobody passes a text, or puts another one in its place."""
     for name, module in modules_under(ROOT).items():
-        for call in (node for node in ast.walk(ast.parse(module.text)) if isinstance(node, ast.Call)):
+        for call in (node for node in nodes_of(module.text) if isinstance(node, ast.Call)):
             maker, of_page = ast.unparse(call.func).rpartition(".")[2], room_of(name) in ("findings", "show", "diff")
             code = str(call.args[0].value) if call.args and isinstance(call.args[0], ast.Constant) else ""
             makes = maker in ("finding", "_finding") or (maker == "add" and code in CATALOGUE)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rooms import ROOT, Module, imports_of, modules_under, room_of, tree
+from tests.rooms import ROOT, Module, imports_of, modules_under, nodes_of, room_of, tree
 
 pytestmark = pytest.mark.budget(1)  # they parse the whole package
 
@@ -48,7 +48,7 @@ def reading_problems(modules: Mapping[str, Module]) -> Iterator[str]:
             yield f"{name} has findings: take it out of OF_LOGS"
         if room not in MAY_READ and name != _PAGES:
             own = SENTENCES - {"message"} if room in OF_LOGS else SENTENCES
-            yield from _in_tree(name, ast.parse(module.text), own, None)
+            yield from _in_tree(name, nodes_of(module.text)[0], own, None)
 
 
 def _in_tree(place: str, node: ast.AST, sentences: frozenset[str], parent: ast.AST | None) -> Iterator[str]:
@@ -79,7 +79,7 @@ def _read_name(node: ast.AST) -> str | None:
 @pytest.mark.parametrize("name", ["rmqtool.show.monitoring"])
 def test_what_monitors_read_is_made_of_facts(name: str) -> None:
     """These show, and yet make no use of a sentence."""
-    assert {_read_name(node) for node in ast.walk(ast.parse(modules_under(ROOT)[name].text))} & SENTENCES == set()
+    assert {_read_name(node) for node in nodes_of(modules_under(ROOT)[name].text)} & SENTENCES == set()
 
 
 def test_nothing_decides_by_a_sentence() -> None:

@@ -112,6 +112,7 @@ def test_a_file_without_room_for_more(data: bytes) -> None:
     assert offsets is None or [*offsets] == leading_by_columns(data)
 
 
+@pytest.mark.slow
 def test_any_bytes_are_read_as_the_broker_reads_them() -> None:
     """Zeros at any place within units, negative numbers, and units that begin with zeros."""
     source, plain = random.Random(7), 0

@@ -92,6 +92,7 @@ def golden(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return Golden(unpack(request.param, tmp_path_factory.mktemp("golden")), oracle(request.param))
 
 
+@pytest.mark.slow
 def test_fields_of_messages(golden: Golden) -> None:
     """Every field of every record is what the broker reads from it."""
     for record, data in golden.read_records():
@@ -104,6 +105,7 @@ def test_fields_of_messages(golden: Golden) -> None:
         assert message.store_host == build_host(record["store_host_address"], record["store_host_port"])
 
 
+@pytest.mark.slow
 def test_messages_are_built_as_the_broker_builds_them(golden: Golden) -> None:
     """The fields of every record give its bytes back."""
     for _, data in golden.read_records():
@@ -140,6 +142,7 @@ def test_checksums_of_messages(golden: Golden) -> None:
         assert stored_record_crc(data) == (record_crc(data) if appended else None)
 
 
+@pytest.mark.slow
 def test_message_ids(golden: Golden) -> None:
     """The broker's id of every record is store host and position."""
     for record, data in golden.read_records():
@@ -219,6 +222,7 @@ def find_in_index(data: bytes, key_hash: int) -> Iterator[int]:
         number = unit["previous"]
 
 
+@pytest.mark.slow
 def test_index_queries(golden: Golden) -> None:
     """The chains of every key lead to the records that the broker finds."""
     files = golden.read_index_files()

@@ -100,6 +100,7 @@ def test_v2_message_is_v1_with_a_two_byte_topic_size() -> None:
     assert parse_message(expected).topic == b"TopicTest"
 
 
+@pytest.mark.slow
 @given(message_fields())
 def test_parse_inverts_build(fields: dict[str, Any]) -> None:
     """Both versions and all kinds of hosts come back as they were, and the sizes are those of the bytes."""

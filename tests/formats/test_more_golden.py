@@ -41,6 +41,7 @@ def ext_unit(tags_code: int, store_timestamp: int, bit_map: bytes) -> bytes:
     return build(consume_queue.ConsumeQueueExtUnit, fields | sizes)
 
 
+@pytest.mark.slow
 def test_ext_units_are_where_the_queue_points(extras: Path) -> None:
     """Each tags code is the address of the unit that follows the one before; every second unit has a bit map."""
     for queue in (0, 1):

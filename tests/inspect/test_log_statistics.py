@@ -74,6 +74,7 @@ def stored_bodies(name: str) -> Iterator[bytes]:
 queue_ids = st.integers(-(1 << 31), (1 << 31) - 1) | st.sampled_from([0, 1, -1, (1 << 31) - 1, -(1 << 31)])
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(

@@ -40,6 +40,7 @@ def extras(golden_store: GoldenStore) -> Path:
     return golden_store(EXTRAS)
 
 
+@pytest.mark.slow
 def test_units_lead_to_ext_units(extras: Path) -> None:
     """The place in the ext files that a unit shows is where the ext unit is listed, with the tag's own hash."""
     units = objects(extras / "consumequeue/orders/0")
@@ -140,6 +141,7 @@ def test_after_a_compaction(golden_store: GoldenStore, name: str) -> None:
     assert objects(store / "compaction/compactionLog", reverse=True) == lines[::-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", GROUPS)
 def test_dledger_messages(golden_store: GoldenStore, name: str) -> None:
     """The messages are those that the consume queues lead to, each with the Raft index that the index gives it."""
@@ -221,6 +223,7 @@ def test_ext_units_backwards_in_windows(extras: Path, tmp_path: Path, monkeypatc
             assert objects(copy, "consumequeue-ext", reverse=True) == expected[::-1]
 
 
+@pytest.mark.slow
 def test_entries_that_are_known_as_committed(unpacked: GoldenStore, tmp_path: Path) -> None:
     """The checkpoint beside the data tells up to where; without it nothing does."""
     store = tmp_path / "store"
@@ -300,6 +303,7 @@ def naive_lengths(previous: list[int]) -> list[tuple[int, bool]]:
     return found
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(-3, 14), max_size=14))
 def test_chains_of_any_links(links: list[int]) -> None:
     """Lengths are those of a walk; cycles, links to newer units and out of the file end a chain as broken."""
@@ -308,6 +312,7 @@ def test_chains_of_any_links(links: list[int]) -> None:
     assert list(zip(lengths.tolist(), broken.tolist(), strict=True)) == naive_lengths(previous)
 
 
+@pytest.mark.slow
 def test_a_long_chain_takes_few_rounds() -> None:
     """A million units in one slot, each leading to the one before."""
     lengths, broken = chain_lengths(np.arange(-1, 1_000_000, dtype=np.int32).clip(0))

@@ -471,6 +471,7 @@ def test_a_queue_of_nothing_but_an_empty_file(store: Path) -> None:
     assert (finding.code, finding.topic) == ("consumequeue.empty-file", "empty")
 
 
+@pytest.mark.slow
 def test_bad_sectors_in_an_index_file_are_no_wrong_geometry(golden_store: GoldenStore) -> None:
     """What cannot be read says nothing about hash slots."""
     store = golden_store("5.3.3-clean")

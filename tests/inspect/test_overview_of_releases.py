@@ -219,6 +219,7 @@ def body_of(message: dict[str, Any]) -> bytes:
     return base64.b64decode(message["body_base64"]) if message["body"] is None else message["body"].encode()
 
 
+@pytest.mark.slow
 def test_paths_are_relative(golden_store: GoldenStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """From wherever it is run, the answer is the same but for the path as it was given."""
     store = golden_store("4.9.7-trimmed")

@@ -117,6 +117,7 @@ def offset_of(unit: dict[str, Any]) -> int | None:
     return offset
 
 
+@pytest.mark.slow
 def test_some_pass_and_some_do_not(golden_store: GoldenStore) -> None:
     """The order, the limit and the way back are those of the whole listing."""
     queue = golden_store("5.3.3-clean") / "consumequeue/orders/0"

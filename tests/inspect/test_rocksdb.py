@@ -50,6 +50,7 @@ def test_lag_and_findings(golden_store: GoldenStore) -> None:
     assert result.status == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("part", "rows"), [
     ("consumequeue", {"queue-unit", "queue-bound", "dispatched-end"}),
     ("config/topics", {"config-entry"}),

@@ -40,7 +40,7 @@ def test_golden_stores(name: str, golden_store: GoldenStore) -> None:
     assert found(golden_store(name), 1) == found(golden_store(name), 2)
 
 
-@pytest.mark.budget(4)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_damaged_logs(seed: int, unpacked: GoldenStore, tmp_path: Path) -> None:
     """Damage where parts meet, too; a lost file in the middle; bodies that are wrong."""

@@ -76,6 +76,7 @@ def test_sentences(store: Store, call: Callable[[Store], Any], sentence: str) ->
     assert str(raised.value) == sentence
 
 
+@pytest.mark.slow
 def test_what_fits(store: Any) -> None:
     """Numbers of NumPy, any collection, and all kinds of times."""
     assert store.messages(topic={"orders"}, queue_id=np.array([0, 1])).count() == 40

@@ -127,6 +127,7 @@ def test_find_is_query(store: Store, wanted: dict[str, Any], options: list[str])
     assert not found.may_be_more
 
 
+@pytest.mark.slow
 def test_find_by_body(store: Store) -> None:
     """The log is read, with a progress that ends with all of it; text and bytes mean the same."""
     steps: list[tuple[int, int]] = []
@@ -161,6 +162,7 @@ def test_queues_and_groups(store: Store) -> None:
         store.queue("orders", 99)
 
 
+@pytest.mark.slow
 def test_verify_with_options(store: Store, tmp_path: Path) -> None:
     """As the command with the options of the same names; the progress ends with all bytes."""
     steps: list[tuple[int, int]] = []
@@ -244,6 +246,7 @@ def test_the_next_commands_open_the_store_so(damaged: Path, tmp_path: Path) -> N
     assert all(word in repair for word in options)
 
 
+@pytest.mark.slow
 def test_verify_and_clean(store: Store) -> None:
     """The verdict, findings and plan of the command."""
     document = run("verify", EXAMPLE, "--json").document
@@ -266,6 +269,7 @@ def damaged(tmp_path: Path) -> Path:
     return root
 
 
+@pytest.mark.slow
 def test_damage_is_raised_with_its_place_or_passed_over(damaged: Path) -> None:
     """Never is it left out unasked."""
     with unchanged(damaged):
@@ -316,6 +320,7 @@ def test_memory_is_that_of_a_few_batches(tmp_path: Path) -> None:
     assert peak < 24 << 20
 
 
+@pytest.mark.slow
 def test_the_examples_of_the_page_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """One after the other, as in a notebook."""
     monkeypatch.chdir(ROOT)

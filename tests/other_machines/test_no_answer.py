@@ -98,6 +98,7 @@ def test_the_library(silent: str) -> None:
         rmqtool.open(uri_of_google(silent))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("uri", [uri_of_s3, uri_of_google, uri_of_hdfs])
 def test_ctrl_c(listener: socket.socket, silent: str, uri: Uri) -> None:
     """It ends the process at once, whatever the library waits for."""

@@ -104,7 +104,7 @@ def test_halves_in_rocksdb(tmp_path: Path) -> None:
 
 
 @settings(max_examples=40)
-@pytest.mark.budget(0.5)
+@pytest.mark.slow
 @given(
     st.lists(st.integers(0, 11) | st.none(), max_size=20),
     st.lists(st.lists(st.integers(0, 20), max_size=4), max_size=6),

@@ -204,6 +204,7 @@ def test_rows_of_nobody(tmp_path: Path, family: str, row: tuple[bytes, bytes]) -
     assert counts(work).keys() == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["rocksdbstore", "kvStore"])
 def test_a_damaged_database(tmp_path: Path, name: str) -> None:
     """Each of its files cut or gone: what it held is not known, and nothing else changes."""

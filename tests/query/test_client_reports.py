@@ -51,6 +51,7 @@ def names(events: list[Event]) -> list[str]:
     return [event.event.removeprefix("trace-") for event in events]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TRACED)
 def test_a_consumption_that_failed_once(name: str, golden_store: GoldenStore) -> None:
     """Both tries stand between what they follow from and what follows from them."""
@@ -71,6 +72,7 @@ def test_a_consumption_that_failed_once(name: str, golden_store: GoldenStore) ->
     assert "with the id of the record at" in reports[0].proof
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("key", "result"), [("PLAIN", "SUCCESS"), ("THROWS-ONCE", "EXCEPTION"), ("NULL-ONCE", "RETURNNULL")]
 )
@@ -79,6 +81,7 @@ def test_each_result(key: str, result: str, golden_store: GoldenStore) -> None:
     assert [event.result for event in ends] == ([result, "SUCCESS"] if result != "SUCCESS" else [result])
 
 
+@pytest.mark.slow
 def test_transactions_and_a_recall(golden_store: GoldenStore) -> None:
     """Who ended them, and before the broker asked."""
     committed, rolled_back = traced(golden_store, "COMMIT"), traced(golden_store, "ROLLBACK")
@@ -92,6 +95,7 @@ def test_transactions_and_a_recall(golden_store: GoldenStore) -> None:
     assert (recall.event, recall.result, recall.group) == ("trace-recall", "SUCCESS", "depot")
 
 
+@pytest.mark.slow
 def test_the_page_and_the_json(golden_store: GoldenStore) -> None:
     store = golden_store(NEW)
     asked = ("query", store, "--unique-key", key_of(NEW, "FAIL-ONCE"), "--topic", "deliveries", "--trace")
@@ -104,6 +108,7 @@ def test_the_page_and_the_json(golden_store: GoldenStore) -> None:
     assert send["cost_ms"] >= 0
 
 
+@pytest.mark.slow
 def test_without_the_index_the_trace_topic_is_read(tmp_path: Path) -> None:
     """The same story; of a broken index file, too."""
     root = stores.unpack(NEW, tmp_path)
@@ -126,7 +131,7 @@ def _messages(snapshot: Snapshot, key: str) -> list[dict[str, Any]]:
     return list(by_key(snapshot, KeyQuery(key, unique=True), "none", Notes()))
 
 
-@pytest.mark.budget(0.6)  # a report besides
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["hosts", "keys,properties,bodies,hosts"])
 @pytest.mark.parametrize("how", ["hide", "hash"])
 def test_hosts_are_redacted(what: str, how: str, golden_store: GoldenStore, tmp_path: Path) -> None:
@@ -145,6 +150,7 @@ def test_hosts_are_redacted(what: str, how: str, golden_store: GoldenStore, tmp_
     assert "127.0.0.1" in rmqtool(*asked).out
 
 
+@pytest.mark.slow
 def test_the_report_has_them(golden_store: GoldenStore, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     rmqtool("report", golden_store(NEW), "-o", page, "--trace", key_of(NEW, "FAIL-ONCE"))

@@ -235,6 +235,7 @@ def test_only_the_entries_of_an_earlier_file(tmp_path: Path) -> None:
     assert [hole.unread_from(offset) for offset in (0, 8, 10, 12)] == [4, 4, 2, 0]
 
 
+@pytest.mark.slow
 def test_a_start_that_derives(golden_store: GoldenStore) -> None:
     """Messages that a killed broker has not dispatched are no hole: they count as lag."""
     store = golden_store("5.5.1-killed")
@@ -252,6 +253,7 @@ def test_sound_stores(name: str, golden_store: GoldenStore) -> None:
     assert seen(golden_store(name)) == {}
 
 
+@pytest.mark.slow
 def test_what_waits_past_a_hole(golden_store: GoldenStore, tmp_path: Path) -> None:
     """`pending` names messages that their queues do not lead to: of a level, and of a retry queue that is gone."""
     store = copied(golden_store("5.5.1-clean"), tmp_path / "store")
@@ -272,6 +274,7 @@ def test_what_waits_past_a_hole(golden_store: GoldenStore, tmp_path: Path) -> No
     }
 
 
+@pytest.mark.slow
 def test_retries_that_were_consumed(golden_store: GoldenStore, tmp_path: Path) -> None:
     """They do not count as to be retried, and the next message is that of the queue with the largest lag."""
     store = copied(golden_store("5.5.1-clean"), tmp_path / "store")

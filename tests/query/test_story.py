@@ -75,6 +75,7 @@ def test_a_delayed_message(golden_store: GoldenStore) -> None:
     assert waits.group is None
 
 
+@pytest.mark.slow
 def test_every_message_has_a_story(golden_store: GoldenStore) -> None:
     """It begins with the sending, tells of each record once, and never of a reading before the record was there."""
     snapshot = Snapshot(open_store(golden_store(SHOP)))
@@ -136,6 +137,7 @@ def test_a_story_needs_no_unique_key(tmp_path: Path) -> None:
     assert names(story_of(snapshot, message, [])) == ["sent", "stored"]
 
 
+@pytest.mark.slow
 def test_a_rollback_is_told(golden_store: GoldenStore) -> None:
     """It leaves an op message and no copy."""
     store = golden_store(SHOP)

@@ -51,6 +51,7 @@ def test_nothing_contradicts(snapshot: Snapshot, name: str) -> None:
             assert trace_of(snapshot, message).contradictions == []
 
 
+@pytest.mark.slow
 def test_transactions(snapshot: Snapshot, facts: dict[str, Any]) -> None:
     """Committed, rolled back and pending ones are told apart by half, op message and copy."""
     for key in facts["keys"]["commit"]:
@@ -95,6 +96,7 @@ def test_timers(snapshot: Snapshot, facts: dict[str, Any]) -> None:
             assert (page.delay.by, page.delay.delivered) == ("timer", delivered)
 
 
+@pytest.mark.slow
 def test_retries_and_dead_letters(snapshot: Snapshot) -> None:
     """From the dead letter back to the original, and from the original to all that came of it."""
     for number in range(3):
@@ -132,6 +134,7 @@ def test_groups(snapshot: Snapshot, facts: dict[str, Any]) -> None:
     assert shown["billing", "%DLQ%billing", 0].state == "never-consumed"
 
 
+@pytest.mark.slow
 def test_who_has_passed(snapshot: Snapshot, facts: dict[str, Any]) -> None:
     """What the desk's client saw the desk has passed, and not what came later."""
     for key in facts["keys"]["consumed_by_desk"][::5]:

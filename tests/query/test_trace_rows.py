@@ -45,6 +45,7 @@ def change(root: Path, gone: str = "", progress: bytes | None = None) -> None:
             families["default"][b"lastOffsetPy"] = progress
 
 
+@pytest.mark.slow
 def test_every_key_has_its_row(root: Path) -> None:
     """Unique key, key and tag; people see it below the index files."""
     assert states(root) == {"unique-key": "ok", "key": "ok", "tags": "ok"}
@@ -55,6 +56,7 @@ def test_every_key_has_its_row(root: Path) -> None:
     assert f"in RocksDB {message['unique_key']}: a row of rocksdbstore" in text
 
 
+@pytest.mark.slow
 def test_a_row_that_is_gone(root: Path) -> None:
     """The others show that the message was indexed."""
     change(root, "K")
@@ -64,6 +66,7 @@ def test_a_row_that_is_gone(root: Path) -> None:
     assert "though the index in RocksDB has come past" in " ".join(query(root, "--offset", "0", "--trace").out.split())
 
 
+@pytest.mark.slow
 def test_a_message_that_is_not_indexed(root: Path) -> None:
     """The index may have begun after it in its hour, or has not come so far."""
     change(root, "UKT")

@@ -87,6 +87,7 @@ def test_queues(unpacked: GoldenStore, scratch: Path, name: str, damage: Damage)
     assert_mends(opened(root), options(name, "queues"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", INDEX_DAMAGE)
 def test_index(unpacked: GoldenStore, scratch: Path, damage: Damage) -> None:
     root = damaged(unpacked("5.3.3-clean"), scratch / "store", damage)
@@ -109,11 +110,13 @@ def test_a_queue_that_began_again_behind_damage(scratch: Path) -> None:
     assert_mends(opened(root, {"mappedFileSizeConsumeQueue": "600"}), options("5.3.3", "queues"))  # 30 units
 
 
+@pytest.mark.slow
 def test_in_append_order(unpacked: GoldenStore, scratch: Path) -> None:
     root = damaged(unpacked("5.3.3-clean"), scratch / "store", unit_zeroed)
     assert_mends(opened(root), replace(options("5.3.3", "queues"), order="broker"))
 
 
+@pytest.mark.slow
 def test_damaged_log_is_neutralised(unpacked: GoldenStore, scratch: Path) -> None:
     root = damaged(unpacked("5.3.3-clean"), scratch / "store", unit_zeroed)
     with min((root / "commitlog").iterdir()).open("r+b") as file:
@@ -154,6 +157,7 @@ def test_jump(scratch: Path) -> None:
     assert [path.name for path in (root / "consumequeue").glob("*/*")] == ["1"]
 
 
+@pytest.mark.slow
 def test_ext_addresses(unpacked: GoldenStore, scratch: Path) -> None:
     """A unit with an ext address is as good as one without."""
     root = damaged(unpacked("5.3.3-clean"), scratch / "store", unit_zeroed)
@@ -162,6 +166,7 @@ def test_ext_addresses(unpacked: GoldenStore, scratch: Path) -> None:
     assert_mends(opened(root), options("5.3.3", "queues"))
 
 
+@pytest.mark.slow
 def test_topics_with_batch_queues_are_learnt(unpacked: GoldenStore, scratch: Path) -> None:
     """The pass that finds one begins again."""
     root = damaged(unpacked("5.3.3-clean"), scratch / "store", lambda root: shutil.rmtree(root / "consumequeue"))

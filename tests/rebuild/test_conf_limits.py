@@ -88,6 +88,7 @@ def test_ext_units_are_told_and_kept(tmp_path: Path) -> None:
     assert "rebuild.ext-units" in codes(plan(root, {"enableConsumeQueueExt": "true"}))
 
 
+@pytest.mark.slow
 def test_a_file_that_holds_no_whole_units_tells_no_size(tmp_path: Path) -> None:
     """One that was made longer is put right by the size of the others, also when it is larger."""
     root = stores.unpack("5.3.3-clean", tmp_path)
@@ -103,14 +104,14 @@ def test_a_file_that_holds_no_whole_units_tells_no_size(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_thousands_of_damaged_extents_are_neutralised(tmp_path: Path) -> None:
     """More than are listed one by one."""
-    log = LogBuilder(file_size=1 << 20).add_all({"queue_offset": number} for number in range(5000))
+    log = LogBuilder(file_size=1 << 20).add_all({"queue_offset": number} for number in range(2300))
     root = log.write(tmp_path / "store")
     with next((root / "commitlog").iterdir()).open("r+b") as file:
-        for offset in log.offsets[1:4999:2]:
+        for offset in log.offsets[1:2299:2]:
             file.seek(offset + 4)
             file.write(b"\xff")
     options = RebuildOptions(frozenset(["queues"]), neutralise=True)
     found = make_plan(open_source(open_store(root), options))
 
-    assert found.lost.count == len(found.patches) == 2499
+    assert found.lost.count == len(found.patches) == 1149
     assert len(found.lost.listed) == 1000

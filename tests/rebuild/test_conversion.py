@@ -118,6 +118,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "store"
 TABLE_FILES = {"topics.json": "topics", "subscriptionGroup.json": "groups", "consumerOffset.json": "offsets"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "more", [{}, {"useSingleRocksDBForAllConfigs": "true"}, {"configManagerVersion": "v2"}], ids=["own", "single", "v2"]
 )
@@ -185,6 +186,7 @@ def test_tables_that_cannot_be_read(copy_of: Callable[[str], Path]) -> None:
     assert tree(root) == before
 
 
+@pytest.mark.slow
 def test_files_of_before(copy_of: Callable[[str], Path]) -> None:
     """Queue files and JSON files from before a change to RocksDB count for nothing, and do not stay."""
     root = copy_of(IN_ROCKSDB)
@@ -200,6 +202,7 @@ def test_files_of_before(copy_of: Callable[[str], Path]) -> None:
     assert content_of(root) == wanted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compacted", [False, True])
 def test_ends_of_expired_queues(copy_of: Callable[[str], Path], compacted: bool) -> None:
     """Without a message in the log a queue goes on where it ended, in both worlds."""
@@ -255,6 +258,7 @@ def two_files_of_offsets(root: Path) -> None:
         os.utime(path, (time, time))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("settings", "offset"), [({"enableLmq": "true"}, 7), ({"enableLmq": "false"}, 3)])
 def test_two_files_of_offsets(copy_of: Callable[[str], Path], settings: Settings, offset: int) -> None:
     """`enableLmq` says which of them counts."""
@@ -265,6 +269,7 @@ def test_two_files_of_offsets(copy_of: Callable[[str], Path], settings: Settings
         assert dict(database.rows("default")) == {b"orders@desk": b'{"offsetTable":{"0":%d}}' % offset}
 
 
+@pytest.mark.slow
 def test_doubtful_offsets(copy_of: Callable[[str], Path]) -> None:
     """Where nothing says it, the later one counts, and has to be the one that the tool reads."""
     root = copy_of(TWICE)
@@ -275,6 +280,7 @@ def test_doubtful_offsets(copy_of: Callable[[str], Path]) -> None:
     assert "consumerOffset.json is newer than lmqConsumerOffset.json" in done.err
 
 
+@pytest.mark.slow
 def test_light_offsets(copy_of: Callable[[str], Path]) -> None:
     """Offsets of light groups stand in a table of their own in the file, and in rows like all others."""
     root = copy_of(TWICE)
@@ -291,6 +297,7 @@ def test_light_offsets(copy_of: Callable[[str], Path]) -> None:
     assert found["offsetTable"] == {"orders@desk": {"0": 2, "1": 3}}
 
 
+@pytest.mark.slow
 def test_what_groups_may_not_read(copy_of: Callable[[str], Path]) -> None:
     """It is carried both ways where RocksDB has a place for it, and said where not."""
     root = copy_of(TWICE)
@@ -306,6 +313,7 @@ def test_what_groups_may_not_read(copy_of: Callable[[str], Path]) -> None:
     assert [finding.code for finding in found] == ["rebuild.not-carried"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "settings", "version", "why"),
     [
@@ -363,6 +371,7 @@ def _convert(root: Path, target: Target, settings: Settings, system: System) -> 
     convert(root, target, settings, system=system)
 
 
+@pytest.mark.slow
 def test_as_a_command(copy_of: Callable[[str], Path], tmp_path: Path) -> None:
     """The plan shows what goes where and the settings; a saved plan is refused once the tables have changed."""
     root, plan, conf = copy_of(IN_ROCKSDB), tmp_path / "plan.json", tmp_path / "broker.conf"
@@ -386,6 +395,7 @@ def test_as_a_command(copy_of: Callable[[str], Path], tmp_path: Path) -> None:
         assert rmqtool("rebuild-cq", root, "--to", "files", *options, *given).status == Exit.USAGE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", [(), ("--broker-version", "5.5.0")])
 @pytest.mark.parametrize(
     ("name", "target", "place"),
@@ -406,6 +416,7 @@ def test_already_there(
     assert tree(root) == before
 
 
+@pytest.mark.slow
 def test_undo_names_the_settings(copy_of: Callable[[str], Path], tmp_path: Path) -> None:
     """With those of the conversion a broker would begin with empty queues."""
     root, conf = copy_of(TWICE), tmp_path / "broker.conf"
@@ -420,6 +431,7 @@ def test_undo_names_the_settings(copy_of: Callable[[str], Path], tmp_path: Path)
         assert f"put what rebuild-cq --to {target} asked for in broker.conf back, too\n" in undone.err
 
 
+@pytest.mark.slow
 def test_already_there_and_damaged(copy_of: Callable[[str], Path], tmp_path: Path) -> None:
     """Then the database is made again, as without the option."""
     root, conf = copy_of(IN_ROCKSDB), tmp_path / "broker.conf"

@@ -69,6 +69,7 @@ def contents(root: Path) -> dict[str, tuple[int, bytes]]:
     return {str(path.relative_to(root)): (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
 
 
+@pytest.mark.slow
 def test_many_queues_need_few_descriptors(tmp_path: Path) -> None:
     """A store may have more queues than a process may open files."""
     before = len(os.listdir("/proc/self/fd"))

@@ -85,6 +85,7 @@ def test_oracle_agrees_with_the_ranges(golden_store: GoldenStore, name: str) -> 
         assert queue.max_offset == oracle["max_offset"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["4.4.0-clean", "5.5.0-clean"])
 def test_same_log_same_tree(golden_store: GoldenStore, tmp_path: Path, name: str) -> None:
     """No clock and no chance: bytes, names and times of two runs are equal."""

@@ -80,6 +80,7 @@ def test_a_lost_last_file(store: Path) -> None:
     assert not second.files
 
 
+@pytest.mark.slow
 def test_the_proof_is_told_when_all_else_is_gone(store: Path) -> None:
     """The way of the printed steps: both rebuilt, and the replaced files let go."""
     log_file(store, -1).unlink()
@@ -101,6 +102,7 @@ def test_a_record_changes_no_verdict(store: Path) -> None:
     assert (outcome.verdict, outcome.status, codes_of(outcome)) == ("clean", 1, {"store.recorded-loss"})
 
 
+@pytest.mark.slow
 def test_a_lost_file_in_the_middle(store: Path) -> None:
     """An extent that no file holds; a second rebuild of whatever says nothing new."""
     log_file(store, 1).unlink()

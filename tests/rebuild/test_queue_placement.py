@@ -196,6 +196,7 @@ def test_record_named_twice_for_a_queue_counts_once(order: Order) -> None:
     assert sink.targets() == at(0, 1, 2)
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=40))
 def test_broker_order_is_that_of_the_java_class(offsets: list[int]) -> None:
     """Any offsets: the queue is that of `ConsumeQueue#putMessagePositionInfo`, put one by one."""

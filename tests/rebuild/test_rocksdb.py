@@ -103,6 +103,7 @@ def test_rows_are_those_of_the_broker(golden_store: GoldenStore, tmp_path: Path,
     assert tree(root) == without
 
 
+@pytest.mark.slow
 def test_topics_that_a_broker_leaves_out(golden_store: GoldenStore, tmp_path: Path) -> None:
     """With `rocksdbCQSelectiveDoubleWriteEnable` only topics of LITE messages, and their light queues, have rows."""
     root = copied(golden_store(SELECTED), tmp_path / "store")
@@ -217,6 +218,7 @@ def test_differences_are_counted(root: Path, damage: Damage, difference: tuple[i
     assert (found.added, found.changed, found.dropped) == difference
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", FOREIGN)
 def test_rows_of_no_queue(root: Path, damage: Damage) -> None:
     """They alone make a repair write the database again, which says so; the verdict is clean then."""
@@ -228,6 +230,7 @@ def test_rows_of_no_queue(root: Path, damage: Damage) -> None:
     assert "consumequeue.row" not in str(rmqtool("verify", root, *options).document["findings"])
 
 
+@pytest.mark.slow
 def test_one_topic(root: Path) -> None:
     """The other queues are carried over, damaged as they are."""
     wanted = rows_of(root / "consumequeue")
@@ -242,6 +245,7 @@ def test_one_topic(root: Path) -> None:
     assert rows_of(root / "consumequeue") == wanted
 
 
+@pytest.mark.slow
 def test_one_topic_of_a_damaged_database(root: Path) -> None:
     """Refused where the rows of the others would be lost."""
     table_flipped(root)
@@ -253,6 +257,7 @@ def test_one_topic_of_a_damaged_database(root: Path) -> None:
     assert tree(root) == before
 
 
+@pytest.mark.slow
 def test_queues_of_which_the_log_holds_nothing(root: Path) -> None:
     """They stay: groups have committed offsets of them."""
     wanted = rows_of(root / "consumequeue")
@@ -309,6 +314,7 @@ def test_without_the_library(root: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         rebuilt(opened(root), options())
 
 
+@pytest.mark.slow
 def test_delays_that_no_row_shows(root: Path) -> None:
     """Without broker.conf nothing is written: delayed messages would come at other times."""
     tables_gone(root)
@@ -409,6 +415,7 @@ def test_rows_beside_files(built: Callable[[LogBuilder], Store], first: int, tri
     assert make_plan(open_source(opened(store.root, "more/5.4.0-rocksdb-twice"), options())).is_empty
 
 
+@pytest.mark.slow
 def test_what_is_written_is_read_back(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that keeps other bytes than were written: the store stays as it was."""
     row_missing(root)
@@ -444,6 +451,7 @@ def test_repair(root: Path, tmp_path: Path, damage: Damage) -> None:
     assert tree(root) == before
 
 
+@pytest.mark.slow
 def test_as_a_command(root: Path) -> None:
     """Plan, rebuild, nothing more to do, undo."""
     row_missing(root)

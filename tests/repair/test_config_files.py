@@ -225,7 +225,7 @@ def test_groups_of_retry_topics() -> None:
     assert sorted(group_topics(topics)) == ["a_b", "billing", "desk", "my_group", "pop"]
 
 
-@pytest.mark.budget(0.5)  # no other test unpacks this store
+@pytest.mark.slow
 def test_compaction_is_proven_by_its_log(tmp_path: Path) -> None:
     """A topic with a compaction log gets its policy back."""
     store = stores.unpack("more/5.3.3-compacted", tmp_path)

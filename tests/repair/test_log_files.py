@@ -61,6 +61,7 @@ STRAYS: dict[str, Callable[[Path], object]] = {
 }
 
 
+@pytest.mark.slow
 def test_a_sound_store_needs_nothing(store: Path) -> None:
     """Neither does one with files in places where a broker does not look."""
     assert plan(store) == []
@@ -70,6 +71,7 @@ def test_a_sound_store_needs_nothing(store: Path) -> None:
     assert left(store) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STRAYS)
 def test_what_does_not_belong_is_taken_out(store: Path, name: str) -> None:
     """The rest stays byte for byte, and the verdict is that of the store before."""
@@ -83,6 +85,7 @@ def test_what_does_not_belong_is_taken_out(store: Path, name: str) -> None:
     assert list((store / ".rmqtool").glob(f"*/old/{name}"))
 
 
+@pytest.mark.slow
 def test_many_strays_are_one_change(store: Path) -> None:
     """More than a verification shows one by one."""
     for number in range(30):
@@ -92,6 +95,7 @@ def test_many_strays_are_one_change(store: Path) -> None:
     assert codes_of(verify(store)) == set()
 
 
+@pytest.mark.slow
 def test_a_file_for_a_queue_is_taken_out_where_the_queue_is_missing(store: Path) -> None:
     """Then a rebuild can write the queue."""
     before = tree(store)
@@ -107,6 +111,7 @@ def test_a_file_for_a_queue_is_taken_out_where_the_queue_is_missing(store: Path)
 # Sizes
 
 
+@pytest.mark.slow
 def test_a_last_file_that_is_short_is_filled_up(store: Path) -> None:
     """What is there stays; what is not there are zeros, and take no space."""
     path = log_file(store, -1)
@@ -129,6 +134,7 @@ def test_a_last_file_whose_zeros_were_cut_is_whole_again(store: Path) -> None:
     assert tree(store) == before
 
 
+@pytest.mark.slow
 def test_files_allocated_ahead_do_not_make_it_a_middle_one(store: Path) -> None:
     """After the short file are only zeros."""
     (store / "commitlog" / file_name(len(list((store / "commitlog").iterdir())) * FILE_SIZE)).write_bytes(
@@ -139,6 +145,7 @@ def test_files_allocated_ahead_do_not_make_it_a_middle_one(store: Path) -> None:
     assert log_file(store, -2).stat().st_size == FILE_SIZE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1000, FILE_SIZE - 8])
 def test_a_short_file_in_the_middle_is_filled_up(store: Path, size: int) -> None:
     """No broker starts on it; the plan asks for the file first, and says what is lost without it."""
@@ -153,6 +160,7 @@ def test_a_short_file_in_the_middle_is_filled_up(store: Path, size: int) -> None
     assert not codes_of(verify(store)) & {"commitlog.file-size", "commitlog.gap", "start.refuses"}
 
 
+@pytest.mark.slow
 def test_an_empty_file_in_the_middle_is_taken_out(store: Path) -> None:
     """No broker starts on it; on the gap that it leaves one does, and the file has to be restored."""
     os.truncate(log_file(store, 1), 0)
@@ -195,6 +203,7 @@ def test_all_files_of_a_log_that_goes_on_are_empty(store: Path) -> None:
     assert not [change for change in plan(store) if "commitlog.empty-file" in change.codes]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1 << 20, -16])
 def test_a_blank_of_a_wrong_size_gets_its_own(store: Path, size: int) -> None:
     """The rest of the file stays as it is: a broker may leave any bytes after a blank."""
@@ -207,6 +216,7 @@ def test_a_blank_of_a_wrong_size_gets_its_own(store: Path, size: int) -> None:
     assert codes_of(verify(store)) == set()
 
 
+@pytest.mark.slow
 def test_a_blank_before_records_is_damage(store: Path) -> None:
     """With a size that leads to the end of the file it would hide them."""
     patch_log(OFFSETS[3], (1 << 20).to_bytes(4, "big") + MAGIC_CODE_BLANK.to_bytes(4, "big", signed=True))(store)
@@ -233,6 +243,7 @@ def test_a_file_that_has_grown_by_data_is_left(store: Path) -> None:
     assert [each for each in left(store) if "commitlog.file-size" in each.codes]
 
 
+@pytest.mark.slow
 def test_a_wrong_broker_conf_changes_no_file(store: Path) -> None:
     """All files share one size, so broker.conf is wrong, whatever else is."""
     conf = BrokerConf({"mappedFileSizeCommitLog": str(2 * FILE_SIZE)})

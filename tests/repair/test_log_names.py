@@ -48,6 +48,7 @@ RENAMED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", RENAMED)
 def test_files_get_their_names_back(store: Path, case: str) -> None:
     """Every byte, time and mode is as it was."""
@@ -60,6 +61,7 @@ def test_files_get_their_names_back(store: Path, case: str) -> None:
     assert codes_of(verify(store)) == set()
 
 
+@pytest.mark.slow
 def test_a_checkpoint_is_judged_once_the_log_is_whole(tmp_path: Path) -> None:
     """It is newer than a log whose last file has another name, and right."""
     builder = StoreBuilder(file_size=FILE_SIZE)
@@ -74,6 +76,7 @@ def test_a_checkpoint_is_judged_once_the_log_is_whole(tmp_path: Path) -> None:
     assert tree(store) == before
 
 
+@pytest.mark.slow
 def test_sizes_and_strays_come_before_names(store: Path) -> None:
     """A file that has grown has another one's name, where an empty one stands; each is judged once it is done."""
     before = tree(store)
@@ -88,6 +91,7 @@ def test_sizes_and_strays_come_before_names(store: Path) -> None:
     assert tree(store) == before
 
 
+@pytest.mark.slow
 def test_swapped_names_beside_a_stray(store: Path) -> None:
     """Both at once: while only the stray was taken out, the plan asked to restore a file that is there."""
     before = tree(store)
@@ -97,6 +101,7 @@ def test_swapped_names_beside_a_stray(store: Path) -> None:
     assert tree(store) == before
 
 
+@pytest.mark.slow
 def test_a_file_allocated_ahead_gives_way(store: Path) -> None:
     """The last file and the zeros after it have changed names."""
     before = tree(store)
@@ -106,6 +111,7 @@ def test_a_file_allocated_ahead_gives_way(store: Path) -> None:
     assert tree(store) == before
 
 
+@pytest.mark.slow
 def test_a_copy_is_taken_out(store: Path) -> None:
     """Byte for byte a file that is in its place."""
     before = tree(store)
@@ -114,6 +120,7 @@ def test_a_copy_is_taken_out(store: Path) -> None:
     assert tree(store) == before
 
 
+@pytest.mark.slow
 def test_a_copy_that_differs_is_left(store: Path) -> None:
     """Nobody knows which of the two is right."""
     copy = store / "commitlog" / file_name(FILE_SIZE + 100)
@@ -125,6 +132,7 @@ def test_a_copy_that_differs_is_left(store: Path) -> None:
     assert "decide" in " ".join(each.why for each in left(store))
 
 
+@pytest.mark.slow
 def test_the_second_of_two_directories_has_a_copy(store: Path) -> None:
     """The same name twice, of a log with several paths."""
     before = tree(store)

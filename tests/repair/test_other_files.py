@@ -63,6 +63,7 @@ TIMER_LOSSES: dict[str, tuple[Callable[[Path], object], set[str]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", TIMER_LOSSES)
 def test_the_timers_files_go_together(timers: Path, loss: str) -> None:
     """What is left of them is taken out, so that the broker reads its queue again; a stray goes alone.
@@ -78,6 +79,7 @@ def test_the_timers_files_go_together(timers: Path, loss: str) -> None:
     assert not {code for code in codes_of(verify(timers)) if code.startswith("timer.")}
 
 
+@pytest.mark.slow
 def test_a_check_ahead_of_the_queue(timers: Path) -> None:
     """The timer goes on at the end of its queue; nothing is delivered again."""
     write_check(timers, queue_offset=90)
@@ -93,6 +95,7 @@ def test_a_plan_with_the_timers_check(timers: Path) -> None:
     assert rmqtool("repair", timers, "--dry-run").status == 0
 
 
+@pytest.mark.slow
 def test_units_that_lead_to_no_message(timers: Path) -> None:
     """The timer passes them over; nothing else is lost by that, and nothing delivered again."""
     cut_log_before(timers, 4)
@@ -132,6 +135,7 @@ def test_a_rebuilt_timer_queue_is_read_from_its_begin(timers: Path, kept: str | 
     assert ("which timer messages were delivered" in str(plan["steps"][0]["lost"])) == (kept is None)
 
 
+@pytest.mark.slow
 def test_a_wheel_alone_is_made_anew(store: Path) -> None:
     """Without timer messages that wait nothing else has to go."""
     (store / "timerwheel").write_bytes(bytes(64))
@@ -161,6 +165,7 @@ def write_times(store: Path, time: int) -> None:
     (store / "checkpoint").write_bytes((time.to_bytes(8, "big") * 3).ljust(4096, b"\0"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("position", "name", "beyond"), [(32, "confirm", 1), (40, "logics", 0)])
 def test_offsets_behind_the_log_are_recorded_when_they_go(store: Path, position: int, name: str, beyond: int) -> None:
     """They prove that the log has lost its end, as times do."""
@@ -180,6 +185,7 @@ def test_units_that_are_only_shifted_do_not_keep_a_checkpoint_away(tmp_path: Pat
     assert change.codes == {"checkpoint.missing"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CHECKPOINTS)
 @pytest.mark.parametrize("abort", [False, True])
 def test_a_checkpoint_that_fits_the_log(store: Path, case: str, abort: bool) -> None:
@@ -198,6 +204,7 @@ def test_a_checkpoint_that_fits_the_log(store: Path, case: str, abort: bool) -> 
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_proof_of_lost_messages_is_recorded(store: Path) -> None:
     """After a clean stop no checkpoint is newer than the log."""
     write_times(store, LAST_TIME + 1000)

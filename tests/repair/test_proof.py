@@ -87,6 +87,7 @@ def _damaged(root: Path) -> Path:
     return store
 
 
+@pytest.mark.slow
 def test_a_repair_proves_what_it_has_done(tmp_path: Path) -> None:
     """The proof is that of the plan."""
     store = _damaged(tmp_path / "store")
@@ -98,6 +99,7 @@ def test_a_repair_proves_what_it_has_done(tmp_path: Path) -> None:
     assert status != Exit.LOSSY
 
 
+@pytest.mark.slow
 def test_a_step_that_takes_more_than_the_plan_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A dummy record that covers the neighbour of the damage, too: it is said, with the way back."""
 

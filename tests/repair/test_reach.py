@@ -68,6 +68,7 @@ def test_damage_of_a_log_elsewhere_is_for_a_new_store(store: Path, away: object)
     assert lossy.start_after == 2
 
 
+@pytest.mark.slow
 def test_a_short_file_of_a_log_elsewhere_is_for_people(store: Path) -> None:
     """A broker refuses to start on it, whatever is repaired beside it."""
     last = max(linked(store, "commitlog").iterdir())
@@ -106,6 +107,7 @@ def test_config_behind_a_link_is_moved_first(store: Path) -> None:
     assert plan_of(of, repairs).remaining == ()
 
 
+@pytest.mark.slow
 def test_a_file_in_place_of_our_directory_is_moved_first(store: Path) -> None:
     """Nothing can be repaired before."""
     (store / ".rmqtool").touch()
@@ -197,6 +199,7 @@ def test_what_is_in_the_way_outside_the_store_is_moved_first(
     assert rmqtool("verify", store, "--json").document["result"]["verdict"] == "clean"
 
 
+@pytest.mark.slow
 def test_strays_in_several_log_paths(golden_store: GoldenStore, tmp_path: Path) -> None:
     """All go with one command, and what a start would refuse besides is judged after it."""
     store = copied(golden_store("4.9.7-clean"), tmp_path / "store")

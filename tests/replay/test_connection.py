@@ -141,6 +141,7 @@ def _server_tls() -> ssl.SSLContext:
     return context
 
 
+@pytest.mark.slow
 def test_tls() -> None:
     """With the authority that signed the certificate, or with any where nothing is verified; else not."""
     with FakeCluster(tls=_server_tls()) as cluster:

@@ -54,6 +54,7 @@ def test_what_it_remembers(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_torn_at_any_byte(tmp_path: Path) -> None:
     """What a cut line would have said is not known: its message is unknown as long as it was being sent."""
     path = tmp_path / "journal"

@@ -152,6 +152,7 @@ def test_a_source_whose_clock_was_ahead(tmp_path: Path, born: int | None) -> Non
         assert (again.result.sent, again.result.found, len(fake.stored)) == (0, 5, 5)
 
 
+@pytest.mark.slow
 def test_a_bad_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A fifth of all requests fail, one way or the other; the pauses between two tries are short."""
     monkeypatch.setattr(sending, "_MAX_PAUSE_S", sending._FIRST_PAUSE_S)

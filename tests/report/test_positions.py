@@ -34,6 +34,7 @@ def positions_at(store: Path, now: int) -> dict[tuple[str, str], GroupPosition]:
     return {(each.group, each.topic): each for each in found}
 
 
+@pytest.mark.slow
 def test_who_reads_slowly_stands_far_back(store: Path) -> None:
     """The oldest message that is not read has the time of the half, of the twentieth part, of the end."""
     found = positions_at(store, START_TIME)
@@ -44,6 +45,7 @@ def test_who_reads_slowly_stands_far_back(store: Path) -> None:
     assert next(iter(found)) == ("reporting", "orders")
 
 
+@pytest.mark.slow
 def test_who_has_read_all_stands_nowhere(store: Path) -> None:
     """And a queue that is gone has no lag that could be told."""
     path = store / "config" / "consumerOffset.json"
@@ -56,6 +58,7 @@ def test_who_has_read_all_stands_nowhere(store: Path) -> None:
     assert lost.lag > 0
 
 
+@pytest.mark.slow
 def test_messages_past_a_hole_are_no_lag(store: Path) -> None:
     """As `query --group` and `inspect` say: they are out of reach."""
     before = positions_at(store, START_TIME)["reporting", "orders"]
@@ -67,6 +70,7 @@ def test_messages_past_a_hole_are_no_lag(store: Path) -> None:
     assert found.lag + found.unreachable == before.lag
 
 
+@pytest.mark.slow
 def test_what_the_cleaner_takes(store: Path) -> None:
     """At 4 o'clock, three days after most of it was stored, of those who have not read it."""
     found = positions_at(store, parse_time("2023-11-19T04:00:00Z"))
@@ -74,6 +78,7 @@ def test_what_the_cleaner_takes(store: Path) -> None:
     assert found["reporting", "orders"].lost > 0
 
 
+@pytest.mark.slow
 def test_the_largest_lags_are_looked_up_first(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory and time are bounded, however many queues there are."""
     monkeypatch.setattr(facts, "MAX_LOOKUPS", 1)

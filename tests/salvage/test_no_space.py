@@ -28,7 +28,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", place], check=True)
 
 
-@pytest.mark.budget(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("is_direct", [False, True])
 @pytest.mark.parametrize(
     "options",

@@ -19,6 +19,7 @@ from tests.unchanged import unchanged
 from tests.verify.small_store import FILE_SIZE
 
 
+@pytest.mark.slow
 @settings(max_examples=10)
 @given(seed=st.integers(0, 10**9))
 def test_all_that_is_whole(seed: int) -> None:

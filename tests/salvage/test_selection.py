@@ -60,7 +60,7 @@ FILTERS: dict[str, tuple[tuple[str | int, ...], Callable[[Message], object]]] = 
 }
 
 
-@pytest.mark.budget(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FILTERS)
 @pytest.mark.parametrize("queue_offsets", ["keep", "new"])
 def test_filters(tmp_path: Path, name: str, queue_offsets: str) -> None:
@@ -182,7 +182,7 @@ def mapped(store: Path) -> Iterator[tuple[tuple[str, int], int, int]]:
                 yield queue, int(row["old_queue_offset"]) + number, int(row["new_queue_offset"]) + number
 
 
-@pytest.mark.budget(1)
+@pytest.mark.slow
 def test_end_of_queues(tmp_path: Path) -> None:
     """A committed offset does not lie past the end of its queue, or new messages would be skipped."""
     store, new = small_store(tmp_path / "store"), tmp_path / "new"
@@ -195,7 +195,7 @@ def test_end_of_queues(tmp_path: Path) -> None:
     assert rmqtool("verify", new).status == Exit.OK
 
 
-@pytest.mark.budget(1)
+@pytest.mark.slow
 def test_queue_without_chosen_messages(tmp_path: Path) -> None:
     """It goes on at its offset, so that committed offsets stay right."""
     builder = StoreBuilder(file_size=FILE_SIZE)
@@ -213,7 +213,7 @@ def test_queue_without_chosen_messages(tmp_path: Path) -> None:
     assert verified(new) == []
 
 
-@pytest.mark.budget(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("damaged", [False, True])
 def test_no_file_of_older_messages(tmp_path: Path, *, damaged: bool) -> None:
     """A queue begins with the file of its first message: verify would take older ones for those of a lost log."""
@@ -297,7 +297,7 @@ def test_nothing_passes(tmp_path: Path) -> None:
     assert document["result"]["state"] == "nothing"
 
 
-@pytest.mark.budget(1)
+@pytest.mark.slow
 def test_a_choice_is_no_loss(tmp_path: Path) -> None:
     """Verify names the choice as no fault; what was damaged in the source is a loss all the same."""
     store, new, other = small_store(tmp_path / "store"), tmp_path / "new", tmp_path / "other"
@@ -315,7 +315,7 @@ def test_a_choice_is_no_loss(tmp_path: Path) -> None:
     assert {"store.selection", "store.recorded-loss"} <= codes
 
 
-@pytest.mark.budget(1)
+@pytest.mark.slow
 def test_is_small(tmp_path: Path) -> None:
     """The log takes what its messages take, not what lay between them."""
     store, new = small_store(tmp_path / "store", small_log(400)), tmp_path / "new"
@@ -325,7 +325,7 @@ def test_is_small(tmp_path: Path) -> None:
     assert unpack_from(">q", (new / LOG / f"{log['min_offset']:020d}").read_bytes(), 28) == (log["min_offset"],)
 
 
-@pytest.mark.budget(1)
+@pytest.mark.slow
 def test_wide_holes(tmp_path: Path) -> None:
     """Offsets stay also where many messages were left out between two of a queue: units that do no harm stand there."""
     builder = StoreBuilder(file_size=FILE_SIZE)

@@ -56,8 +56,8 @@ def measured(store: Path) -> tuple[list[str], int]:
     return lines, int(peak)
 
 
-@pytest.mark.parametrize("message_size", [pytest.param(GIB - 1000, marks=pytest.mark.slow), 2**31 - 1])
-@pytest.mark.parametrize("with_body", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("message_size", "with_body"), [(GIB - 1000, True), (2**31 - 1, False)])
 def test_a_bogus_size_takes_no_memory(store: Path, message_size: int, with_body: bool) -> None:
     """A good head that calls a record as large as its file, alone or with a body as large, is damage, not a buffer."""
     second = len(message())
@@ -85,6 +85,7 @@ def test_a_record_of_zeros_as_large_as_allowed(store: Path) -> None:
         assert isinstance(events[0], Damage) == (count == 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [BLOCK_SIZE, BLOCK_SIZE + 1, 20 << 20])
 def test_records_larger_than_a_block(store: Path, size: int) -> None:
     """A record larger than a block is read, with its neighbours."""
@@ -156,6 +157,7 @@ def _wrong_blank(record: bytearray) -> None:
     record[:8] = build_blank(9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [_wrong_offset, _wrong_magic, _wrong_lengths, _wrong_size, _zeros, _wrong_blank])
 def test_much_damage_takes_time_in_proportion(store: Path, work: Work, damage: Callable[[bytearray], None]) -> None:
     """Every second record of a block is damaged: what is read and walked for each does not grow with the block."""
@@ -173,6 +175,7 @@ def test_much_damage_takes_time_in_proportion(store: Path, work: Work, damage: C
     assert work.steps < 50 * count
 
 
+@pytest.mark.slow
 def test_large_damage_is_read_in_large_pieces(store: Path, work: Work) -> None:
     """A search through megabytes takes few calls, and reads each byte about once."""
     size = 16 << 20
@@ -182,6 +185,7 @@ def test_large_damage_is_read_in_large_pieces(store: Path, work: Work) -> None:
     assert work.size < size + 5 * BLOCK_SIZE
 
 
+@pytest.mark.slow
 def test_false_magic_codes_everywhere(store: Path, work: Work) -> None:
     """Bytes that are nothing but magic codes cost a bounded look each."""
     image = MAGIC_CODE_V1.to_bytes(4, "big", signed=True) * 4000
@@ -211,6 +215,7 @@ def test_zeros_to_the_end_of_a_file_are_read_once(store: Path, work: Work) -> No
         assert work.calls < 80
 
 
+@pytest.mark.slow
 def test_a_part_of_zeros_reads_no_further(store: Path, work: Work) -> None:
     """And what covers its beginning: the part in which they begin has all of them."""
     size, part = 64 << 20, 16 << 20

@@ -56,6 +56,7 @@ def expected_reason(position: int, bit: int) -> str | None:
     return {"magic_code": "magic-code", "physical_offset": "physical-offset"}.get(field_of(position))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bit", range(8))
 def test_a_flipped_bit_costs_one_record_at_most(store: Path, log: LogBuilder, bit: int) -> None:
     """Each bit of the middle record: the record is damage with the right reason, or only the field's columns change."""
@@ -240,6 +241,7 @@ def test_a_negative_topic_size_is_damage(store: Path, log: LogBuilder) -> None:
     assert others(events) == [Damage(start, log.end - start, "lengths")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("filler", [b"x", b"\0"])
 def test_the_next_record_is_found_wherever_it_begins(store: Path, filler: bytes) -> None:
     """At every distance, across all borders of the pieces that the search reads."""

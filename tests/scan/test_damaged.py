@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rmqtool.scan.block import Blank, Damage
 from rmqtool.scan.columns import COLUMNS
 from tests.building import LogBuilder, message, write_log
-from tests.sampling import examples
+from tests.sampling import examples, one_in
 from tests.scan.damaging import FILE_SIZE, FILES, LONGEST, damaged_logs, deterministic, whole_log
 from tests.scan.reading import agree, assert_same, damages, fast, offsets, others, small_blocks
 
@@ -78,6 +78,6 @@ def test_a_split_at_every_byte_gives_each_event_once(place: Path) -> None:
     whole = fast(place, ("physical_offset",))
     assert [type(event) for event in whole] == [dict, Damage, dict, dict, Damage, dict, dict, Blank]
     with small_blocks(300, LONGEST):
-        for cut in range(len(image) + 1):
+        for cut in one_in(3, range(len(image) + 1), "split"):
             parts = [fast(place, ("physical_offset",), span) for span in ((0, cut), (cut, END))]
             assert_same(parts[0] + parts[1], whole)

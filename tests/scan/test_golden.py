@@ -80,6 +80,7 @@ def host(record: dict[str, Any], name: str) -> str:
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
+@pytest.mark.slow
 @pytest.mark.one_in(3)
 def test_nothing_but_messages_and_blanks(golden: Path) -> None:
     """A broker's own log has no damage but what a kill leaves at its end, and events follow one another without gap."""

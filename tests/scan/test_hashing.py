@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,6 +30,7 @@ def test_any_bytes(texts: list[bytes]) -> None:
     assert hashes_of(texts) == expected(texts)
 
 
+@pytest.mark.slow
 @given(st.lists(st.text(max_size=80), min_size=1, max_size=8))
 def test_any_text(texts: list[str]) -> None:
     """Characters of one, two and four bytes."""

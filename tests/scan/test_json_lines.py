@@ -19,6 +19,7 @@ from tests.scan.made_rows import OPTIONAL, rows_of, tables
 pytestmark = pytest.mark.budget(1)  # a hundred tables each
 
 
+@pytest.mark.slow
 @given(tables, st.integers(0, 5))
 def test_json_lines_are_those_of_each_row(values: list[dict[str, Any]], start: int) -> None:
     """Byte for byte what one object after the other gives: escapes, nulls, optional fields; slices too."""
@@ -27,6 +28,7 @@ def test_json_lines_are_those_of_each_row(values: list[dict[str, Any]], start: i
     assert bytes(json_lines(rows.batch, rows.optional)).decode() == expected
 
 
+@pytest.mark.slow
 @given(tables)
 def test_json_lines_are_json(values: list[dict[str, Any]]) -> None:
     """Each line is read back as the row, and holds no control character."""
@@ -35,6 +37,7 @@ def test_json_lines_are_json(values: list[dict[str, Any]]) -> None:
     assert visible(text.replace("\n", "")) == text.replace("\n", "")
 
 
+@pytest.mark.slow
 @given(tables)
 def test_csv_is_read_back(values: list[dict[str, Any]]) -> None:
     """Python's own reader finds the same fields; null and empty text look alike."""
@@ -49,6 +52,7 @@ def test_csv_is_read_back(values: list[dict[str, Any]]) -> None:
         assert cells == [*expected, value["extra"] or ""]
 
 
+@pytest.mark.slow
 @given(tables)
 def test_csv_for_a_terminal_has_no_control_characters(values: list[dict[str, Any]]) -> None:
     """What is stored must not drive a terminal."""

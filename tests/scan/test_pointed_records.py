@@ -40,6 +40,7 @@ def heads_at(store: Path, offsets: Any) -> Heads:
         return read_heads(files_of(store), np.unique(np.array(offsets, dtype=np.int64)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [1, 7, 300])
 def test_heads_tell_what_the_records_tell(tmp_path: Path, step: int) -> None:
     """Size and store time of each, with hosts of either form, near each other or far apart."""
@@ -62,6 +63,7 @@ def test_where_no_record_begins(tmp_path: Path) -> None:
     assert found.offsets[found.is_record].tolist() == log.offsets[::9]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [1, 50])
 def test_records_that_pass(tmp_path: Path, step: int) -> None:
     """Keys are in the properties, at the end of each record."""
@@ -86,6 +88,7 @@ def test_more_than_one_block(tmp_path: Path) -> None:
     assert passed.tolist() == [bool(number % 2) for number in range(40)]
 
 
+@pytest.mark.slow
 def test_damaged_records_take_none_with_them(tmp_path: Path) -> None:
     """A record with lengths that do not add up is not sound; its neighbours are judged as before."""
     log = build(tmp_path, 600, sys_flag=0)

@@ -68,6 +68,7 @@ def at_once(frames: RecordRun) -> dict[int, WrongCrc]:
     return dict(wrong_property_crcs(frames))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("body", [b"", b"body", b"body" * 100, b"body" * 600], ids=lambda body: f"{len(body)} bytes")
 def test_every_change_of_one_byte(tmp_path: Path, body: bytes) -> None:
     """Each byte of the property, with each value, and records between them that are sound."""

@@ -135,6 +135,7 @@ def compared(texts: list[bytes], *, with_crc: bool) -> bool:
     return True
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.integers(1, 90), min_size=4, max_size=12),
     st.lists(st.tuples(st.integers(0, 2**16), st.sampled_from(b"\x01\x02ae")), max_size=2),

@@ -49,6 +49,7 @@ def test_bodies_without_fields(body: bytes) -> None:
     assert json_field(parse_json([body]), "a").to_pylist() == [None]
 
 
+@pytest.mark.slow
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner, max_size=3)))
 def test_what_is_shown_is_json(value: Any) -> None:
     """Also within lists."""
@@ -58,6 +59,7 @@ def test_what_is_shown_is_json(value: Any) -> None:
         assert json.loads(shown) == [value]
 
 
+@pytest.mark.slow
 def test_rows_of_an_export(golden_store: GoldenStore, tmp_path: Path) -> None:
     """They are what the broker's decoder says, and a check compares them."""
     columns = ("physical_offset", "body_text", "properties.TAGS", "properties.KEYS", "file", "file_position")

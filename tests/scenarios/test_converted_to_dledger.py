@@ -39,6 +39,7 @@ def test_a_scan_counts_both_logs(store: Path) -> None:
     assert result["scan"]["damage"]["count"] == 0
 
 
+@pytest.mark.slow
 def test_filters_look_into_both_logs(store: Path) -> None:
     """The unit of the older message and those of the others are judged, each by its own record."""
     older = inspect(store, "--json", part="commitlog").of_kind("message")
@@ -56,6 +57,7 @@ def test_filters_look_into_both_logs(store: Path) -> None:
         assert sorted(line["physical_offset"] for line in found.lines) == [m["physical_offset"] for m in expected]
 
 
+@pytest.mark.slow
 def test_other_stores_have_no_older_log(golden_store: GoldenStore) -> None:
     """Neither plain stores nor those that were DLedger stores from the beginning."""
     for name in ("5.3.3-clean", "more/5.3.3-dledger"):

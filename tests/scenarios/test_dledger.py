@@ -62,6 +62,7 @@ def queue_files(root: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 def test_verify(store: Path) -> None:
     """Nothing is wrong with what a real node wrote; only its start is not predicted, in one sentence."""
     with unchanged(store):
@@ -106,6 +107,7 @@ def test_rebuilds_of_what_is_lost(store: Path, tmp_path: Path) -> None:
     assert rmqtool("undo", root, "--yes").status == Exit.OK
 
 
+@pytest.mark.slow
 def test_query(store: Path) -> None:
     """By unique key, key, physical offset, queue offset and time, and by pulling as a consumer does."""
     messages = listed(store)
@@ -140,6 +142,7 @@ def test_export(store: Path, tmp_path: Path) -> None:
     assert rmqtool("export", store, "--check", tmp_path / "out").status == Exit.OK
 
 
+@pytest.mark.slow
 def test_library(store: Path) -> None:
     """Messages, units, and what verify says."""
     opened = library.open(store)
@@ -149,6 +152,7 @@ def test_library(store: Path) -> None:
     assert not opened.verify().plan
 
 
+@pytest.mark.slow
 def test_pending_and_report(store: Path, tmp_path: Path) -> None:
     """Nothing is owed; the page has all messages."""
     with unchanged(store):
@@ -191,6 +195,7 @@ def test_damage(small: Path, start: int, tmp_path: Path) -> None:
             assert rmqtool(*remedy.split()[1:]).status in (Exit.OK, Exit.FINDINGS, Exit.LOSSY), remedy
 
 
+@pytest.mark.slow
 def test_the_index_of_entries(small: Path) -> None:
     """One that is gone, cut, or leads elsewhere is a warning; a gap between its files is an error, with what to do."""
 
@@ -220,6 +225,7 @@ def test_the_index_of_entries(small: Path) -> None:
     assert document["result"]["verdict"] in ("dirty", "unproven")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("field", ["position", "size", "index", "term", ""])
 def test_the_units_that_no_start_makes_anew(small: Path, field: str) -> None:
     """One before the third last file that does not lead to its entry is an error, and what heals it is the plan."""
@@ -247,6 +253,7 @@ def test_the_units_that_no_start_makes_anew(small: Path, field: str) -> None:
     assert step["command"] == finding["remedy"] == f"mv {index.parent} {index.parent}.old"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_link", [True, False])
 def test_an_index_of_entries_that_cannot_be_read(small: Path, is_link: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is said once, and the log is verified."""
@@ -267,6 +274,7 @@ def test_an_index_of_entries_that_cannot_be_read(small: Path, is_link: bool, mon
     assert outcome.total.totals.messages == 120
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("field", "change", "message"),
     [
@@ -294,6 +302,7 @@ def test_the_header_of_an_entry(small: Path, field: str, change: int, message: s
     assert len(listed(small)) == 120
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "told"),
     [
@@ -347,6 +356,7 @@ def test_a_file_of_another_size(small: Path, cut: int) -> None:
     assert gap["effect"].startswith("the node does not start: `check data file order failed")
 
 
+@pytest.mark.slow
 def test_a_size_in_broker_conf(small: Path, tmp_path: Path) -> None:
     (conf := tmp_path / "broker.conf").write_text("mappedFileSizeCommitLog=8192\n")
     for command in ("verify", "inspect"):
@@ -359,6 +369,7 @@ def test_a_size_in_broker_conf(small: Path, tmp_path: Path) -> None:
     assert "commitlog.file-size" not in {each["code"] for each in findings}
 
 
+@pytest.mark.slow
 def test_a_loss_on_record(small: Path) -> None:
     """A rebuild of a node's queues has recorded it, verify reports it, and repair --acknowledge removes the record."""
     max((small / NODE / "data").iterdir()).unlink()
@@ -378,6 +389,7 @@ def test_a_loss_on_record(small: Path) -> None:
     assert (refused.status, "a DLedger store" in refused.err) == (Exit.FAILED, True)
 
 
+@pytest.mark.slow
 def test_damage_of_queues(small: Path) -> None:
     """The plan rebuilds them."""
     overwrite(small, f"consumequeue/orders/0/{0:020d}", 40, bytes(10))
@@ -389,6 +401,7 @@ def test_damage_of_queues(small: Path) -> None:
     assert rmqtool("verify", small, "--json").document["result"]["verdict"] == "unproven"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_damaged", [False, True])
 def test_parts_give_the_same(small: Path, is_damaged: bool, tmp_path: Path) -> None:
     """The log in parts, and several processes: what one pass gives."""

@@ -36,6 +36,7 @@ def advice(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return given
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="this system takes no advice")
 @pytest.mark.parametrize(("part", "options"), [("", []), ("", ["--scan"]), ("commitlog", ["--limit", "3"])])
 def test_the_cache_of_a_running_broker_is_spared(

@@ -128,6 +128,7 @@ def spoil(store: Path, records: list[dict[str, Any]]) -> None:
         path.write_bytes(data)
 
 
+@pytest.mark.slow
 def test_a_search_finds_what_is_not_redacted(golden_store: GoldenStore, tmp_path: Path) -> None:
     """All of it: the test above looks for what is there."""
     records = stores.oracle(STORE)["records"]
@@ -213,6 +214,7 @@ def test_properties_with_keys_of_another_name(tmp_path: Path) -> None:
     assert line["properties"] == dict.fromkeys(properties, "***")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["hide", "hash"])
 def test_what_a_trace_contradicts(how: str, tmp_path: Path) -> None:
     """Its sentences name keys that the index lacks, and tags codes that are not those of the tag."""

@@ -165,6 +165,7 @@ def test_a_queue_that_cannot_be_read(golden_store: GoldenStore, tmp_path: Path) 
     assert not follow(store)[1]
 
 
+@pytest.mark.slow
 def test_units_of_a_queue_without_messages(golden_store: GoldenStore, tmp_path: Path) -> None:
     """No rebuild fixes them: the plan says so, and what to do, and does not send anybody to a repair."""
     store = copied(golden_store("5.3.3-trimmed"), tmp_path / "store")

@@ -71,6 +71,7 @@ def test_programs_see_utc(shop: Path, name: str) -> None:
     assert run(shop, CSV, "--time-zone", ZONE) == run(shop, CSV)
 
 
+@pytest.mark.slow
 def test_findings_and_plans_are_local_too(unpacked: Callable[[str], Path], tmp_path: Path) -> None:
     """Worker processes write their sentences in UTC; text shows them in the zone, JSON as they are."""
     store = copied(unpacked("5.3.3-single"), tmp_path / "store")
@@ -84,6 +85,7 @@ def test_findings_and_plans_are_local_too(unpacked: Callable[[str], Path], tmp_p
         assert "2040-01-01T05:30" not in run(store, line, "--time-zone", ZONE, "--json").out
 
 
+@pytest.mark.slow
 def test_the_zone_of_the_environment(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """RMQTOOL_TIME_ZONE is for all commands; the command line comes before it, before and after the command."""
     expected = run(shop, READING["overview"], "--time-zone", ZONE).out

@@ -39,6 +39,7 @@ def test_the_release_that_wrote_a_store_fits(name: str, golden_store: GoldenStor
     assert len(releases.fitting) < len(Releases().fitting)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DIFFERING)
 def test_what_releases_derive_differently_is_sound(name: str, golden_store: GoldenStore) -> None:
     """With all signs of the release."""

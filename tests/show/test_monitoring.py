@@ -70,6 +70,7 @@ def value_of(text: str, name: str, *labels: str) -> float:
     return value
 
 
+@pytest.mark.slow
 def test_figures_of_a_verification(store: Path) -> None:
     """Verdict, findings by code, and what a start would do."""
     sound = run("verify", store, "openmetrics")
@@ -104,6 +105,7 @@ def test_labels_of_any_text() -> None:
     assert metrics.text().splitlines()[:3] == lines
 
 
+@pytest.mark.slow
 def test_a_plug_in(store: Path) -> None:
     """One line with figures; its statuses are those of plug-ins."""
     for command in ("verify", "inspect"):
@@ -218,6 +220,7 @@ def test_the_lag_of_a_store(golden_store: GoldenStore) -> None:
     assert re.search(r"age=\d+", answer.out)
 
 
+@pytest.mark.slow
 def test_sarif(damaged: Path) -> None:
     """Each finding is a result of its rule, in a file below the store."""
     done = run("verify", damaged, "sarif")

@@ -46,9 +46,9 @@ def test_it_is_small_for_many_queues(report: StoreReport) -> None:
     for name in names[:6_000]:
         row = timeline._row(name)
         timeline.by_time[row] = 1000
+    behind = made("consumequeue.behind", topic=names[0], queue_id=0)
     findings = tuple(
-        made("consumequeue.behind", f"{number} messages without a unit", topic=name, queue_id=0)
-        for number, name in enumerate(names)
+        replace(behind, message=f"{number} messages without a unit", topic=name) for number, name in enumerate(names)
     )
     page = report_page(
         replace(
@@ -76,6 +76,7 @@ def test_times_say_their_zone() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_captions_end_figures(report: StoreReport) -> None:
     """Elsewhere in them they are no valid HTML."""
     page = report_page(report, None)
@@ -84,7 +85,7 @@ def test_captions_end_figures(report: StoreReport) -> None:
     assert all(figure.endswith("</figcaption></figure>") for figure in figures if "<figcaption>" in figure)
 
 
-@pytest.mark.budget(2)
+@pytest.mark.slow
 def test_each_picture_has_its_numbers(report: StoreReport) -> None:
     """In a table right after it."""
     page = report_page(report, None)
@@ -96,6 +97,7 @@ def test_each_picture_has_its_numbers(report: StoreReport) -> None:
         assert behind.startswith(("<details>", "<section")), piece[:200]
 
 
+@pytest.mark.slow
 def test_numbers_add_up(report: StoreReport) -> None:
     """The table of the topics along the log has all bytes of the picture."""
     counts = np.arange(16 * PIECES, dtype=np.int64).reshape(16, PIECES)

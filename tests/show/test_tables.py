@@ -18,6 +18,7 @@ from tests.scan.made_rows import rows_of, tables
 pytestmark = pytest.mark.budget(1)  # a hundred tables
 
 
+@pytest.mark.slow
 @given(tables)
 def test_a_table_has_one_line_for_each_row(values: list[dict[str, Any]]) -> None:
     """Whatever is in there, one header and a line for each."""
@@ -40,6 +41,7 @@ def test_columns_of_a_table_stand_below_each_other() -> None:
     assert second.decode() == "longer          1  x\n"
 
 
+@pytest.mark.slow
 @given(tables, st.integers(1, 200))
 def test_a_terminal_gets_rows_that_fit_where_they_can(values: list[dict[str, Any]], width: int) -> None:
     """Only texts are cut, and not below what names them; numbers stay whole."""
@@ -62,6 +64,7 @@ def test_long_names_are_cut_on_a_terminal() -> None:
     assert shown == ["text          number  extra", "orders-orde…       7  中文中文中文中文…"]
 
 
+@pytest.mark.slow
 @given(tables, st.integers(20, 200))
 def test_a_narrow_terminal_gets_fewer_columns(values: list[dict[str, Any]], width: int) -> None:
     """None that had room is left out, the first column never; what is left out is named."""

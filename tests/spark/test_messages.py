@@ -86,6 +86,7 @@ def _summed(results: list[int]) -> list[int]:
     return [sum(results)]
 
 
+@pytest.mark.slow
 def test_the_zip_for_workers_holds_the_package(tmp_path: Path) -> None:
     """All of it, the formats too."""
     path = package_zip(str(tmp_path))

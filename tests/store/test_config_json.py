@@ -193,6 +193,7 @@ def test_a_huge_file_is_refused(path: Path) -> None:
     assert loaded(path) == ("x.json.bak", {"b": 2}, "larger than 268435456 bytes")
 
 
+@pytest.mark.slow
 def test_a_large_file_is_decoded_once_while_somebody_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And its shape is checked once for all releases that decode alike; another content is decoded again."""
     path = tmp_path / "topics.json"

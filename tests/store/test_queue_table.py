@@ -139,6 +139,7 @@ def test_queues_of_real_stores(golden_store: GoldenStore, name: str) -> None:
     assert snapshot.queues.filled == len(in_files) + len(in_rocksdb)
 
 
+@pytest.mark.slow
 def test_a_queue_with_one_file_takes_little(tmp_path: Path) -> None:
     """Its topic, and some numbers."""
     for number in range(500):

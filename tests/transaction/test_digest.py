@@ -46,6 +46,7 @@ def test_digest_is_what_the_docs_say(parts: list[tuple[bool, int]], rest: int, f
         assert digest_of(Path(file.name)) == by_the_book(data)
 
 
+@pytest.mark.slow
 def test_holes_do_not_count(tmp_path: Path) -> None:
     sparse, dense = tmp_path / "sparse", tmp_path / "dense"
     data = bytearray(6_000_000)

@@ -99,6 +99,7 @@ def broker(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Brok
     return BrokerBegins(store, processes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("job", [repair_one, undo])
 def test_one_that_begins_during_the_renames(
     store: Path, broker: BrokerBegins, monkeypatch: pytest.MonkeyPatch, job: Callable[[Path, System], object]

@@ -184,6 +184,7 @@ def test_a_check_that_objects_leaves_the_store_alone(store: Path) -> None:
     assert not (store / ".rmqtool").exists()
 
 
+@pytest.mark.slow
 def test_many_files_need_few_descriptors(store: Path) -> None:
     open_before = len(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").exists() else 0
     with Transaction(store, "test") as transaction:
@@ -353,6 +354,7 @@ def test_a_running_broker_is_refused(store: Path, file: str, action: str, monkey
         pass
 
 
+@pytest.mark.slow
 def test_a_broker_that_begins_to_recover_meanwhile_is_refused(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has opened what would be replaced, would get the lock behind us, and write to what was moved away."""
     monkeypatch.setattr("rmqtool.transaction.session._PROC", Path("/proc"))
@@ -377,6 +379,7 @@ def test_a_broker_that_begins_to_recover_meanwhile_is_refused(store: Path, monke
     assert tree(store) == before
 
 
+@pytest.mark.slow
 def test_others_see_the_lock_until_the_end(store: Path) -> None:
     """Asking for the lock in this process, or reading the file, does not let go of it."""
     with Transaction(store, "test"):
@@ -529,6 +532,7 @@ def test_golden_store_is_as_before_after_undo(unpacked: GoldenStore, tmp_path: P
     assert tree(root) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_stops_deletions_between_two_files(store: Path, number: int) -> None:
     """The file that is being deleted is; the rest is left to the next run, which says so."""

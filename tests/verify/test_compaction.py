@@ -22,6 +22,7 @@ def store(request: pytest.FixtureRequest, golden_store: GoldenStore, tmp_path: P
     return copied(golden_store(f"more/{request.param}-compacted"), tmp_path / "store")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["compactionLog", "compactionCq", "compactionLog/state", "compactionCq/state/0"])
 def test_a_queue_that_was_compacted(store: Path, part: str) -> None:
     """Its log and its queue are needed, unless the broker does not read them."""

@@ -46,6 +46,7 @@ def test_what_is_lost_is_found(release: str, name: str, tmp_path: Path) -> None:
         assert "config/" in str(outcome.start.refuses)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["delays, 0", "delays, older"])
 def test_a_slave_lags(name: str, tmp_path: Path) -> None:
     """It takes delay offsets over every ten seconds (4.x) or once a minute (5.x)."""
@@ -57,6 +58,7 @@ def test_a_slave_lags(name: str, tmp_path: Path) -> None:
     assert [each.severity for each in outcome.findings if each.code == LOSSES[name].code]
 
 
+@pytest.mark.slow
 def test_a_slave_that_skips_messages(tmp_path: Path) -> None:
     """No lag puts a delay offset after messages that were never delivered, or leaves a slave without its files."""
     for number, name in enumerate(("delays, ends", "delays", "topics")):
@@ -96,6 +98,7 @@ def test_a_backup_proves_nothing_behind_the_end_of_a_delay_queue(tmp_path: Path)
     assert "config.delay-offset" not in codes_of(verify(store))
 
 
+@pytest.mark.slow
 def test_a_log_without_configuration(tmp_path: Path) -> None:
     """A copy of log and queues alone, and a broker that has just begun, are no losses."""
     store = stores.unpack("5.3.3-single", tmp_path)

@@ -49,6 +49,7 @@ def shop(tmp_path: Path, unpacked: GoldenStore) -> Path:
     return copied(unpacked("5.3.3-shop"), tmp_path / "store")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["4.7.1-shop", "5.3.3-shop", *ROCKSDB])
 def test_times_of_an_earlier_setting(name: str, golden_store: GoldenStore) -> None:
     """A level has other delays now: what waits keeps its time."""
@@ -148,6 +149,7 @@ def test_levels_that_are_gone(name: str, golden_store: GoldenStore) -> None:
     }
 
 
+@pytest.mark.slow
 def test_levels_that_nobody_configures(golden_store: GoldenStore) -> None:
     """Without a broker.conf the queues show the levels; one without the setting has those by default."""
     store = golden_store("5.3.3-shop")

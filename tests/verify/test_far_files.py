@@ -16,6 +16,7 @@ FAR, LAST = 1 << 62, (1 << 63) - 1
 SIMPLE, BATCH = "consumequeue/orders/0", "batchconsumequeue/bulk-inner/0"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(("queue", "file_size"), [(SIMPLE, 600), (BATCH, 460)])
 def test_a_file_far_behind_the_others(queue: str, file_size: int, tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ def test_changes_are_found(store: Path, sample: list[tuple[Place, int]]) -> None
     assert len(missed) < SAMPLE / 4
 
 
+@pytest.mark.slow
 def test_each_part_of_the_store_is_changed(store: Path) -> None:
     """The places are of log, queues, index and checkpoint, and no byte is there twice."""
     every = list(places(store))

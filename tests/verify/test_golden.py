@@ -46,6 +46,7 @@ def test_the_version_may_be_given(name: str, golden_store: GoldenStore) -> None:
     assert codes_of(newest) <= ({"upgrade.changed"} if written_by < "5.4" else set())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KILLED)
 def test_killed_stores_are_dirty(name: str, golden_store: GoldenStore) -> None:
     """What SIGKILL leaves is fixed by the next start."""

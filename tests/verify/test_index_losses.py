@@ -42,6 +42,7 @@ LOSSES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["4.9.7-clean", "5.3.3-shop", "5.5.0-clean"])
 @pytest.mark.parametrize("lose", LOSSES.values(), ids=LOSSES.keys())
 def test_what_is_lost_is_a_finding(name: str, lose: Loss, tmp_path: Path) -> None:

@@ -63,6 +63,7 @@ def reads(store: Path, monkeypatch: pytest.MonkeyPatch) -> dict[Path, np.ndarray
     return counts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part_size", [1 << 15, 1 << 17, 1 << 26])
 def test_units_are_read_once(store: Path, reads: dict[Path, np.ndarray], part_size: int) -> None:
     """Each unit is read, and but for a few that are probed none is read again, however the log is cut."""
@@ -82,6 +83,7 @@ def test_units_are_read_once(store: Path, reads: dict[Path, np.ndarray], part_si
     assert again < PROBED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", [1, 4_000, FIRST_FILE - 100, FIRST_FILE + 1, FIRST_FILE + 5_000])
 def test_wrong_links_are_found_in_units_that_the_log_has_read(store: Path, unit: int) -> None:
     """At the beginning, in the midst and at the end of a file: what one process finds, several find too."""
@@ -95,6 +97,7 @@ def test_wrong_links_are_found_in_units_that_the_log_has_read(store: Path, unit:
     assert [str(each) for each in found.findings] == [str(each) for each in of_two.findings]
 
 
+@pytest.mark.slow
 def test_a_file_without_units_has_no_links(store: Path) -> None:
     """It begins where the file after it does, and is not taken for that one."""
     first, second, _ = files_of(store, "index")

@@ -69,6 +69,7 @@ def test_an_empty_last_file(killed: Callable[[str], Path], version: str, place: 
         assert (found[0].remedy or "").startswith("find ") == refuses
 
 
+@pytest.mark.slow
 def test_an_empty_last_batch_queue_file(killed: Callable[[str], Path]) -> None:
     """The same of a batch queue."""
     store = killed("5.3.3")
@@ -101,6 +102,7 @@ def test_an_empty_ext_file(tmp_path: Path, version: str | None, verdict: str) ->
     assert verify(store, version=version, conf=BrokerConf({"enableConsumeQueueExt": "false"})).verdict == "clean"
 
 
+@pytest.mark.slow
 def test_two_empty_files(killed: Callable[[str], Path]) -> None:
     """No kill leaves two: the first is in the way of every release that looks at it."""
     store = killed("5.3.3")
@@ -124,6 +126,7 @@ def test_nothing_but_an_empty_log_file(tmp_path: Path, version: str, verdict: st
     assert verify(tmp_path).verdict == "unproven"  # some releases that fit refuse it
 
 
+@pytest.mark.slow
 def test_a_file_that_a_running_broker_creates(killed: Callable[[str], Path]) -> None:
     """Its size comes next."""
     store = killed("5.3.3")
@@ -161,6 +164,7 @@ def test_a_queue_file_without_a_unit(killed: Callable[[str], Path], version: str
     assert "consumequeue.zero-file" in codes_of(verify(store, version=version))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", [1, 8, 12, CRC32_PROPERTY_SIZE - 1])
 @pytest.mark.parametrize("version", ["5.5.0", None])
 def test_a_record_that_lacks_the_end_of_its_crc(tmp_path: Path, version: str | None, kept: int) -> None:
@@ -174,6 +178,7 @@ def test_a_record_that_lacks_the_end_of_its_crc(tmp_path: Path, version: str | N
     assert outcome.verdict == "dirty"
 
 
+@pytest.mark.slow
 def test_a_torn_record_with_others_behind_it(tmp_path: Path) -> None:
     """Is damaged: no kill leaves that."""
     store = stores.unpack("5.5.0-crc32-property", tmp_path)

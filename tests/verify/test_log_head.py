@@ -30,6 +30,7 @@ def without_first_files(store: Path, count: int, seconds: float) -> None:
     os.utime(store / "commitlog", (stored + seconds, stored + seconds))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["4.4.0-clean", "4.9.7-clean", "5.3.3-clean", "5.5.0-clean"])
 @pytest.mark.parametrize("count", [1, 2, -1])
 def test_deleted_minutes_after_they_were_written(name: str, count: int, tmp_path: Path) -> None:
@@ -64,12 +65,14 @@ def test_the_time_that_broker_conf_tells(tmp_path: Path) -> None:
     assert CODE not in codes_of(verify(store, conf=BrokerConf({"fileReservedTime": "48"})))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in stores.names() if name.endswith("-trimmed")])
 def test_what_the_cleaner_leaves(name: str, tmp_path: Path) -> None:
     """Real cleaners over aged files: nothing is to be seen of somebody else."""
     assert CODE not in codes_of(verify(stores.unpack(name, tmp_path)), info=True)
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_nearly_full(tmp_path: Path) -> None:
     """The cleaner may have made room by deleting what had not expired."""
     store = stores.unpack("5.3.3-clean", tmp_path)
@@ -78,6 +81,7 @@ def test_a_disk_that_is_nearly_full(tmp_path: Path) -> None:
         assert CODE not in codes_of(verify(store))
 
 
+@pytest.mark.slow
 def test_messages_that_were_left_out(tmp_path: Path) -> None:
     """A store of chosen messages begins where they begin, however young they are."""
     source, new = stores.unpack("5.5.0-clean", tmp_path), tmp_path / "new"

@@ -104,6 +104,7 @@ def test_a_queue_without_a_topic(tmp_path: Path) -> None:
     assert codes_of(verify(store), info=True) >= {"consumequeue.orphan"}
 
 
+@pytest.mark.slow
 def test_a_delay_level_that_is_no_number(tmp_path: Path) -> None:
     """To a broker that is not a record: it ends the log there in a recovery."""
     builder = log(2)
@@ -115,6 +116,7 @@ def test_a_delay_level_that_is_no_number(tmp_path: Path) -> None:
     assert [reason for _, _, reason in outcome.total.extents] == ["properties"]
 
 
+@pytest.mark.slow
 def test_delay_queues_hold_times(tmp_path: Path) -> None:
     """Delivery times by the levels now or before; the hash in their place is the mark of a known bug, and no fault."""
     builder = StoreBuilder(file_size=FILE_SIZE)
@@ -137,6 +139,7 @@ def test_delay_queues_hold_times(tmp_path: Path) -> None:
         assert (wrong in codes_of(outcome), wrong in codes_of(outcome, info=True)) == (found, info)
 
 
+@pytest.mark.slow
 def test_prepared_and_rolled_back_messages_have_no_unit(tmp_path: Path) -> None:
     """And a unit that points to one is wrong."""
     builder = log(2)
@@ -179,6 +182,7 @@ def test_light_queues_as_a_rebuild_leaves_them(tmp_path: Path, offsets: Sequence
     assert found <= {"consumequeue.neutral-unit"}
 
 
+@pytest.mark.slow
 def test_batch_queues(tmp_path: Path) -> None:
     """Units of 46 bytes with the batch's first offset and size."""
     builder = StoreBuilder(file_size=FILE_SIZE)
@@ -341,6 +345,7 @@ def test_a_queue_of_another_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert len(looks) == 3
 
 
+@pytest.mark.slow
 def test_a_log_file_with_another_name(tmp_path: Path) -> None:
     """Its records are whole and tell where they belong: nothing is torn, though no sound record follows."""
     store = log(5).write(tmp_path / "store")
@@ -353,6 +358,7 @@ def test_a_log_file_with_another_name(tmp_path: Path) -> None:
     assert outcome.verdict == "corrupt"
 
 
+@pytest.mark.slow
 def test_what_a_buffer_held_is_no_fault(tmp_path: Path) -> None:
     """Since 5.5.0 a broker without mmap fills a record's page with what its buffer held: perhaps a whole record."""
     for page, expected in ((0, "stale-bytes"), (4096, "physical-offset")):

@@ -46,6 +46,7 @@ def store(made: Path, tmp_path: Path) -> Path:
     return copied(made, tmp_path / "store")
 
 
+@pytest.mark.slow
 def test_each_queue_is_opened_and_listed_a_few_times(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once for its units, once for all that needs its end, however many releases may start."""
     opened: Counter[str] = Counter()
@@ -97,6 +98,7 @@ def test_memory_for_each_queue(tmp_path: Path, look: Callable[[Path], object], m
     assert (many - few) / (600 - 200) / 1024 < most
 
 
+@pytest.mark.slow
 def test_the_ends_of_queues_in_rocksdb_are_held_once(
     golden_store: GoldenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,6 +157,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_what_is_listed_once_is_what_each_part_finds(
     store: Path, damage: Callable[[Path], object], monkeypatch: pytest.MonkeyPatch
@@ -175,6 +178,7 @@ def shown(findings: Sequence[Finding]) -> list[str]:
     return [repr(each) for each in findings]
 
 
+@pytest.mark.slow
 def test_parts_of_a_log_of_many_queues_are_larger(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each part compares each queue, so there are fewer parts; a sample still takes small ones."""
     sizes: list[int] = []

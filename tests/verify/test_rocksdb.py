@@ -61,6 +61,7 @@ def found(outcome: Outcome, code: str) -> list[Finding]:
     return [finding for finding in outcome.findings if finding.code == code]
 
 
+@pytest.mark.slow
 def test_light_queues_have_no_rows_before_5_3_2(golden_store: GoldenStore) -> None:
     """Whatever broker.conf says; without a named release it may be one of these that wrote the store."""
     store, conf = golden_store("more/5.2.0-rocksdb"), BrokerConf({"enableLmq": "true", "enableMultiDispatch": "true"})
@@ -221,6 +222,7 @@ def test_the_whole_queue_is_gone(store: Path) -> None:
     assert told.message.startswith("17 messages without a unit")
 
 
+@pytest.mark.slow
 def test_rows_behind_the_end_of_the_log_are_normal(store: Path) -> None:
     """A start cuts the ends of queues, not their rows; the next messages are written over them."""
 
@@ -292,6 +294,7 @@ def test_any_flipped_byte(store: Path, seed: int) -> None:
         path.write_bytes(data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_several_processes_give_the_same(jobs: int, store: Path) -> None:
     """Each opens the database for itself."""
@@ -337,6 +340,7 @@ def test_without_the_library(store: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert outcome.verdict == "unproven"
 
 
+@pytest.mark.slow
 def test_the_end_of_the_log_is_lost(store: Path) -> None:
     """After a clean stop the database knows of messages after it."""
     with changed(store / "consumequeue") as families:
@@ -358,6 +362,7 @@ def twice(unpacked: GoldenStore, tmp_path: Path) -> Path:
     return store
 
 
+@pytest.mark.slow
 def test_files_and_rows_that_are_the_same(twice: Path) -> None:
     """As a broker leaves them that writes both."""
     outcome = verify(twice)
@@ -367,6 +372,7 @@ def test_files_and_rows_that_are_the_same(twice: Path) -> None:
     assert {each.topic for each in outcome.start.queues} == {"bulk"}  # batches, which have no rows here
 
 
+@pytest.mark.slow
 def test_files_and_rows_that_differ(twice: Path) -> None:
     """A row that is gone and one that is another; the files, which a broker reads, are sound."""
     with changed(twice / "consumequeue") as families:
@@ -385,6 +391,7 @@ def test_a_broker_with_queues_in_rocksdb_alone_does_not_write_twice(store: Path)
     assert verify(store, conf=conf).verdict == "clean"
 
 
+@pytest.mark.slow
 def test_a_queue_whose_files_are_gone(twice: Path) -> None:
     """Rows stand for it unless broker.conf says that both are written."""
     shutil.rmtree(twice / "consumequeue" / "orders" / "1")
@@ -402,6 +409,7 @@ def without_files(unpacked: GoldenStore, root: Path, topics: str = "*") -> Path:
     return store
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("topics", "why"), [("orders", "others in files as well"), ("*", "topics in JSON")])
 def test_without_broker_conf_lost_files_are_a_doubt(
     topics: str, why: str, unpacked: GoldenStore, tmp_path: Path
@@ -416,6 +424,7 @@ def test_without_broker_conf_lost_files_are_a_doubt(
     assert not any("files of queues" in gap.text for gap in only_rows.gaps)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("topics", ["orders", "*"])
 def test_rows_of_missing_files_are_no_duplicates(topics: str, unpacked: GoldenStore, tmp_path: Path) -> None:
     """They lead to the messages of their queue, as the units did that are missing."""
@@ -424,6 +433,7 @@ def test_rows_of_missing_files_are_no_duplicates(topics: str, unpacked: GoldenSt
     assert codes_of(outcome) == {"consumequeue.missing-queue"}
 
 
+@pytest.mark.slow
 def test_files_that_are_left_from_before(twice: Path) -> None:
     """With storeType=defaultRocksDB no broker reads them."""
     for path in (twice / "consumequeue" / "orders" / "1").iterdir():
@@ -452,6 +462,7 @@ def test_a_manifest_that_lost_its_end(store: Path, part: float) -> None:
         assert "rows may be missing" in done.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("left", ["MANIFEST-", ".sst"])
 def test_a_database_of_which_little_is_left(store: Path, left: str) -> None:
     """Still a database: its files are not taken for stray ones, nor the queues for queues in files."""
@@ -465,6 +476,7 @@ def test_a_database_of_which_little_is_left(store: Path, left: str) -> None:
     assert "--broker-conf BROKER_CONF" in done.out
 
 
+@pytest.mark.slow
 def test_tables_that_are_left_over(store: Path) -> None:
     """As a broker leaves them that is killed while it writes one; no row is missing."""
     table = next((store / "consumequeue").glob("*.sst"))

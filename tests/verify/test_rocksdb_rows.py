@@ -38,6 +38,7 @@ def copy_of(unpacked: GoldenStore, tmp_path: Path) -> Callable[[str], Path]:
     return lambda name: copied(unpacked(name), tmp_path / "store")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["rocksdbstore", "kvStore"])
 def test_a_directory_without_its_database(copy_of: Callable[[str], Path], place: str) -> None:
     """An empty one is no sound one, whatever it held; where there is none, nothing shows that there was one."""
@@ -48,6 +49,7 @@ def test_a_directory_without_its_database(copy_of: Callable[[str], Path], place:
     assert (damaged.file, damaged.message[:22]) == (place, "the directory is empty")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CLEAN)
 def test_sound_stores_are_clean(name: str, golden_store: GoldenStore) -> None:
     """Nothing is left that this version does not read."""
@@ -122,6 +124,7 @@ def test_damaged_tables_of_the_configuration(copy_of: Callable[[str], Path], pla
     assert verify(root).verdict == "clean"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["CURRENT", "MANIFEST-000005"])
 @pytest.mark.parametrize("place", ["config/consumerOffsets", "config/topics"])
 def test_what_names_the_tables(copy_of: Callable[[str], Path], place: str, name: str) -> None:
@@ -136,6 +139,7 @@ def test_what_names_the_tables(copy_of: Callable[[str], Path], place: str, name:
     assert "config.rocksdb-damaged" in codes_of(verify(root))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", [None, b"", b"\xff" * 40, b"MANIFEST-000777\n"])
 @pytest.mark.parametrize(
     ("name", "place"), [(V1, "config/topics"), (SINGLE, "config/metadata"), (SIDE, "rocksdbstore")]
@@ -171,6 +175,7 @@ def test_what_current_named_is_not_known(copy_of: Callable[[str], Path], damage:
     assert [finding.remedy for finding in found] == [None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["rocksdbstore"])
 @pytest.mark.parametrize("damage", [gone, cut, flipped])
 def test_damaged_tables_of_index_and_timers(copy_of: Callable[[str], Path], place: str, damage: Damage) -> None:
@@ -262,6 +267,7 @@ def test_rows_that_lead_to_no_message(
     assert codes_of(verify(root)) == {code}
 
 
+@pytest.mark.slow
 def test_rows_that_are_missing(copy_of: Callable[[str], Path]) -> None:
     """Each row of the index after the first, and each timer that waits."""
     root = copy_of(SIDE)
@@ -306,6 +312,7 @@ def test_a_column_family_that_no_broker_knows(
                for finding in outcome.findings if finding.severity == "error")  # fmt: skip
 
 
+@pytest.mark.slow
 def test_queues_beside_a_column_family_that_no_broker_knows(copy_of: Callable[[str], Path]) -> None:
     """They are written again from the log, into a database of their own."""
     root = copy_of(V1)
@@ -328,6 +335,7 @@ def test_a_file_that_is_no_table_by_its_name(copy_of: Callable[[str], Path], pla
     assert "consumequeue.left-over-table" not in codes_of(outcome, info=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "place"), [(SIDE, "kvStore"), (V1, "config/topics"), (SINGLE, "config/metadata")])
 def test_a_file_in_place_of_a_database(copy_of: Callable[[str], Path], name: str, place: str) -> None:
     """No broker opens it; a repair moves it away, and what was in the database is not there then."""
@@ -354,6 +362,7 @@ def killed_database(directory: Path, rows: int) -> Path:
     return max(directory.glob("*.log"), key=lambda path: path.stat().st_size)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", [30, 2000])
 def test_a_damaged_write_ahead_log(tmp_path: Path, copy_of: Callable[[str], Path], at: int) -> None:
     """RocksDB reads what is before the damage, and says nothing."""
@@ -371,6 +380,7 @@ def test_a_damaged_write_ahead_log(tmp_path: Path, copy_of: Callable[[str], Path
     assert "config.rocksdb-damaged" in codes_of(verify(root))  # records follow: no end that a kill has torn
 
 
+@pytest.mark.slow
 def test_the_end_that_a_kill_tears(copy_of: Callable[[str], Path]) -> None:
     """The last record of a killed broker's log is not whole: that is normal."""
     root = copy_of(V1)

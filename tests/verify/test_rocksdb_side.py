@@ -84,6 +84,7 @@ def found(root: Path) -> Counter[str]:
     return counts
 
 
+@pytest.mark.slow
 def test_sound_rows(tmp_path: Path) -> None:
     """None is wrong, and none is missing; each is counted."""
     rows = side_log(tmp_path)
@@ -198,6 +199,7 @@ def test_each_change_is_found(
     assert (counts["timer.row"], counts["timer.row-missing"]) == (timer_rows, timers_missing)
 
 
+@pytest.mark.slow
 def test_a_timer_that_is_cancelled_needs_no_row(tmp_path: Path) -> None:
     """By a later message that names its unique key."""
     rows = side_log(tmp_path)

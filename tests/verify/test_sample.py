@@ -44,7 +44,7 @@ def extents_left(outcome: Outcome) -> list[tuple[int, int]]:
     return [(extent.physical_offset, extent.size) for extent in outcome.log_map if extent.state == "not-reached"]
 
 
-@pytest.mark.budget(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.0001, 0.1, 0.5, 0.9])
 def test_of_a_sound_store(share: float, store: Path) -> None:
     """Its parts are others each time, as many as were asked for; nothing is claimed of the rest."""
@@ -61,6 +61,7 @@ def test_of_a_sound_store(share: float, store: Path) -> None:
     assert len({tuple(extents_left(outcome)) for outcome in outcomes}) > 3
 
 
+@pytest.mark.slow
 def test_it_is_spread(store: Path) -> None:
     """A quarter of the parts is no quarter of the log: wherever a third of it begins, some of it is looked at."""
     size = sum(path.stat().st_size for path in (store / "commitlog").iterdir())
@@ -68,12 +69,13 @@ def test_it_is_spread(store: Path) -> None:
         assert all(extent[1] < size / 3 for extent in extents_left(sampled(store, 0.25)))
 
 
+@pytest.mark.slow
 def test_all_of_it(store: Path) -> None:
     outcome = sampled(store, 1)
     assert (outcome.verdict, outcome.complete) == ("clean", True)
 
 
-@pytest.mark.budget(1)
+@pytest.mark.slow
 def test_damage_is_found_where_it_is_looked_for(store: Path) -> None:
     """And is never found elsewhere."""
     log = sorted((store / "commitlog").iterdir())[1]
@@ -99,7 +101,7 @@ def test_of_a_store_in_use(store: Path) -> None:
     assert sum(size for _, size in extents_left(outcome)) >= FILE_SIZE
 
 
-@pytest.mark.budget(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_of_a_command(jobs: str, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was chosen to be left out changes no exit status; a plug-in says OK, and JUnit that the rest was skipped."""

@@ -86,7 +86,7 @@ def ended_by(error: type[BaseException], after: int) -> Callable[[int], None]:
     return step
 
 
-@pytest.mark.budget(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("end", [KeyboardInterrupt, SystemExit])
 @pytest.mark.parametrize("kind", ["store", "damaged"])
 def test_runs_that_are_interrupted(
@@ -104,7 +104,7 @@ def test_runs_that_are_interrupted(
     assert not progress.exists()
 
 
-@pytest.mark.budget(3)
+@pytest.mark.slow
 def test_samples_add_up(damaged: Path, progress: Path) -> None:
     """Each looks at other parts; a last run without it looks at what is left."""
     whole, left = told(run(damaged, None)), []
@@ -115,7 +115,7 @@ def test_samples_add_up(damaged: Path, progress: Path) -> None:
     assert told(run(damaged, progress)) == whole
 
 
-@pytest.mark.budget(2)
+@pytest.mark.slow
 def test_parts_that_were_to_be_checked_again(damaged: Path, progress: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C in between: they are checked again next time."""
     whole, calls = told(run(damaged, None)), []
@@ -131,6 +131,7 @@ def test_parts_that_were_to_be_checked_again(damaged: Path, progress: Path, monk
     assert told(run(damaged, progress)) == whole
 
 
+@pytest.mark.slow
 def test_a_kill_loses_little(store: Path, progress: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The progress is saved every now and then; after a kill there is what was saved last."""
     monkeypatch.setattr(log_pass, "_SAVED_EVERY", 0)
@@ -149,7 +150,7 @@ def test_a_kill_loses_little(store: Path, progress: Path, monkeypatch: pytest.Mo
     assert sizes[0] > FILE_SIZE  # what was done before is told at once
 
 
-@pytest.mark.budget(4)
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_parts")
 def test_of_a_command(damaged: Path, progress: Path) -> None:
     """The printed next step, followed to the letter until there is another one."""
@@ -223,7 +224,7 @@ def test_another_release(store: Path, progress: Path) -> None:
         SavedProgress(progress, open_store(store), asked, "1.1")
 
 
-@pytest.mark.budget(3)
+@pytest.mark.slow
 def test_a_damaged_file(store: Path, progress: Path) -> None:
     """Wherever a byte is flipped, and wherever it is cut: it is refused."""
     run(store, progress, ended_by(KeyboardInterrupt, 8))

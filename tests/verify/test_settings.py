@@ -56,6 +56,7 @@ def test_a_size_that_is_not_read(store: Path, text: str, version: str, setting: 
     assert (start.refuses is not None, start.setting) == (setting is not None, setting)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("version", "elsewhere"), [("4.9.7", True), ("5.1.4", True), ("5.2.0", False), ("5.5.0", False)]
 )

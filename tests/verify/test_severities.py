@@ -39,6 +39,7 @@ def severity_of(store: Path, code: str) -> Severity | None:
     return next((finding.severity for finding in verify(store).findings if finding.code == code), None)
 
 
+@pytest.mark.slow
 def test_offsets_beyond_a_queue(store: Path) -> None:
     """A tool may set any offset; where the log has lost its end, the offset tells of messages that are gone."""
     committed(500)(store)
@@ -55,6 +56,7 @@ def test_offsets_of_messages_that_the_next_start_dispatches(store: Path) -> None
     assert "config.offset-out-of-range" not in codes_of(verify(store), info=True)
 
 
+@pytest.mark.slow
 def test_a_broker_that_moved(store: Path) -> None:
     """Another address in the log is information; where the queues do not fit, files of two brokers lie here."""
     other_broker(store)
@@ -64,6 +66,7 @@ def test_a_broker_that_moved(store: Path) -> None:
     assert severity_of(store, "store.mixed") == "error"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["hash", "index offset", "index seconds"])
 def test_an_address_that_changes_and_a_kill(store: Path, damage: str) -> None:
     """A kill leaves an index that does not fit the log: of brokers that contradict each other it shows nothing."""
@@ -123,6 +126,7 @@ def test_index_files_in_another_order(tmp_path: Path) -> None:
     assert outcome.verdict == "corrupt"
 
 
+@pytest.mark.slow
 def test_a_full_disk(store: Path) -> None:
     """A warning only where a broker runs, and never about the store itself."""
     with disk(used=0.93):

@@ -40,6 +40,7 @@ def limited(store: Path, seconds: float, monkeypatch: pytest.MonkeyPatch) -> Out
     return outcome_of(run)
 
 
+@pytest.mark.slow
 def test_what_was_not_reached_is_told(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However early it ends: a sound store has no finding, and the bytes that are left are those of the map."""
     left = []
@@ -55,6 +56,7 @@ def test_what_was_not_reached_is_told(store: Path, monkeypatch: pytest.MonkeyPat
     assert 0 < left[-1] < left[0] <= len([*(store / "commitlog").iterdir()]) * FILE_SIZE
 
 
+@pytest.mark.slow
 def test_time_enough(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Then it is a verification as any other."""
     outcome = limited(store, 1e9, monkeypatch)
@@ -77,6 +79,7 @@ def of_parts(
     return outcome_of(run)
 
 
+@pytest.mark.slow
 def test_parts_that_do_not_follow_each_other(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What lies between them is not missing."""
     for seed in range(12):

@@ -107,6 +107,7 @@ def test_the_wheel_is_derived(name: str, lose: Loss, tmp_path: Path) -> None:
     assert of_timers(store) == []
 
 
+@pytest.mark.slow
 def test_the_end_of_the_timer_log(tmp_path: Path) -> None:
     """The broker reads the queue again from after the newest unit that is left."""
     store = stores.unpack("5.3.3-shop", tmp_path)
@@ -130,6 +131,7 @@ def test_the_remedy_is_a_command(lose: Loss, tmp_path: Path) -> None:
     assert outcome.verdict == "corrupt"
 
 
+@pytest.mark.slow
 def test_a_wheel_without_its_older_messages(tmp_path: Path) -> None:
     """Only the newest files of the timer log are entered into it again: what waits in older ones is lost."""
     store = store_with_timers(tmp_path / "store")
@@ -140,6 +142,7 @@ def test_a_wheel_without_its_older_messages(tmp_path: Path) -> None:
     assert (lost.code, lost.count, lost.queue_offset) == ("timer.lost", 2, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", [100, 200, 700])
 def test_slots_of_another_length(precision: int, tmp_path: Path) -> None:
     """A broker with another timerPrecisionMs has them: the wheel and the timer log show it, and so does broker.conf."""
@@ -177,6 +180,7 @@ def test_timers_that_are_elsewhere(setting: tuple[str, str], tmp_path: Path) -> 
     assert "timer.lost" not in codes_of(verify(store, conf=BrokerConf(dict([setting]))), info=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("version", "severity"), [("5.1.4", "error"), ("5.3.3", "warning"), (None, "error")])
 def test_a_check_ahead_of_the_queue(version: str | None, severity: str, tmp_path: Path) -> None:
     """Releases before 5.3.2 never read what comes before its offset (5 of 8 came, seen with 5.1.4)."""
@@ -188,6 +192,7 @@ def test_a_check_ahead_of_the_queue(version: str | None, severity: str, tmp_path
     assert (ahead.severity, ahead.queue_offset) == (severity, TIMERS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("version", "count"), [("5.1.4", 3), ("5.3.3", 3), ("5.4.0", 1), ("5.5.0", 1), ("5.5.1", 0), (None, 0)]
 )
@@ -247,6 +252,7 @@ def test_the_end_of_the_log_cannot_be_read(tmp_path: Path) -> None:
         assert codes_of(verify(store)).isdisjoint({UNIT, AHEAD, "timer.lost"})
 
 
+@pytest.mark.slow
 def test_a_unit_that_leads_to_another_message(tmp_path: Path) -> None:
     """The timer would try to deliver it for ever, once it is due (seen with 5.1.4, 5.3.3 and 5.5.0)."""
     store = stores.unpack("5.3.3-shop", tmp_path)

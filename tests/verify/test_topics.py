@@ -50,6 +50,7 @@ def whole(broken: Path) -> Outcome:
     return verify(broken, max_examples=1000)
 
 
+@pytest.mark.slow
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("jobs", [1, 2])
 @pytest.mark.parametrize("name", CHOICES)
@@ -77,6 +78,7 @@ def test_nothing_is_called_clean_that_was_left_out(broken: Path, tmp_path: Path)
     assert outcome.verdict != "clean"
 
 
+@pytest.mark.slow
 def test_the_command(broken: Path, tmp_path: Path) -> None:
     """It names the option beside the verdict, and again in a saved progress and in what follows."""
     found = rmqtool("verify", broken, "--topic", "orders")

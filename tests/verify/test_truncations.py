@@ -17,6 +17,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> CutStore:
     return CutStore(tmp_path_factory.mktemp("cuts") / "store")
 
 
+@pytest.mark.slow
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("depth", sorted(Random(SEED).sample(range(1, DEPTH + 1), SAMPLE)))

@@ -49,6 +49,7 @@ def moved(store: Path, offsets: tuple[int, ...], min_offset: int | None = None) 
             families["offset"][min_key(*BULK)] = end_value(0, min_offset)
 
 
+@pytest.mark.slow
 def test_the_minimum_is_behind_batches(store: Path) -> None:
     """It is searched as if each queue offset had a row."""
     [found] = unread(store)
@@ -56,6 +57,7 @@ def test_the_minimum_is_behind_batches(store: Path) -> None:
     assert found.message == "consumers get 1 of 5 batches: they begin at 8, and there is no row at 9"
 
 
+@pytest.mark.slow
 def test_a_minimum_that_was_found_when_there_was_one_batch(store: Path) -> None:
     moved(store, OFFSETS, min_offset=0)
     [found] = unread(store)
@@ -63,6 +65,7 @@ def test_a_minimum_that_was_found_when_there_was_one_batch(store: Path) -> None:
     assert found.message == "consumers get 1 of 5 batches: they begin at 0, and there is no row at 1"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunk", [1, 2, 100])
 @pytest.mark.parametrize(
     ("offsets", "min_offset", "message"),
@@ -87,6 +90,7 @@ def test_batches_of_one_message_are_read(
     assert [found.message for found in unread(store)] == ([message] if message else [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["more/5.3.3-rocksdb-twice", "more/5.1.4-rocksdb"])
 def test_queues_in_files_have_each_batch(golden_store: GoldenStore, name: str) -> None:
     """Those that are written twice, too, unless broker.conf has them read from RocksDB."""

@@ -87,6 +87,7 @@ def test_with_processes(store: Path, place: str) -> None:
     assert serious(found.findings) == {named(place)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("place", "start"),
     [
@@ -113,6 +114,7 @@ def test_index_files(store: Path) -> None:
             assert serious(verify(store).findings) == {("store.unreadable", str(file))}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["commitlog/00000000000000131072", "consumequeue/SCHEDULE_TOPIC_XXXX", "index"])
 def test_the_rest_is_verified(store: Path, tmp_path: Path, place: str) -> None:
     """A wrong body far behind the bad file, and a queue that is gone, are found as ever."""
@@ -130,6 +132,7 @@ def test_the_rest_is_verified(store: Path, tmp_path: Path, place: str) -> None:
     assert any(code.startswith("commitlog.") for code in codes)
 
 
+@pytest.mark.slow
 def test_bytes_that_were_not_read_are_listed(store: Path) -> None:
     with broken(store / "commitlog" / "00000000000000131072"):
         found = verify(store)
@@ -179,6 +182,7 @@ def test_others_name_the_file(store: Path, command: str) -> None:
     assert "cannot write" not in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "code"),
     [("index/20991121113608184", "store.wrong-kind"), ("consumequeue/x", "consumequeue.stray"), ("index/x", None)],

@@ -101,6 +101,7 @@ def test_bad_sectors(where: int, size: int, golden_store: GoldenStore) -> None:
         assert stop == begin + length
 
 
+@pytest.mark.slow
 def test_two_files(golden_store: GoldenStore) -> None:
     """Each is named, and what lies between is read."""
     store = golden_store("5.3.3-clean")
@@ -131,6 +132,7 @@ def test_damage_elsewhere_is_still_found(store: Path) -> None:
     assert outcome.verdict == "corrupt"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [0, 1, 2])
 def test_processes_find_the_same(number: int, store: Path) -> None:
     """Byte for byte, whoever does the part."""
@@ -174,6 +176,7 @@ def test_while_a_broker_runs(number: int, store: Path) -> None:
     assert unread_in(outcome) == [(number * FILE_SIZE, (number + 1) * FILE_SIZE)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("left", [0, 1, 4])
 def test_a_file_that_is_filled_between_two_parts(left: int, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One part ends with the log as it was then, the next is read after the log has rolled: no gap is between them."""

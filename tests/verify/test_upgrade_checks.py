@@ -32,6 +32,7 @@ def test_nothing_before_a_release_is_named(store: Path) -> None:
     assert not [code for code in codes_of(outcome, info=True) if code.startswith("upgrade.")]
 
 
+@pytest.mark.slow
 def test_a_refusal_leaves_the_verdict_alone(store: Path) -> None:
     """The store is clean, and the exit status that of findings."""
     outcome = verify(store, version="5.5.0", conf=DOUBLE)

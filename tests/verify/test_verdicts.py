@@ -69,6 +69,7 @@ def test_fast_reads_no_body(store: Path) -> None:
     assert claim(verify(store, bodies=False)) == ("unproven", Exit.OK, ["bodies (--fast)"])
 
 
+@pytest.mark.slow
 def test_a_store_that_no_broker_starts_on(store: Path) -> None:
     """With ``--only index`` it is not clean, and it is said that no start was predicted."""
     (store / "commitlog" / "nohup.out").write_text("not a log file")
@@ -108,6 +109,7 @@ def test_what_is_not_read(
     assert codes_of(outcome) == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "database"), [("5.1.4-rocksdb", "consumerOffsets"), ("5.3.3-rocksdb-second-config", "rdb")]
 )
@@ -133,6 +135,7 @@ def test_a_log_of_a_database_that_is_in_no_table(store: Path, monkeypatch: pytes
     assert verify(store).verdict == "unproven"
 
 
+@pytest.mark.slow
 def test_a_store_of_which_nothing_is_there(tmp_path: Path) -> None:
     """New, or lost as a whole; a broker's first start leaves more than empty directories."""
     (tmp_path / "commitlog").mkdir()
@@ -160,6 +163,7 @@ def test_offsets_that_a_killed_broker_may_not_have_written(tmp_path: Path) -> No
     assert verify(store).verdict == "corrupt"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("further", "doubts"), [((), ["committed offsets"]), (("orders@middle",), [])])
 def test_offsets_that_are_all_0(further: tuple[str, ...], doubts: list[str], tmp_path: Path) -> None:
     """Several groups of which none has begun are hardly so; one that has shows that the others have not."""

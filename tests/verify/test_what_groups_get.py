@@ -46,6 +46,7 @@ def unread(store: Path) -> dict[int, tuple[str, int]]:
     return {int(each.queue_id or 0): (each.severity, each.details["messages"]) for each in found}
 
 
+@pytest.mark.slow
 def test_queues_that_nobody_may_read(store: Path) -> None:
     """The broker serves queues below readQueueNums, whatever writeQueueNums is, of topics that may be read."""
     edit_topic(store, readQueueNums=1, writeQueueNums=4, perm=6)
@@ -109,6 +110,7 @@ def test_no_filters(store: Path, content: str) -> None:
     assert filters_lost(open_store(store), NEWEST) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", ["consumerOffset.json", "lmqConsumerOffset.json"])
 @pytest.mark.parametrize("content", ['{"x', "\0\0", '{"offsetTable":5}'])
 def test_two_files_of_offsets(store: Path, broken: str, content: str) -> None:

@@ -7,11 +7,11 @@ docstring; what is put into it at run time is shown as ``{}``.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
-from tests.rooms import ROOT, Module, modules_under
+from tests.rooms import ROOT, Module, modules_under, nodes_of
 
 FILE = Path(__file__).with_name("sentences.txt")
 _LEFT_OUT = ("rmqtool.rules.broker_conf",)  # a table of its own
@@ -29,18 +29,18 @@ def text() -> str:
 
 
 def _sentences(module: Module) -> Iterator[str]:
-    tree = ast.parse(module.text)
-    skipped = {id(node) for node in _docstrings(tree)} | {id(part) for each in ast.walk(tree) for part in _pieces(each)}
-    for node in ast.walk(tree):
+    nodes = nodes_of(module.text)
+    skipped = {id(node) for node in _docstrings(nodes)} | {id(part) for each in nodes for part in _pieces(each)}
+    for node in nodes:
         if id(node) not in skipped:
             shown = _shown(node)
             if " " in shown.strip() and any(character.isalpha() for character in shown):
                 yield shown.encode("unicode_escape").decode()
 
 
-def _docstrings(tree: ast.Module) -> Iterator[ast.expr]:
+def _docstrings(nodes: Iterable[ast.AST]) -> Iterator[ast.expr]:
     """Strings that are statements: docstrings of modules, classes, functions and names."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             yield node.value
 
