@@ -23,7 +23,7 @@ from rmqtool.broker.prediction import Mode, QueueChange, StartRefusal
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.recovery import RecoveryRules
-from rmqtool.rules.system_topics import LMQ_PREFIX
+from rmqtool.rules.system_topics import LITE_PREFIX, LMQ_PREFIX
 from rmqtool.rules.versions import ROWS_KEPT_PAST_LOG, SELECTED_TWICE, Version
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
@@ -189,8 +189,6 @@ class RocksDbRecovery:
 
 SETTING = "rocksdbCQSelectiveDoubleWriteEnable"
 
-_LITE_PREFIX = f"{LMQ_PREFIX}$"  # %LMQ%$parent$child: LiteUtil
-
 
 def selects_rows(conf: BrokerConf, version: Version) -> bool:
     """Whether a broker of a release writes only some topics to RocksDB."""
@@ -205,9 +203,9 @@ def has_rows(topics: Topics, topic: str) -> bool:
 
 def _parent(topic: str) -> str:
     """The topic whose records are dispatched to a light queue of LITE messages; any other topic itself."""
-    if not topic.startswith(_LITE_PREFIX):
+    if not topic.startswith(LITE_PREFIX):
         return topic
-    return topic.removeprefix(_LITE_PREFIX).partition("$")[0]
+    return topic.removeprefix(LITE_PREFIX).partition("$")[0]
 
 
 EXTRA_FILES = "combineCQMaxExtraSearchCommitLogFiles"

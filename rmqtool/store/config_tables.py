@@ -21,7 +21,7 @@ from rmqtool.base.paths import has_directory, has_file
 from rmqtool.findings.finding import Finding
 from rmqtool.formats.rocksdb_rows import config_entry, json_entry
 from rmqtool.rules.broker_conf import BrokerConf
-from rmqtool.rules.system_topics import LMQ_PREFIX, is_system_topic
+from rmqtool.rules.system_topics import LITE_PREFIX, LMQ_PREFIX, is_system_topic
 from rmqtool.rules.versions import (
     LIGHT_OFFSETS,
     LIGHT_OFFSETS_READ,
@@ -382,7 +382,7 @@ def _attributes(value: dict[str, Any]) -> Mapping[str, str]:
 def is_deleted(topic: str, topics: Topics, releases: Releases) -> bool:
     """Whether a topic without a queue was deleted, so that nobody misses its messages."""
     if topic.startswith(LMQ_PREFIX):
-        return releases.newest >= LIGHT_QUEUES_EXPIRE  # before, no broker deletes one
+        return topic.startswith(LITE_PREFIX) and releases.newest >= LIGHT_QUEUES_EXPIRE  # no broker deletes others
     return topics.names_all and topic not in topics.by_name and not is_system_topic(topic)
 
 

@@ -182,6 +182,21 @@ def test_light_queues_as_a_rebuild_leaves_them(tmp_path: Path, offsets: Sequence
     assert found <= {"consumequeue.neutral-unit"}
 
 
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [("%LMQ%a", "consumequeue.missing-queue"), ("%LMQ%$parent$child", "commitlog.deleted-topic")],
+    ids=["light", "lite"],
+)
+def test_a_light_queue_that_is_gone(tmp_path: Path, name: str, code: str) -> None:
+    """Only those of lite topics expire, since 5.5.0."""
+    builder = StoreBuilder(file_size=FILE_SIZE)
+    builder.put(properties={"INNER_MULTI_DISPATCH": name, "INNER_MULTI_QUEUE_OFFSET": "0"})
+    store = builder.write(tmp_path / "store")
+    conf = parse_broker_conf("enableLmq=true\nenableMultiDispatch=true\n")
+    found = codes_of(verify(store, conf=conf, version="5.5.0"), info=True)
+    assert found & {"consumequeue.missing-queue", "commitlog.deleted-topic"} == {code}
+
+
 @pytest.mark.slow
 def test_batch_queues(tmp_path: Path) -> None:
     """Units of 46 bytes with the batch's first offset and size."""
