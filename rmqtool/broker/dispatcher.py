@@ -284,7 +284,6 @@ class Dispatched:
     def units(self) -> QueueUnits:
         """The consume queue units: of records that are neither prepared nor rolled back."""
         frames, fields = self._frames, self._frames.headers.field
-        hashes = self._tags_hashes
         bases, sizes, counts = self._batches
         units = QueueUnits(
             queues=self._dispatcher.queue_numbers(self._topics, self._queue_ids),
@@ -292,7 +291,7 @@ class Dispatched:
             physical_offsets=frames.physical_offsets.astype(np.int64, copy=False),
             message_sizes=frames.message_sizes.astype(np.int32),
             tags_codes=self._tags_codes,
-            tags_hashes=hashes,
+            tags_hashes=self._proven_hashes,
             store_timestamps=fields("store_timestamp"),
             batch_sizes=sizes,
             message_counts=counts,
@@ -455,6 +454,15 @@ class Dispatched:
     @cached_property
     def _tags_hashes(self) -> NDArray[np.int64]:
         return signed(self._tags.values).astype(np.int64)
+
+    @cached_property
+    def _proven_hashes(self) -> NDArray[np.int64]:
+        """The hashes of tags; those that are proven count, of which none is as large as a time of delivery."""
+        hashes = self._tags_hashes
+        for row, proven in self.proven_rows.items():
+            is_hash = proven.tags_code is not None and proven.tags_code.bit_length() < 32
+            hashes = _with(hashes, row, proven.tags_code if is_hash else None)
+        return hashes
 
     @cached_property
     def _tags_codes(self) -> NDArray[np.int64]:

@@ -190,14 +190,17 @@ class FieldJudge:
         for unit in units:
             if unit in light:
                 continue
-            damage = self._of_unit(frames, unit, hashes)
+            is_agreed = any(other.name != unit.name and other.tags_code == unit.tags_code for other in units)
+            damage = self._of_unit(frames, unit, hashes, is_agreed=is_agreed)
             if damage is not None:
                 return self._with_keys(frames, damage, hashes)
         return self._of_keys(frames, hashes) if hashes else None
 
     # ---- what a queue entry proves
 
-    def _of_unit(self, frames: RecordRun, unit: SuspectUnit, hashes: tuple[int, ...] | None) -> FieldDamage | None:
+    def _of_unit(
+        self, frames: RecordRun, unit: SuspectUnit, hashes: tuple[int, ...] | None, *, is_agreed: bool
+    ) -> FieldDamage | None:
         if int(frames.message_sizes[0]) != unit.message_size or self._of_queue[unit.name] > _FEW:
             return None
         claim, queue_offset, flags = self._claim_of(frames)
@@ -211,7 +214,7 @@ class FieldJudge:
             flag = flags & ~TRANSACTION_PREPARED
             differs.append(("sys_flag", flags, flag, ProvenRecord(sys_flag=flag)))
         if not differs:
-            return self._of_tags(frames, unit)
+            return self._of_tags(frames, unit, is_agreed=is_agreed)
         if not self._is_its_place(frames, unit, claim, queue_offset, [each[0] for each in differs], hashes):
             return None
         proven = ProvenRecord(tags_code=unit.tags_code)
@@ -310,10 +313,11 @@ class FieldJudge:
     def _of_light_queues(self, frames: RecordRun, units: list[SuspectUnit]) -> FieldDamage | None:
         """A record whose properties do not name the light queues any more that lead to it."""
         size, offset = int(frames.message_sizes[0]), int(frames.physical_offsets[0])
-        right = [unit for unit in units if unit.message_size == size and self._of_queue[unit.name] <= _FEW]
+        own = [(name, number) for name, number in self._places_of(frames) if name.topic.startswith(LMQ_PREFIX)]
+        others = [unit for unit in units if (unit.name, unit.queue_offset) not in own]  # those have another tags code
+        right = [unit for unit in others if unit.message_size == size and self._of_queue[unit.name] <= _FEW]
         if not right or not all(self._is_between_its_own(unit) for unit in right):
             return None
-        own = [(name, number) for name, number in self._places_of(frames) if name.topic.startswith(LMQ_PREFIX)]
         kept = [(name, number) for name, number in own if self._unit_at(name, number) == offset]
         places = {*kept, *((unit.name, unit.queue_offset) for unit in right)}
         values = properties_at(self._files, offset) or {}
@@ -340,8 +344,8 @@ class FieldJudge:
         numbers = zip(units.queues.tolist(), units.queue_offsets.tolist(), strict=True)
         return [(self._dispatcher.queues[queue], offset) for queue, offset in numbers]
 
-    def _of_tags(self, frames: RecordRun, unit: SuspectUnit) -> FieldDamage | None:
-        """A record whose tags, or whose delay level, are not those of its unit."""
+    def _of_tags(self, frames: RecordRun, unit: SuspectUnit, *, is_agreed: bool) -> FieldDamage | None:
+        """A record whose tags, or whose delay level, are not those of its unit; one of another queue may agree."""
         if unit.tags_code in self._dispatcher.dispatch(frames).units.tags_codes.tolist():
             return None
         properties = _properties_of(frames)
@@ -358,7 +362,7 @@ class FieldJudge:
             return None
         is_weak = len(text) < _TEXT or _is_one_bit(own, unit.tags_code)  # the unit may be as near to the record
         is_broken = len(frames.property_crcs.rows) > 0  # its __CRC32# is wrong: else nothing would be judged
-        if is_weak and not is_broken and not self._is_seen(unit, own):
+        if is_weak and not (is_broken or is_agreed or self._is_seen(unit, own)):
             return None
         return self._damage(frames, TAGS, values.get(TAGS), text, unit, proven)
 

@@ -7,10 +7,11 @@ import re
 import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rmqtool.base.errors import UnsupportedError, note_failure
+from rmqtool.base.errors import UnreadableError, UnsupportedError, note_failure
 from rmqtool.base.files import list_directory
 from rmqtool.base.mapped_files import MappedFile, MappedFiles, list_mapped_files
 from rmqtool.base.paths import entry_path, has_directory, has_file, has_pipe, is_remote
@@ -27,7 +28,7 @@ from rmqtool.rules.file_sizes import (
     unread_size,
 )
 from rmqtool.rules.recovery import RecoveryRules, loaded_configs
-from rmqtool.rules.versions import BATCH_QUEUES, SINGLE_ROCKSDB_CONFIG, Version
+from rmqtool.rules.versions import BATCH_QUEUES, POPS_IN_ROCKSDB, SINGLE_ROCKSDB_CONFIG, Version
 from rmqtool.store.config_json import load_config
 from rmqtool.store.config_tables import (
     CONSUMER_OFFSET,
@@ -47,6 +48,7 @@ from rmqtool.store.index_files import IndexFile
 from rmqtool.store.lock import ABORT_FILE, LOCK_FILE
 from rmqtool.store.paths import TIMER_CHECK, TIMER_LOG
 from rmqtool.store.rocksdb import DamagedDatabaseError
+from rmqtool.store.side_rows import POP_STORE
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CHECKPOINT, CONFIG, INDEX, Store, is_rocksdb_directory, log_directory
 from rmqtool.store.timer_wheel import newest_wheel
@@ -158,6 +160,7 @@ def load(snapshot: Snapshot, rules: RecoveryRules) -> Loaded:
         if loaded.refusal and not refusal:
             refusal = loaded.refusal.of_setting(unread_size(store.conf, QUEUE_FILE_SIZE[queue.kind]))
     refusal = refusal or _opened_refusal(store, rules) or _index_refusal(store, rules) or _timer_refusal(store, rules)
+    refusal = refusal or _pop_refusal(store, rules)
     waits = _waits_for_ever(store, rules)
     return Loaded(log_files.files, size, sizes["simple"], sizes["batch"], count, fewer, ignored, tuple(deleted),
                   waits or refusal, hangs=waits is not None)  # fmt: skip
@@ -303,6 +306,22 @@ def _unloaded(snapshot: Snapshot, path: Path, table: ConfigTable, version: Versi
     except UnsupportedError:
         return None
     return None
+
+
+def _pop_refusal(store: Store, rules: RecoveryRules) -> StartRefusal | None:
+    """`PopConsumerService#start`: RocksDB does not open kvStore; where that is gone or empty it makes one."""
+    path = store.root / POP_STORE
+    if not store.conf.is_on("popConsumerKVServiceInit") or rules.version < POPS_IN_ROCKSDB or is_remote(path):
+        return None
+    if has_file(path):
+        return StartRefusal("database", "a file where the directory of a database should be", POP_STORE)
+    try:
+        with store.opened(path) if is_rocksdb_directory(path) else nullcontext():
+            return None
+    except DamagedDatabaseError as error:
+        return StartRefusal("database", error.message, POP_STORE)
+    except (UnsupportedError, UnreadableError):
+        return None
 
 
 def open_problem(path: Path) -> str | None:

@@ -63,7 +63,8 @@ class StartRefusal:
 
     `queue-file` is one that `MappedFileQueue#load` does not take, `queue-end` a last one without a unit, `queue-type`
     of the other kind than its topic; `directory` stands where a file should be; `memory` is not enough for the log;
-    with `hang` the broker waits for ever; `setting` is one of broker.conf, which is named; `database` is in config/.
+    with `hang` the broker waits for ever; `setting` is one of broker.conf, which is named; `database` is in config/, or
+    kvStore.
     """
 
     cause: Literal[

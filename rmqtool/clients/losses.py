@@ -101,6 +101,7 @@ class ClientLosses:
     `pop_lost` messages in flight that are never delivered again, `pops_in_timer` those of them that the timer would
     have brought back, `filters_lost` filters of groups that it forgets. `missed_by_tag` counts messages that consumers
     get, but not those that ask for their tag; of those `tags_in_damage` it is the message that has lost its tag.
+    Where `pop_unknown`, the database of those messages in flight is gone or damaged: nobody knows how many there were.
     Where all `groups_begin_again` a release reads no offsets, whatever the store has.
     `by_offsets` computes what is lost even where the queues are whole, `timers_without_files` is what is where the
     timer's files are taken out. `served_damage`, by physical offset, is what they get of messages that are not
@@ -118,6 +119,7 @@ class ClientLosses:
     half_messages_unchecked: int = 0
     pop_lost: int = 0
     pops_in_timer: int = 0
+    pop_unknown: bool = False
     groups: list[MovedGroup] = field(default_factory=list)
     groups_begin_again: bool = False
     by_offsets: ByOffsets | None = field(default=None, compare=False, repr=False)
@@ -147,6 +149,8 @@ class ClientLosses:
                 yield in_words(kind, len({moved.group for moved in self.groups}))
             elif count:
                 yield in_words(kind, count)
+        if self.pop_unknown:
+            yield "an unknown number of messages taken by POP never delivered again"
 
     @property
     def in_words(self) -> str:
@@ -246,6 +250,7 @@ class ClientLosses:
             "timers": asdict(self.timers),
             "half_messages_unchecked": self.half_messages_unchecked,
             "pop_lost": self.pop_lost,
+            "pop_unknown": self.pop_unknown,
             "groups": [asdict(moved) for moved in self.groups[:_LISTED]],
             "filters_lost": self.filters_lost,
             "refuses": self.refuses,

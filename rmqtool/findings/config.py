@@ -410,7 +410,7 @@ CONFIG = (
             "5.3.2 and later": "may have kvStore.",
         },
         repair="Put the directory back from a backup of the same time. Without one move it away: the broker makes "
-        "it again, and derives what the last files of the log hold (commitLogRecoverMaxNum).",
+        "it again, and derives what the last files of the log hold (commitLogRecoverMaxNum), but nothing of kvStore.",
     ),
     Entry(
         code="store.half-row",

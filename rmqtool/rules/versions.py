@@ -102,6 +102,7 @@ ROWS_KEPT_PAST_LOG = Version(5, 3, 2)  # RocksDBConsumeQueueOffsetTable#truncate
 ROCKSDB_LIGHT_QUEUES = Version(5, 3, 2)  # RocksDBConsumeQueueStore, which before wrote no rows of them
 ROCKSDB_CONFIG_VERSIONS = Version(5, 3, 1)  # ConfigRocksDBStorage: column families of versions and what is forbidden
 SINGLE_ROCKSDB_CONFIG = Version(5, 3, 4)  # MessageStoreConfig#useSingleRocksDBForAllConfigs
+POPS_IN_ROCKSDB = Version(5, 3, 2)  # PopConsumerService: BrokerConfig#popConsumerKVServiceInit
 SECOND_CONFIG = Version(5, 3, 2)  # BrokerConfig#configManagerVersion
 RECOVERED_FILES_LIMITED = Version(5, 4, 0)  # MessageStoreConfig#commitLogRecoverMaxNum
 LITE_TOPICS = Version(5, 5, 0)  # LiteLifecycleManager, which needs light queues in files or all of them in RocksDB

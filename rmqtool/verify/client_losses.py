@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import takewhile
 
+from rmqtool.base.errors import UnreadableError
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.dispatcher import TAGS, Dispatcher
@@ -16,7 +17,7 @@ from rmqtool.clients.delays import DelayRequest, LogEvidence, delayed_due
 from rmqtool.clients.groups import Ranges, filters_lost, moved_groups, ranges_after_start
 from rmqtool.clients.keys import IndexAfter
 from rmqtool.clients.losses import ClientLosses, Due, Had, MovedGroup, ServedDamage, Unreachable, UnreachableQueue
-from rmqtool.clients.never_delivered import half_messages_unchecked, pop_lost, pops_in_timer
+from rmqtool.clients.never_delivered import half_messages_unchecked, lacks_pop_store, pop_lost, pops_in_timer
 from rmqtool.clients.queues import QueueEvidence, ServedQueue, served_queues, unreachable_batches, unreachable_queues
 from rmqtool.clients.timers import timers_due, timers_without_files
 from rmqtool.findings.report import Report
@@ -114,7 +115,12 @@ class ClientView:
         if losses.timers.never:
             losses.pops_in_timer = pops_in_timer(self.snapshot, start, totals.latest)
         losses.half_messages_unchecked = half_messages_unchecked(self.snapshot)
-        losses.pop_lost = pop_lost(self.snapshot) + losses.pops_in_timer
+        losses.pop_unknown = lacks_pop_store(self.snapshot)
+        try:
+            losses.pop_lost = pop_lost(self.snapshot) + losses.pops_in_timer
+        except UnreadableError:
+            losses.pop_unknown = True
+            raise
 
     def in_log(self) -> LogEvidence:
         """The queues of which the log has messages."""

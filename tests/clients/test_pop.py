@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rmqtool.clients.losses import ClientLosses
 from rmqtool.clients.never_delivered import lacks_pop_store, pop_lost
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.store.snapshot import Snapshot
@@ -17,6 +19,7 @@ from tests.building import START_TIME
 from tests.commands.running import rmqtool as run
 from tests.pending.waiting_store import REVIVE, WaitingStore, rows_of, work_of
 from tests.verify.timer_store import write_check
+from tests.verify.verifying import verify
 
 pytest.importorskip("rocksdict")
 from tests.changed_rocksdb import number, write_rows
@@ -44,6 +47,50 @@ def test_rows_and_their_loss(tmp_path: Path) -> None:
     assert (pop_lost(without), lacks_pop_store(without)) == (0, True)
     assert not lacks_pop_store(Snapshot(open_store(store)))
     assert not work_of(store).notes.unread
+
+
+def emptied(database: Path) -> None:
+    for file in database.iterdir():
+        file.unlink()
+
+
+def a_file(database: Path) -> None:
+    shutil.rmtree(database)
+    database.write_text("x")
+
+
+def without_manifest(database: Path) -> None:
+    for file in database.glob("MANIFEST*"):
+        file.unlink()
+
+
+DAMAGES: list[tuple[Callable[[Path], object], bool, bool]] = [
+    (lambda database: None, False, False),
+    (shutil.rmtree, False, True),
+    (emptied, False, True),
+    (lambda database: (database / "CURRENT").unlink(), True, True),
+    (without_manifest, True, True),
+    (a_file, True, True),
+]
+
+
+@pytest.mark.parametrize(("damage", "refuses", "is_unknown"), DAMAGES)
+def test_a_damaged_database(damage: Callable[[Path], object], refuses: bool, is_unknown: bool, tmp_path: Path) -> None:
+    """A broker starts only on a database that RocksDB opens, and with an empty one; what was in it nobody knows."""
+    builder = WaitingStore()
+    builder.message("tasks")
+    builder.committed = {("workers", "tasks"): 1}
+    store = builder.build(tmp_path)
+    write_rows(store / "kvStore", {"popState": dict([pop_row(0)])})
+    damage(store / "kvStore")
+    outcome = verify(store, version="5.5.0", conf=KEPT)
+    assert outcome.clients is not None
+    assert (outcome.clients.refuses is not None, outcome.clients.pop_unknown) == (refuses, is_unknown)
+    assert ("unknown number of messages taken by POP" in outcome.clients.in_words) == is_unknown
+    assert bool(ClientLosses(pop_unknown=outcome.clients.pop_unknown)) == is_unknown
+    before = verify(store, version="5.3.1", conf=KEPT).start
+    assert before is not None
+    assert before.refusal is None
 
 
 def with_check_points(root: Path) -> Path:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import rmqtool
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.formats.consume_queue import EXT_HEADER, MAX_EXT_ADDRESS, MIN_EXT_UNIT_SIZE, UNIT_SIZE, ext_address
 from rmqtool.formats.java import string_hash
@@ -18,6 +19,7 @@ from rmqtool.verify.outcome import Outcome
 from rmqtool.verify.queue_progress import QueueProgress
 from tests.building import START_TIME
 from tests.commands.running import rmqtool as run
+from tests.golden import stores
 from tests.verify.small_store import StoreBuilder, small_store
 from tests.verify.verifying import codes_of, verify
 
@@ -206,3 +208,33 @@ def test_a_plan_gives_back_what_ext_units_hide(store: Path, name: str) -> None:
     assert result["plan"]["clients"]["missed_by_tag"] == 0
     run("repair", store, "--yes")
     assert missed(verify(store)) == 0
+
+
+LIGHT = BrokerConf({"enableLmq": "true", "enableMultiDispatch": "true"})
+
+
+@pytest.mark.slow
+def test_a_light_queue_with_a_wrong_tags_code(tmp_path: Path) -> None:
+    """The unit is wrong, and not which queues its record names."""
+    store = stores.unpack("4.9.7-shop", tmp_path)
+    set_code(store, 7, queue="consumequeue/%LMQ%alice/0")
+    outcome = verify(store, version="4.9.7", conf=LIGHT)
+    assert missed(outcome) == 1
+    assert codes_of(outcome) == {CODE}
+
+
+@pytest.mark.slow
+def test_a_short_tag_that_units_of_several_queues_prove(tmp_path: Path) -> None:
+    """Of one unit it would be as likely that it is wrong; consumers of each queue miss the message."""
+    store = stores.unpack("4.9.7-killed", tmp_path)
+    messages = rmqtool.open(store).messages()
+    message = next(each for each in messages if each.tags == "Aa" and "INNER_MULTI_DISPATCH" in each.properties)
+    queues, at = message.properties["INNER_MULTI_DISPATCH"].split(","), message.physical_offset
+    file = max(path for path in (store / "commitlog").iterdir() if int(path.name) <= at)
+    at = file.read_bytes().index(b"TAGS\1Aa", at - int(file.name)) + 5
+    with file.open("r+b") as opened:
+        os.pwrite(opened.fileno(), b"a", at)
+    outcome = verify(store, version="4.9.7", conf=LIGHT)
+    assert missed(outcome) == 1 + len(queues)
+    assert codes_of(outcome) >= {"commitlog.field"}
+    assert CODE not in codes_of(outcome)
