@@ -14,27 +14,6 @@ from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import list_directory
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.repair.change import Change, FileChange
-from rmqtool.repair.config_source import (
-    Draft,
-    Member,
-    bytes_of,
-    counter_of,
-    data_version,
-    draft_of,
-    edited,
-    entries_of,
-    file_text,
-    has_entries,
-    member_of,
-    member_text,
-    members,
-    sound_text,
-    table_in,
-    text_of,
-    whole_entries,
-    with_members,
-    with_values,
-)
 from rmqtool.repair.proven_entries import (
     NO_PROOF,
     DelayOffsets,
@@ -61,6 +40,27 @@ from rmqtool.store.config_tables import (
     TOPICS,
     lost_place,
     lost_table,
+)
+from rmqtool.store.config_text import (
+    Draft,
+    Member,
+    bytes_of,
+    counter_of,
+    data_version,
+    draft_of,
+    edited,
+    entries_of,
+    file_text,
+    has_entries,
+    member_of,
+    member_text,
+    members,
+    sound_text,
+    table_in,
+    text_of,
+    whole_entries,
+    with_members,
+    with_values,
 )
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG

@@ -19,7 +19,6 @@ from rmqtool.base.errors import RmqtoolError
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_units import QueueName, QueueUnits
 from rmqtool.broker.dispatcher import Dispatcher
-from rmqtool.repair.config_source import Member, entries_of, members, table_in, value_of, with_members, with_values
 from rmqtool.rules.system_topics import (
     DEAD_LETTER_PREFIX,
     HALF_TOPIC,
@@ -30,6 +29,7 @@ from rmqtool.rules.system_topics import (
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
 from rmqtool.store.config_tables import DELAYS, LMQ_QUEUE_ID, LMQ_TABLE, MAIN_TABLES, READABLE, WRITABLE
+from rmqtool.store.config_text import Member, entries_of, members, table_in, value_of, with_members, with_values
 from rmqtool.store.paths import COMPACTION, COMPACTION_LOG
 from rmqtool.store.queue_units import QueueRange
 from rmqtool.store.single_messages import LEVELS, Deliveries, SingleMessages

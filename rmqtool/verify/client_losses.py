@@ -29,10 +29,21 @@ from rmqtool.rules.versions import MAGIC_CODE_DECODED, parse_version
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
 from rmqtool.scan.single_record import record_at
-from rmqtool.store.config_tables import CommittedOffset, is_deleted, offsets_of_start, reads_no_offsets
+from rmqtool.store.config_tables import (
+    CONSUMER_OFFSET,
+    CommittedOffset,
+    config_database,
+    counting_file,
+    is_deleted,
+    offsets_in,
+    offsets_of_start,
+    reads_no_offsets,
+)
+from rmqtool.store.config_text import whole_tables
 from rmqtool.store.index_files import IndexFile, stored_offset
 from rmqtool.store.queue_units import QueueRange, queue_range
 from rmqtool.store.snapshot import Snapshot
+from rmqtool.store.store import CONFIG
 from rmqtool.verify.offset_checks import has_lost_ends
 from rmqtool.verify.part_result import PartResult
 from rmqtool.verify.queue_progress import QueueProgress
@@ -134,11 +145,20 @@ class ClientView:
     def _add_groups(self, losses: ClientLosses, start: StartPrediction) -> None:
         """Add the groups that go on elsewhere, since their queue or their committed offset changes."""
         after = self.of_queues(offsets_of_start(self.snapshot.store, parse_version(start.version)))
-        before = self.of_queues(self.snapshot.committed.offsets)
+        before = self.of_queues(self._committed())
         whole = _WholeQueues(self, start, before, after, ranges_after_start(start))
         losses.groups = whole.groups_after_start()
         losses.groups_begin_again = reads_no_offsets(self.snapshot.store, parse_version(start.version))
         losses.by_offsets = whole
+
+    def _committed(self) -> Sequence[CommittedOffset]:
+        """The offsets that the last broker had: of a damaged file its whole entries, and others of its ``.bak``."""
+        file = self.snapshot.committed.file
+        is_damaged = file.problem and not file.is_forbidden
+        name = counting_file(self.snapshot.store, self.snapshot.version) or CONSUMER_OFFSET
+        if not is_damaged or config_database(self.snapshot.store, CONSUMER_OFFSET):
+            return self.snapshot.committed.offsets
+        return offsets_in(whole_tables(self.snapshot.store.root / CONFIG / name, self.snapshot.releases))
 
     def range_had(self, name: QueueName) -> QueueRange | None:
         """The range of a queue that clients had, by its units, and by the log; None where neither knows the queue."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rmqtool.repair.config_source import (
+from rmqtool.store.config_text import (
     bytes_of,
     edited,
     file_text,

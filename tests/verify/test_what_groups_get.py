@@ -133,3 +133,14 @@ def test_an_empty_store(tmp_path: Path) -> None:
     outcome = verify(stores.unpack("5.3.3-empty", tmp_path))
     assert (outcome.verdict, outcome.note) == ("clean", "empty: is this the right directory?")
     assert outcome_json(outcome)["note"] == outcome.note
+
+
+def test_groups_of_a_damaged_file(store: Path) -> None:
+    """A start reads none of them: its whole entries, and the others of its .bak, say where they were."""
+    files = {"consumerOffset.json": {"orders@first": {"0": 2}, "orders@second": {"0": 2}},
+             "consumerOffset.json.bak": {"orders@first": {"0": 1}, "orders@third": {"0": 1}}}  # fmt: skip
+    for name, table in files.items():
+        write(store, name, json.dumps({"offsetTable": table})[: -len('": {"0": 1}}}')])
+    start = outcome_json(verify(store, version="4.9.7"))["start"]
+    had = {each["group"]: each["next_had"] for each in start["clients"]["groups"]}
+    assert had == {"first": 2}

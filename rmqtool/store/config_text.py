@@ -302,6 +302,12 @@ def _salvaged(path: Path, releases: Releases, *, is_sound: bool) -> Draft | None
     return Draft(path.name, made, [f"made of {saved} of it and its .bak"], [f"the entries that are damaged{effect}"])
 
 
+def whole_tables(path: Path, releases: Releases) -> dict[str, Any]:
+    """The tables of a damaged file, each with the entries that it, and for others its ``.bak``, has whole."""
+    found = {table: whole_entries(path, table, releases) or {} for table in _tables_of(path.name)}
+    return dict(parse_fastjson(file_text(found)))
+
+
 def whole_entries(path: Path, table: str, releases: Releases, *, with_backup: bool = True) -> dict[str, str] | None:
     """The entries of a table that a file, and for others its ``.bak``, has whole; None where neither has the table."""
     name = path.name
