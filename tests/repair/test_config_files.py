@@ -12,10 +12,10 @@ import pytest
 from rmqtool.findings.finding import Finding
 from rmqtool.repair.change import FileChange
 from rmqtool.repair.config_files import config_changes, unhealed_config
-from rmqtool.store.config_text import member_text
 from rmqtool.repair.proven_entries import group_topics, proven_topics, seen_queues
 from rmqtool.rules.versions import Version
 from rmqtool.store.config_json import parse_fastjson
+from rmqtool.store.config_text import member_text
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.copies import copied

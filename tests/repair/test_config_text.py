@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from rmqtool.store.config_json import parse_fastjson
 from rmqtool.store.config_text import (
     bytes_of,
     edited,
@@ -20,7 +21,6 @@ from rmqtool.store.config_text import (
     whole_members,
     with_members,
 )
-from rmqtool.store.config_json import parse_fastjson
 
 OFFSETS = """{
 	"lmqOffsetTable":{},
