@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import struct
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.verify.outcome import Outcome
 from tests.commands.running import rmqtool as run
 from tests.golden import stores
+from tests.real_broker.client_damages import records_of
 from tests.verify.verifying import codes_of, verify
 
 QUEUE = "consumequeue/orders/0"
@@ -444,6 +446,71 @@ def test_a_repair_leaves_groups_past_the_end_of_topics_that_lost_nothing(tmp_pat
     write(store / "commitlog" / ("0" * 20), first.physical_offset + 4, b"\0")  # its magic code
     run("repair", store, "--yes", "--broker-version", "4.4.0", "--allow-older-release")
     assert (store / "config/consumerOffset.json").read_bytes() == offsets
+
+
+def bodies_flipped(topic: str, transaction: int) -> Callable[[Path], None]:
+    """A body of the last log file that is not that of its CRC, of a record of a topic and of a transaction type."""
+
+    def apply(store: Path) -> None:
+        found = [each for each in records_of(store) if (each.topic, each.sys_flag & 12) == (topic, transaction)]
+        where = found[-1].at + found[-1].fields["body"]
+        write(found[-1].file, where, bytes([found[-1].file.read_bytes()[where] ^ 1]))
+
+    return apply
+
+
+def an_hour_later(store: Path) -> None:
+    """A checkpoint that knows a message after the end of the log."""
+    times = struct.unpack(">2q", (store / "checkpoint").read_bytes()[:16])
+    write(store / "checkpoint", 0, struct.pack(">2q", *(time + 3_600_000 for time in times)))
+
+
+def last_file_gone(store: Path) -> None:
+    """The last log file with messages, and what follows it, are not there."""
+    held = [file for file in sorted((store / "commitlog").iterdir()) if any(file.read_bytes())]
+    for file in (store / "commitlog").iterdir():
+        if file >= held[-1]:
+            file.unlink()
+
+
+def first_file_emptied(store: Path) -> None:
+    """The first log file has no byte: it is taken out, for a broker refuses to start with it."""
+    os.truncate(min((store / "commitlog").iterdir()), 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("damage", "topics"),
+    [
+        (bodies_flipped("payments", 12), set()),
+        (bodies_flipped("payments", 8), set()),
+        (bodies_flipped("orders", 0), {"orders"}),
+        (an_hour_later, {"early", "orders"}),
+        (last_file_gone, {"early", "orders"}),
+        (first_file_emptied, {"early", "orders"}),
+    ],
+    ids=["rollback", "commit", "orders", "checkpoint", "last-file", "first-file"],
+)
+def test_a_plan_says_which_groups_the_repair_brings_to_the_end(
+    damage: Callable[[Path], None], topics: set[str], tmp_path: Path
+) -> None:
+    """Group `beyond` was past the ends of `early` and `orders`: only what may have been there is a loss of theirs."""
+    store = stores.unpack("4.7.1-clean", tmp_path)
+    damage(store)
+    options = "--broker-version", "4.7.1", "--allow-older-release", "--json"
+    planned = run("verify", store, *options[:2], "--json").document["result"]["plan"]["clients"]["groups"]
+    before = (store / "config/consumerOffset.json").read_text()
+    run("repair", store, "--yes", *options)
+    now = (store / "config/consumerOffset.json").read_text()
+    assert {name for name in ("early", "orders") if offsets_of(before, name) != offsets_of(now, name)} == topics
+    assert {each["topic"] for each in planned if each["group"] == "beyond"} == topics
+
+
+def offsets_of(text: str, topic: str) -> str:
+    """The offsets of group `beyond` in a topic, as they are written."""
+    found = re.search(rf'"{topic}@beyond":\s*\{{[^}}]*\}}', text)
+    assert found
+    return found[0]
 
 
 @pytest.mark.slow
