@@ -137,6 +137,16 @@ def magic_flipped(store: Path) -> None:
     write(min((store / "commitlog").iterdir()), 39894 + 4, b"\0")
 
 
+def untagged(change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
+    """A record of the trimmed store whose message has two keys and no tags, before what a start scans."""
+
+    def apply(store: Path) -> None:
+        record = next(each for each in records_of(store) if each.physical_offset == 403075)
+        write(record.file, record.at, change(record.file.read_bytes()[record.at : record.at + record.size]))
+
+    return apply
+
+
 def colliding_key_flipped(store: Path) -> None:
     """Of keys with the same hash: its unit still stands, and no other key misses one."""
     file = min((store / "commitlog").iterdir())
@@ -223,6 +233,8 @@ def last_file_twice(store: Path) -> None:
         ("4.9.7-clean", [size_flipped(5)], 13, 13),  # less than the message
         ("4.9.7-clean", [size_flipped(17)], 13, 13),  # more than the file has
         ("4.9.7-clean", [size_flipped(31)], 13, 13),
+        ("5.5.0-trimmed", [untagged(lambda record: record[:4] + b"\0" + record[5:])], 2, 2),  # the index has tags
+        ("5.5.0-trimmed", [untagged(lambda record: bytes(len(record)))], 2, 2),
     ],
 )
 def test_keys_that_a_broker_does_not_find(
