@@ -19,6 +19,7 @@ from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.verify.outcome import Outcome
 from tests.commands.running import rmqtool as run
 from tests.golden import stores
+from tests.golden.rocksdb import ROCKSDB
 from tests.real_broker.client_damages import records_of
 from tests.verify.verifying import codes_of, verify
 
@@ -372,6 +373,21 @@ def test_keys_that_a_start_after_a_kill_takes_away(name: str, tmp_path: Path) ->
                  if start < put_from)  # fmt: skip
     assert lost(outcome) == ({"keys_not_found": before} if before else {})
     assert ("start.keys-lost" in codes_of(outcome)) == bool(before)
+
+
+@pytest.mark.slow
+def test_light_queues_of_a_broker_that_writes_the_others_twice(tmp_path: Path) -> None:
+    """They are in RocksDB only, so that the rows count that the start cuts with the log."""
+    store = stores.unpack("more/5.5.0-rocksdb-twice", tmp_path)
+    messages = [*rmqtool.open(store).messages()]
+    first = [each for each in messages if "INNER_MULTI_DISPATCH" in each.properties][-1]
+    cut = max((each for each in messages if each.physical_offset < first.physical_offset),
+              key=lambda each: each.physical_offset)  # fmt: skip
+    write(store / "commitlog" / ("0" * 20), cut.physical_offset + 4, b"\0")  # its magic code
+    outcome = verify(store, version="5.5.0", conf=BrokerConf(ROCKSDB["more/5.5.0-rocksdb-twice"]))
+    assert outcome.clients is not None
+    light = {each.topic: each.messages for each in outcome.clients.unreachable.queues if each.topic[:5] == "%LMQ%"}
+    assert light == {"%LMQ%alice": 1, "%LMQ%bob": 1}
 
 
 def test_a_queue_that_is_derived_at_other_offsets(tmp_path: Path) -> None:
