@@ -276,6 +276,28 @@ magic codes, and what a start and the plan lose."""
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("size", "code"),
+    [
+        (8380, "commitlog.lengths"),
+        (40, "commitlog.lengths"),
+        (1 << 20, "commitlog.huge-size"),
+        (-1, "commitlog.lengths"),
+    ],
+)
+def test_a_last_record_that_is_whole_but_for_its_size(size: int, code: str, tmp_path: Path) -> None:
+    """No write that ended early leaves it: consumers had it, a start cuts it, and a repair puts it right."""
+    store = stores.unpack("4.4.0-shop", tmp_path)
+    last = records_of(store)[-1]
+    write(last.file, last.at, struct.pack(">i", size))
+    outcome = verify(store, version="4.4.0", conf=INDEX_CONF)
+    assert {code} == {each for each in codes_of(outcome) if each in ("commitlog.torn", code)}
+    assert lost(outcome) == {"unreachable": 1, "keys_not_found": 2}
+    run("repair", store, "--yes", "--broker-version", "4.4.0", "--allow-older-release")
+    assert records_of(store)[-1].size == last.size
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "topic", "number", "records", "bits", "expected", "after_plan"), WRONG_MAGIC)
 def test_a_wrong_magic_code_that_no_start_scans(
     name: str,
