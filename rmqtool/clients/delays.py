@@ -130,7 +130,8 @@ class _Levels:
         self._request = request
         messages = SingleMessages(snapshot)
         self._logged = logged_levels(snapshot, log)
-        self._deliveries = Deliveries(messages, request.newest, request.known_until, request.lacks_until, self._logged)
+        self._deliveries = Deliveries(messages, request.newest, request.known_until, request.lacks_until, self._logged,
+                                      may_end_early=start.mode == "abnormal")  # fmt: skip
         offsets = load_delay_offsets(snapshot.store).by_level if request.offsets is None else request.offsets
         self._offsets = dict(offsets)
         self._by_run = {level.level: level for level in self._deliveries.levels(self._offsets)}

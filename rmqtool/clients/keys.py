@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -38,6 +38,7 @@ class KeyTally:
     of which only damage is left, and `damaged` are the physical offsets of messages that are among those of the runs
     and not whole, once for each key; of messages with damaged keys these are `fields`, physical offset and hash.
     `oversized` are those of messages of which only the size is wrong, so that queries still find them.
+    Of messages in damage `with_tags`, physical offsets, one unit is taken for that of their tags.
     Of those `in_damage`, messages with `wrong_magic` codes are whole but for these: physical offsets, for each key.
     """
 
@@ -49,6 +50,7 @@ class KeyTally:
     at_lasts: array[int] = field(default_factory=lambda: array("q"))
     unreached: dict[Path, Unreached] = field(default_factory=dict)
     in_damage: int = 0
+    with_tags: array[int] = field(default_factory=lambda: array("q"))
     wrong_magic: array[int] = field(default_factory=lambda: array("q"))
     damaged: array[int] = field(default_factory=lambda: array("q"))
     fields: list[tuple[int, int]] = field(default_factory=list)
@@ -85,10 +87,16 @@ class KeyTally:
         self.at_lasts.extend(later.at_lasts)
         self.unreached |= later.unreached
         self.in_damage += later.in_damage
+        self.with_tags.extend(later.with_tags)
         self.wrong_magic.extend(later.wrong_magic)
         self.damaged.extend(later.damaged)
         self.fields.extend(later.fields)
         self.oversized.extend(later.oversized)
+
+    def without_tags(self, physical_offsets: Set[int]) -> None:
+        """Count all units of some messages in damage as keys: their queue entries show that they have no tags."""
+        self.in_damage += sum(offset in physical_offsets for offset in self.with_tags)
+        self.with_tags = array("q", (offset for offset in self.with_tags if offset not in physical_offsets))
 
     @property
     def not_whole(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
 
@@ -85,8 +85,13 @@ class ByOffsets(Protocol):
     def with_whole(self, names: Sequence[tuple[str, int]]) -> ByOffsets:
         """The same, once messages of some queues are whole again that were not."""
 
-    def groups(self, committed: Iterable[CommittedOffset] | None = None) -> list[MovedGroup]:
-        """The groups that go on elsewhere."""
+    def groups(
+        self, committed: Iterable[CommittedOffset] | None = None, *, lost: Collection[str] | None = ()
+    ) -> list[MovedGroup]:
+        """The groups that go on elsewhere; a repair brings those past the end to it in topics that `lost` messages.
+
+        With None these are not known, and may be all.
+        """
 
     def delayed(self, by_level: Mapping[int, int] | None = None) -> Due:
         """The delayed messages that come at another time; raises RmqtoolError."""
@@ -172,9 +177,10 @@ class ClientLosses:
         Raises RmqtoolError.
         """
         in_damage = self.keys_in_damage + (self.keys_found_in_damage if index else 0)
+        left = self._in_damage() if queues else self.unreachable
         return replace(
             self,
-            unreachable=self._in_damage() if queues else self.unreachable,
+            unreachable=left,
             missed_by_tag=self.tags_in_damage if queues else self.missed_by_tag,
             served_damage={
                 offset: ServedDamage(() if queues else each.entries, 0 if index else each.keys)
@@ -183,7 +189,7 @@ class ClientLosses:
             keys_not_found=in_damage if index else self.keys_not_found,
             keys_in_damage=in_damage,
             keys_found_in_damage=0 if index else self.keys_found_in_damage,
-            groups=self.by_offsets.groups() if queues and self.by_offsets else self.groups,
+            groups=self.by_offsets.groups(lost=topics_of(left)) if queues and self.by_offsets else self.groups,
             delayed=self.by_offsets.delayed() if queues and self.by_offsets else self.delayed,
             timers=replace(self.timers, never=0) if queues else self.timers,
             pop_lost=self.pop_lost - self.pops_in_timer if queues else self.pop_lost,
@@ -255,6 +261,11 @@ class ClientLosses:
             "filters_lost": self.filters_lost,
             "refuses": self.refuses,
         }
+
+
+def topics_of(lost: Unreachable) -> set[str]:
+    """The topics of messages of which only damage is left."""
+    return {each.topic for each in lost.queues if each.in_damage}
 
 
 def in_words(kind: str, count: int) -> str:

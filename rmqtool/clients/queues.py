@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.prediction import StartPrediction
 from rmqtool.clients.losses import UnreachableQueue
+from rmqtool.rules.system_topics import LMQ_PREFIX
 from rmqtool.rules.versions import ROWS_ONE_BY_ONE, Version
 from rmqtool.store.queue_units import QueueRange
 
@@ -101,10 +102,13 @@ _NOTHING = ServedQueue(0, 0)
 def served_queues(
     ranges: Mapping[QueueName, QueueRange], start: StartPrediction | None, *, twice: bool
 ) -> dict[QueueName, ServedQueue]:
-    """The queues after a start, or as they stand; of queues that are written `twice` the files are read."""
+    """The queues after a start, or as they stand; of queues that are written `twice` the files are read.
+
+    Light queues are then in RocksDB only.
+    """
     served = {name: ServedQueue(each.min_offset, each.max_offset) for name, each in ranges.items()}
     for change in start.queues if start else ():
-        if not (twice and change.in_rocksdb):
+        if not (twice and change.in_rocksdb) or change.topic.startswith(LMQ_PREFIX):
             name = QueueName(change.topic, change.queue_id)
             served[name] = ServedQueue(change.min_offset, change.served_end, change.dispatched, change.misplaced,
                                        change.revived)  # fmt: skip

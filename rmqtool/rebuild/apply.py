@@ -343,6 +343,7 @@ def _messages(plan: RebuildPlan, dropped: Sequence[DroppedUnits], extents: Seque
         counts[each.topic] += each.units
     for queue in _once(plan, plan.queues) if extents else ():
         counts[queue.name.topic] += max(queue.neutral, _into(plan, queue, extents))
+    counts |= Counter(topic for each in extents for topic in each.topics)  # also where the queues are gone
     return {topic: count for topic, count in sorted(counts.items()) if count}
 
 

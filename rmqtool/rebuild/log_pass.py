@@ -241,7 +241,7 @@ class RunReader(_Held):
             keys=self._selected_keys(dispatched, frames, dropped) if task.index else None,
             wrong_bodies=frames.physical_offsets[wrong].tolist(),
             batch_topics=self._batch_topics(frames) if task.queues and task.learns_batch_topics else frozenset(),
-            lost=list(_lost(frames, dispatched, dropped)),
+            lost=list(self._lost(frames, dispatched, dropped)),
         )
 
     def _refused(self, frames: RecordRun, dispatched: Dispatched) -> list[int]:
@@ -275,6 +275,25 @@ class RunReader(_Held):
         rows = taken[keys.rows]
         return RunKeys(keys.key_hashes[rows], keys.kinds[rows], keys.rows[rows], *records)
 
+    def _lost(self, frames: RecordRun, dispatched: Dispatched, dropped: NDArray[np.bool_] | None) -> Iterator[Extent]:
+        """Records without a message: refused by the broker, dropped for a wrong body, or dummy ones of ours."""
+        rows = dict.fromkeys(inert_rows(frames), NEUTRALISED)
+        if dropped is not None:
+            rows.update(dict.fromkeys(np.flatnonzero(dropped).tolist(), _WRONG_BODY))
+        # What is proven keeps its unit, unless the record is replaced.
+        refused = [
+            row for row in dispatched.refused_rows.tolist()
+            if row not in dispatched.proven_rows or (dropped is not None and dropped[row])
+        ]  # fmt: skip
+        rows.update(dict.fromkeys(refused, _REFUSED))
+        timestamps: NDArray[Any] = frames.headers.field("store_timestamp") if rows else np.empty(0)
+        for row in sorted(rows):
+            location = int(frames.physical_offsets[row]), int(frames.message_sizes[row])
+            is_known = rows[row] == _WRONG_BODY
+            queues = dispatched.units.queues[dispatched.units.rows == row].tolist() if is_known else ()
+            topics = tuple(self._dispatcher.queues[queue].topic for queue in queues)
+            yield Extent(*location, rows[row], int(timestamps[row]), topics=topics)
+
     def _batch_topics(self, frames: RecordRun) -> frozenset[str]:
         flagged = (frames.headers.field("sys_flag") & INNER_BATCH) != 0
         if not flagged.any():
@@ -285,23 +304,6 @@ class RunReader(_Held):
             - self._task.batch_topics
             - self._task.plain_topics
         )
-
-
-def _lost(frames: RecordRun, dispatched: Dispatched, dropped: NDArray[np.bool_] | None) -> Iterator[Extent]:
-    """Records without a message: refused by the broker, dropped for a wrong body, or dummy ones of ours."""
-    rows = dict.fromkeys(inert_rows(frames), NEUTRALISED)
-    if dropped is not None:
-        rows.update(dict.fromkeys(np.flatnonzero(dropped).tolist(), _WRONG_BODY))
-    # What is proven keeps its unit, unless the record is replaced.
-    refused = [
-        row for row in dispatched.refused_rows.tolist()
-        if row not in dispatched.proven_rows or (dropped is not None and dropped[row])
-    ]  # fmt: skip
-    rows.update(dict.fromkeys(refused, _REFUSED))
-    timestamps: NDArray[Any] = frames.headers.field("store_timestamp") if rows else np.empty(0)
-    for row in sorted(rows):
-        location = int(frames.physical_offsets[row]), int(frames.message_sizes[row])
-        yield Extent(*location, rows[row], int(timestamps[row]))
 
 
 REBUILD_NEED: dict[Part, MemoryNeed] = {

@@ -62,7 +62,7 @@ def patches_of(lost: LostExtents, files: Sequence[MappedFile]) -> list[Patch]:
             hint="a log with so much damage is better read from its copy, a slave or a backup",
         )
     patches = []
-    for offset, size, reason, timestamp, is_tail in lost.extents:
+    for offset, size, reason, timestamp, is_tail, _ in lost.extents:
         file = file_at(files, offset)
         if file and not is_tail and reason not in (_NOT_IN_A_FILE, NEUTRALISED):
             # Never 0: a broker takes a file for empty whose first record was stored at that time.

@@ -112,13 +112,17 @@ _MAX_STARTS = 1 << 20  # extents that `between` knows one by one; beyond that th
 
 
 class Extent(NamedTuple):
-    """Bytes of the log that hold no record; `timestamp` is the store time of the record before them, -1 without one."""
+    """Bytes of the log that hold no record; `timestamp` is the store time of the record before them, -1 without one.
+
+    `topics` are those of the queues that had its message, where that is known of a record with a damaged body.
+    """
 
     physical_offset: int
     size: int
     reason: str
     timestamp: int
     tail: bool = False
+    topics: tuple[str, ...] = ()
 
     @property
     def is_harmless(self) -> bool:

@@ -143,7 +143,9 @@ class _ConfigRepair:
             moved: list[Moved] = []
             if text is not None and self._moves_offsets:
                 backup = sound_text(self._config / f"{draft.name}.bak", draft.name, self._releases)
-                draft.text, moved = with_real_offsets(text, self.queues, backup)
+                about = [each for each in self._findings if each.code in _OF_OFFSETS]
+                topics = None if any(each.topic is None for each in about) else {each.topic or "" for each in about}
+                draft.text, moved = with_real_offsets(text, self.queues, backup, topics)
             draft.add(f"{counted(len(moved), 'committed offset')} moved into range", [each.line for each in moved])
             if any(each.offset > each.to for each in moved):
                 draft.lost.append(f"where these groups were; {NO_PROOF}")

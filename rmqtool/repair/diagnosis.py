@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.visible import join
 from rmqtool.broker.dispatched_units import QueueName
-from rmqtool.clients.losses import ClientLosses, Due
+from rmqtool.clients.losses import ClientLosses, Due, topics_of
 from rmqtool.findings.catalogue import CATALOGUE
 from rmqtool.findings.finding import Finding, Treatment
 from rmqtool.findings.report import UNREADABLE
@@ -20,7 +20,14 @@ from rmqtool.formats.timer_wheel import is_wheel_name
 from rmqtool.repair.change import Change, FileChange, TakenOut, name_in_store
 from rmqtool.repair.config_files import config_changes, unhealed_config
 from rmqtool.repair.fields import RightField, RightFields
-from rmqtool.repair.log_files import BEFORE_REBUILDS, FILE_SIZE, NewCheckpoint, Renamed, log_file_changes
+from rmqtool.repair.log_files import (
+    BEFORE_REBUILDS,
+    FILE_SIZE,
+    NewCheckpoint,
+    Renamed,
+    log_file_changes,
+    proves_more,
+)
 from rmqtool.repair.not_healed import (
     NotHealed,
     ends_behind_log,
@@ -66,6 +73,8 @@ BODY_CRC = "commitlog.body-crc"
 PROPERTIES = "commitlog.properties"
 _AFTER_A_CRASH = "start.other-mode-data-loss"
 _CUTS_QUEUES = frozenset({"commitlog.last-file-missing", "commitlog.end-missing"})
+_OF_ANY_TOPIC = frozenset({"commitlog.torn", "commitlog.last-file-missing", "commitlog.queue-offset-restart",
+                           "commitlog.gap"})  # fmt: skip
 _OF_QUEUES = ("config.offset-out-of-range", "config.wrong-offset", "config.delay-offset")
 
 
@@ -245,6 +254,8 @@ def clients_after(diagnosis: Diagnosis, repairs: Repairs) -> ClientLosses | None
             for each in repairs.right_fields
         ]
         clients = _with_whole(clients, whole)
+        if repairs and clients.by_offsets and _loses_of_any_topic(diagnosis, repairs, clients, neutralises=neutralises):
+            clients = replace(clients, groups=clients.by_offsets.groups(lost=None))
         timers = [each for each in diagnosis.findings if repairs.goes_on and each.code.startswith("timer.")]
         for change in (*repairs.changes, *(timer_changes(diagnosis.snapshot, timers) if timers else ())):
             clients = _changed(clients, change, diagnosis.snapshot.store)
@@ -253,6 +264,18 @@ def clients_after(diagnosis: Diagnosis, repairs: Repairs) -> ClientLosses | None
     if repairs.goes_on and any(map(_is_of_delay_offsets, diagnosis.findings)):
         clients = replace(clients, delayed=_at_proven_offsets(clients.delayed, keeps_never=keeps_never))
     return clients
+
+
+def _loses_of_any_topic(diagnosis: Diagnosis, repairs: Repairs, left: ClientLosses, *, neutralises: bool) -> bool:
+    """Whether a loss is known after the repairs of which nothing shows the topics: groups of all are judged by it."""
+    if repairs.renames:
+        return False  # files of the log are found again
+    codes = {each.code for each in diagnosis.findings}
+    missing = any(isinstance(each, TakenOut) and each.missing for each in repairs.changes)
+    if missing or not codes.isdisjoint(_OF_ANY_TOPIC) or proves_more(diagnosis.snapshot, codes):
+        return True
+    right = sum(each.damaged_bytes for each in repairs.right_fields if each.name != "body_crc")
+    return neutralises and diagnosis.damaged_bytes > right and not topics_of(left.unreachable)
 
 
 def _shows_only_later(diagnosis: Diagnosis, repairs: Repairs) -> bool:
@@ -295,7 +318,8 @@ def _with_whole(clients: ClientLosses, whole: Sequence[_Whole]) -> ClientLosses:
     if not whole or clients.by_offsets is None:
         return clients
     by_offsets = clients.by_offsets.with_whole([name for each in whole for name in each.queues])
-    return replace(clients, by_offsets=by_offsets, groups=by_offsets.groups(), delayed=by_offsets.delayed())
+    groups = by_offsets.groups(lost=topics_of(clients.unreachable))
+    return replace(clients, by_offsets=by_offsets, groups=groups, delayed=by_offsets.delayed())
 
 
 def _changed(clients: ClientLosses, change: Change, store: Store) -> ClientLosses:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -271,6 +271,12 @@ def checkpoint_changes(snapshot: Snapshot, codes: frozenset[str]) -> Iterator[Ne
     elif _KEYS in codes:
         fields = {**before, _INDEX: _index_end(snapshot)}
         yield _new_checkpoint(before, fields, frozenset({_KEYS}), _INDEX_TIME)
+
+
+def proves_more(snapshot: Snapshot, codes: Set[str]) -> bool:
+    """Whether a checkpoint of which one of the `codes` is told proves a loss, which goes on record with a new one."""
+    codes = frozenset(code for code in codes if not code.startswith("consumequeue."))  # complete by then
+    return any(each.proof for each in checkpoint_changes(snapshot, codes))
 
 
 def _proof(snapshot: Snapshot, before: Mapping[str, int]) -> str | None:

@@ -187,16 +187,20 @@ class Moved(NamedTuple):
         return f"group {self.group}, {self.topic} queue {self.queue_id}: {self.offset} -> {self.to} ({why})"
 
 
-def with_real_offsets(text: str, queues: SeenQueues, backup: str | None = None) -> tuple[str, list[Moved]]:
+def with_real_offsets(
+    text: str, queues: SeenQueues, backup: str | None = None, topics: Collection[str] | None = None
+) -> tuple[str, list[Moved]]:
     """The text of a file of committed offsets with each in the range of its queue, and those that are moved.
 
+    Past the end of its queue one stays in other topics than `topics`, which have lost messages: a tool has set it.
     Where the text of its ``.bak`` has another one in that range, somebody may prefer it: the group was there.
     """
     values, moved, older = [], [], offsets_in(backup) if backup else {}
     for key, (place, offset) in offsets_in(text).items():
         queue = queues.get(QueueName(*key[1:]))
         nearest, why = _nearest(queue, offset)
-        if nearest != offset:
+        is_set = topics is not None and queue is not None and offset > queue.max_offset and key[1] not in topics
+        if nearest != offset and not is_set:
             values.append((place, nearest))
             _, before = older.get(key, (None, None))
             moved.append(Moved(*key, offset, nearest, why, _plausible(queue, before, nearest)))

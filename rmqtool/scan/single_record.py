@@ -320,6 +320,20 @@ def oversized_record_at(files: Sequence[MappedFile], physical_offset: int) -> Re
     return whole_record_in(size.to_bytes(MESSAGE_SIZE_WIDTH, "big") + data[MESSAGE_SIZE_WIDTH:], physical_offset)
 
 
+def has_wrong_size(probe: Probe) -> bool:
+    """Whether a record is whole but for its size, as no write that ended early leaves it: the size comes first."""
+    left = probe.file.size - probe.position
+    if probe.record_position > probe.position or left < MIN_MESSAGE_SIZE:
+        return False  # what begins an entry of DLedger says its size, too
+    size = probe.size_by_lengths()
+    if size == probe.size or not MIN_MESSAGE_SIZE <= size <= min(MAX_MESSAGE_SIZE, left):
+        return False
+    data = probe.file.read(probe.position, size)
+    whole = size.to_bytes(MESSAGE_SIZE_WIDTH, "big") + data[MESSAGE_SIZE_WIDTH:]
+    is_zeroed = data.endswith(b"\0")  # lengths of zeros in what was not written add up to less, too
+    return not is_zeroed and whole_record_in(whole, probe.start_offset + probe.position) is not None
+
+
 def record_with_wrong_magic_code(files: Sequence[MappedFile], physical_offset: int) -> RecordRun | None:
     """The record at `physical_offset` that is whole but for its magic code, as a run of one; None when none is.
 

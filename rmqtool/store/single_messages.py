@@ -139,8 +139,12 @@ class Deliveries:
         known_until: int,
         lacks_until: int = 0,
         logged: LoggedLevels | None = None,
+        *,
+        may_end_early: bool = False,
     ) -> None:
         """`newest` is the newest store timestamp, `known_until` is when the offsets were written, epoch ms.
+
+        The log of a broker that was killed `may_end_early`: what it had delivered by then it may have lost.
 
         Later deliveries may be missing in the offsets of a broker that was killed. Copies before the
         physical offset `lacks_until` may be missing in the log: left out on purpose, or in damage.
@@ -150,6 +154,7 @@ class Deliveries:
         self._newest = newest
         self._known_until = known_until
         self._lacks_until = lacks_until
+        self._ran_until = max(newest, known_until) if may_end_early else newest
 
     def levels(self, offsets: dict[int, int]) -> Iterator[Level]:
         """The levels whose offset, 0 where `offsets` has none, differs from the end of their deliveries."""
@@ -193,7 +198,7 @@ class Deliveries:
 
     def _is_due_later(self, level: int, queue: LoadedQueue | None, queue_offset: int) -> bool:
         due = self._waiting(level, queue, queue_offset)[1]
-        return due is not None and due > self._newest
+        return due is not None and due > self._ran_until
 
     def _waiting(self, level: int, queue: LoadedQueue | None, queue_offset: int) -> tuple[Message | None, int | None]:
         """A message of a level, and when it is due at the earliest, epoch ms: the time in its unit may be damaged."""
@@ -223,7 +228,7 @@ class Deliveries:
             return None
         not_found = None if message["physical_offset"] < self._lacks_until else False
         if due > self._newest:
-            return not_found
+            return not_found if due > self._ran_until else None
         copy = find_copy(self._messages, message, due, self._logged)
         if copy is None:
             return None

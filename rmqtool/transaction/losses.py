@@ -31,6 +31,7 @@ MAX_LISTED = 200  # extents, queues and files each; the counts are of all
 
 _MAX_SIZE = 1 << 20  # bytes
 _MAX_SHOWN = 3  # of each in a sentence
+_WRONG_BODY = "body-crc"  # of an extent that is whole but for it: its topics are known
 
 
 class LostExtent(NamedTuple):
@@ -74,7 +75,8 @@ class Loss:
     def concerns(self, topic: str) -> bool:
         """Whether messages of a topic may be among what is lost."""
         named = self.messages.keys() | {each.topic for each in self.dropped}
-        return topic in named or bool(self.files or self.proofs) or bool(self.bytes and not self.messages)
+        unknown = self.bytes - sum(each.size for each in self.extents if each.reason == _WRONG_BODY)
+        return topic in named or bool(self.files or self.proofs) or bool(unknown and not self.messages)
 
     @property
     def text(self) -> str:

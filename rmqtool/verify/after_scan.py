@@ -199,6 +199,7 @@ class AfterScan:
             follows.starts = Predictor(snapshot, total.walks, total.states, recovered).predict()
             if visit:
                 witnesses, beyond = visit.unmatched.witnesses, visit.unmatched.beyond_files
+                total.keys.without_tags(visit.unmatched.without_tags)
                 start, wrong_magic = follows.starts[0].start, visit.unmatched.wrong_magic
                 view = ClientView(snapshot, total, visit.ranges, witnesses, beyond, self._task.index, wrong_magic)
                 follows.view = view.of_start(start)

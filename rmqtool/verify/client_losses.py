@@ -44,7 +44,7 @@ from rmqtool.store.index_files import IndexFile, stored_offset
 from rmqtool.store.queue_units import QueueRange, queue_range
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG
-from rmqtool.verify.offset_checks import has_lost_ends
+from rmqtool.transaction.losses import recorded_losses
 from rmqtool.verify.part_result import PartResult
 from rmqtool.verify.queue_progress import QueueProgress
 
@@ -188,11 +188,11 @@ class ClientView:
         )
 
     @cached_property
-    def topics_without_ends(self) -> set[str]:
-        """Topics that may have lost their last messages: `rmqtool repair` brings offsets past an end to it."""
-        lost = {*self.led_to, *(name for name, state in self.total.states.items() if state.lost)}
-        lost |= {*self.ranges} if has_lost_ends(self.total.report.all_totals()) else set()
-        return {name.topic for name in lost}
+    def topics_with_loss(self) -> set[str]:
+        """Topics with a loss on record: `rmqtool repair` brings offsets past an end to it."""
+        topics = {name.topic for name in self.ranges}
+        recorded = [each.loss for each in recorded_losses(self.snapshot.store.root)]
+        return {topic for topic in topics if any(loss is None or loss.concerns(topic) for loss in recorded)}
 
     def of_queues(self, offsets: Iterable[CommittedOffset]) -> list[CommittedOffset]:
         """Those of queues that were not deleted."""
@@ -411,7 +411,9 @@ class _WholeQueues:
     put_right: Mapping[QueueName, int] = field(default_factory=dict)
     request: DelayRequest | None = None
 
-    def groups(self, committed: Iterable[CommittedOffset] | None = None) -> list[MovedGroup]:
+    def groups(
+        self, committed: Iterable[CommittedOffset] | None = None, *, lost: Collection[str] | None = ()
+    ) -> list[MovedGroup]:
         """The groups that go on elsewhere."""
         if committed is not None:
             known = {(each.group, each.topic, each.queue_id) for each in self.committed}
@@ -419,7 +421,8 @@ class _WholeQueues:
             after = [] if is_unread else self.view.of_queues(committed)
             found = [each for each in after if (each.group, each.topic, each.queue_id) not in known]
             return replace(self, committed=[*self.committed, *found])._moved(self._rebuilt, after)  # as they had
-        return self._moved(self._rebuilt, self.after, self.view.topics_without_ends)
+        topics = {each.topic for each in self.after} if lost is None else {*lost, *self.view.topics_with_loss}
+        return self._moved(self._rebuilt, self.after, topics)
 
     def groups_after_start(self) -> list[MovedGroup]:
         """The groups that go on elsewhere in the queues as the start leaves them."""

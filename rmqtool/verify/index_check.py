@@ -237,8 +237,7 @@ class IndexCheck:
                 is_left &= ~of_message
                 found = int(np.isin(units["key_hash"][of_message], list(keys)).sum())
                 self._tally.oversized.extend([offset] * found)
-        tags = _tags_among(units[is_left]) if self._tags_expected else 0
-        self._tally.in_damage += int(is_left.sum()) - tags
+        _add_in_damage(units[is_left], self._tally, has_tags=self._tags_expected)
 
     def _keys_of_oversized(self, offset: int) -> set[int]:
         with suppress(UnreadableError):
@@ -365,24 +364,24 @@ def check_index_end(snapshot: Snapshot, reader: StoreReader, total: PartResult) 
     of_another = index_of_another_log(snapshot) if past else ()
     for file in past:
         if file.file.path not in of_another:
-            total.keys.in_damage += _count_past(reader, file, gone_from)
+            _count_past(reader, file, gone_from, total.keys)
 
 
-def _tags_among(units: NDArray[np.void]) -> int:
-    """How many of index units are of tags: of each message one, but that of a single one is most often a key.
+def _count_past(reader: StoreReader, file: FileUnits, gone_from: int, tally: KeyTally) -> None:
+    """Count the units of a file that point to where the log has nothing of what it had, without those of tags."""
+    for first in range(file.start, file.start + file.units, _CHUNK):
+        units = reader.index.read(first, min(_CHUNK, file.start + file.units - first))
+        _add_in_damage(units[units["physical_offset"] >= gone_from], tally, has_tags=reader.task.tags_expected)
+
+
+def _add_in_damage(units: NDArray[np.void], tally: KeyTally, *, has_tags: bool) -> None:
+    """Count units of messages of which only damage is left, of tags one of each: that of a single one is of a key.
 
     Only an op message of a transaction has nothing but tags.
     """
-    _, message, counts = np.unique(units["physical_offset"], return_inverse=True, return_counts=True)
-    of_op = (counts[message] == 1) & (units["key_hash"] == _TAGS_OF_OP)
-    return int(np.count_nonzero(counts > 1)) + int(np.count_nonzero(of_op))
-
-
-def _count_past(reader: StoreReader, file: FileUnits, gone_from: int) -> int:
-    """How many units of a file point to where the log has nothing of what it had, without those of tags."""
-    count = 0
-    for first in range(file.start, file.start + file.units, _CHUNK):
-        units = reader.index.read(first, min(_CHUNK, file.start + file.units - first))
-        past = units[units["physical_offset"] >= gone_from]
-        count += len(past) - (_tags_among(past) if reader.task.tags_expected else 0)
-    return count
+    tally.in_damage += len(units)
+    if has_tags:
+        offsets, message, counts = np.unique(units["physical_offset"], return_inverse=True, return_counts=True)
+        of_op = (counts[message] == 1) & (units["key_hash"] == _TAGS_OF_OP)
+        tally.with_tags.extend(offsets[counts > 1].tolist())
+        tally.in_damage -= int(np.count_nonzero(counts > 1)) + int(np.count_nonzero(of_op))

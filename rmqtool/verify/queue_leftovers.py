@@ -167,6 +167,7 @@ def check_copy(queue: Queue, database: QueueDatabase, reader: StoreReader, repor
 
 
 _CHUNK = 1 << 16  # units
+_MAX_WITHOUT_TAGS = 1 << 18
 
 
 @dataclass
@@ -187,9 +188,9 @@ class UnmatchedUnits:
     `lost` counts units that point into damage, by queue, and `torn` those of them that point into a torn end of the
     log, which was never whole on disk. `alone` counts those that lead to no record, at queue offsets of which the log
     has none. `beyond_files` counts those that point past the last log file. Those of `wrong_magic` are among the
-    lost ones and lead to records that are whole but for their magic code: unit numbers and physical offsets. `of_light`
-    are those of light queues that lead to records of others, which `settle_light` judges. `are_of_another_log` says
-    that the queues prove nothing.
+    lost ones and lead to records that are whole but for their magic code: unit numbers and physical offsets. Lost ones
+    at the physical offsets `without_tags` say that their messages have none. `of_light` are those of light queues that
+    lead to records of others, which `settle_light` judges. `are_of_another_log` says that the queues prove nothing.
     """
 
     store: Store
@@ -200,6 +201,7 @@ class UnmatchedUnits:
     torn: Counter[QueueName] = field(default_factory=Counter)
     alone: Counter[QueueName] = field(default_factory=Counter)
     beyond_files: Counter[QueueName] = field(default_factory=Counter)
+    without_tags: set[int] = field(default_factory=set)
     wrong_magic: dict[QueueName, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
     releases: Releases = ANY_RELEASE
     batch_topics: Collection[str] = ()
@@ -359,6 +361,7 @@ class UnmatchedUnits:
         replaced_from = bounds.extents.replaced_from(bounds.end, bounds.files_end)
         if replaced := int(np.count_nonzero((offsets >= replaced_from) & ~outside)):
             self.lost[name] += replaced  # without an entry that counts nothing
+        self._note_tags(files, unit_numbers)
         self._report_all("consumequeue.ahead", {"log_end": self.bounds.end}, files, unit_numbers)
 
     def _check_target(self, files: UnitFiles, unit_number: int, physical_offset: int) -> None:
@@ -399,6 +402,7 @@ class UnmatchedUnits:
         name = QueueName(files.queue.topic, files.queue.queue_id)
         self.lost[name] += 1
         self.torn[name] += reason == TORN
+        self._note_tags(files, np.array([unit_number]))
         if reason not in WRONG_MAGIC or files.queue.kind != "simple" or self._lookups_made >= MAX_LOOKUPS:
             return
         self._lookups_made += 1
@@ -409,6 +413,14 @@ class UnmatchedUnits:
         found = zip(units.queues.tolist(), units.queue_offsets.tolist(), units.message_sizes.tolist(), strict=True)
         if (name, unit_number, size) in ((self.lookups.queue(number), *rest) for number, *rest in found):
             self.wrong_magic[name][unit_number] = physical_offset
+
+    def _note_tags(self, files: UnitFiles, unit_numbers: NDArray[np.intp]) -> None:
+        """Note messages of which neighbouring units show that they have no tags."""
+        if files.queue.kind != "simple" or not len(unit_numbers) or len(self.without_tags) >= _MAX_WITHOUT_TAGS:
+            return
+        first, last = int(unit_numbers[0]), int(unit_numbers[-1])
+        units = files.units(first, min(last - first + 1, _CHUNK))
+        self.without_tags.update(units["physical_offset"][units["tags_code"] == 0].tolist())
 
     def _report_of_others(self, files: UnitFiles, unit_number: int, physical_offset: int, owner: QueueName) -> None:
         """Report a unit that leads to a record of another queue; one of a light queue once its record is judged."""

@@ -18,6 +18,8 @@ from tests.clients.due_times import delays_after_start
 from tests.commands.running import rmqtool as run
 from tests.conftest import GoldenStore
 from tests.copies import copied
+from tests.golden import stores
+from tests.real_broker.client_damages import records_of
 from tests.verify.verifying import codes_of, verify
 
 LEVEL_17 = Path("consumequeue/SCHEDULE_TOPIC_XXXX/16") / ("0" * 20)  # of three messages, not due yet
@@ -234,3 +236,22 @@ def test_a_record_that_is_put_right_waits_as_before(number: int, tmp_path: Path,
         log.write(b"\xa6")
     plan = run("--json", "verify", store, "--broker-version", "5.5.0").document["result"]["plan"]
     assert plan["clients"]["delayed"] == {"early": 0, "late": 0, "never": 0, "again": 0}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["5.1.4-shop", "5.5.0-shop", "more/5.3.3-rocksdb"])
+def test_what_was_delivered_before_a_kill_that_lost_the_end_of_the_log(name: str, tmp_path: Path) -> None:
+    """delayOffset.json was changed after the messages of the log's new end were due: they had been delivered."""
+    store = stores.unpack(name, tmp_path)
+    (store / "abort").touch()
+    waiting = [each for each in records_of(store) if (each.topic, each.queue_id) == ("SCHEDULE_TOPIC_XXXX", 3)]
+    last = waiting[-1]
+    for path in (store / "commitlog").iterdir():
+        begin = max(0, last.physical_offset + last.size - int(path.name))
+        if begin < path.stat().st_size:
+            with path.open("r+b") as file:
+                file.seek(begin)
+                file.write(bytes(path.stat().st_size - begin))
+    outcome = verify(store, version=name.partition("/")[2][:5] or name[:5], conf=BrokerConf({}))
+    assert outcome.clients is not None
+    assert outcome.clients.delayed == Due()

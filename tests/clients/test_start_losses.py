@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import struct
 from collections.abc import Callable
@@ -18,6 +19,8 @@ from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.verify.outcome import Outcome
 from tests.commands.running import rmqtool as run
 from tests.golden import stores
+from tests.golden.rocksdb import ROCKSDB
+from tests.real_broker.client_damages import records_of
 from tests.verify.verifying import codes_of, verify
 
 QUEUE = "consumequeue/orders/0"
@@ -135,6 +138,16 @@ def magic_flipped(store: Path) -> None:
     write(min((store / "commitlog").iterdir()), 39894 + 4, b"\0")
 
 
+def untagged(change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
+    """A record of the trimmed store whose message has two keys and no tags, before what a start scans."""
+
+    def apply(store: Path) -> None:
+        record = next(each for each in records_of(store) if each.physical_offset == 403075)
+        write(record.file, record.at, change(record.file.read_bytes()[record.at : record.at + record.size]))
+
+    return apply
+
+
 def colliding_key_flipped(store: Path) -> None:
     """Of keys with the same hash: its unit still stands, and no other key misses one."""
     file = min((store / "commitlog").iterdir())
@@ -221,6 +234,8 @@ def last_file_twice(store: Path) -> None:
         ("4.9.7-clean", [size_flipped(5)], 13, 13),  # less than the message
         ("4.9.7-clean", [size_flipped(17)], 13, 13),  # more than the file has
         ("4.9.7-clean", [size_flipped(31)], 13, 13),
+        ("5.5.0-trimmed", [untagged(lambda record: record[:4] + b"\0" + record[5:])], 2, 2),  # the index has tags
+        ("5.5.0-trimmed", [untagged(lambda record: bytes(len(record)))], 2, 2),
     ],
 )
 def test_keys_that_a_broker_does_not_find(
@@ -258,6 +273,28 @@ WRONG_MAGIC = [
 ]
 """The store, the topic of a message and which of it, how many records from there on, the bits that change in their
 magic codes, and what a start and the plan lose."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("size", "code"),
+    [
+        (8380, "commitlog.lengths"),
+        (40, "commitlog.lengths"),
+        (1 << 20, "commitlog.huge-size"),
+        (-1, "commitlog.lengths"),
+    ],
+)
+def test_a_last_record_that_is_whole_but_for_its_size(size: int, code: str, tmp_path: Path) -> None:
+    """No write that ended early leaves it: consumers had it, a start cuts it, and a repair puts it right."""
+    store = stores.unpack("4.4.0-shop", tmp_path)
+    last = records_of(store)[-1]
+    write(last.file, last.at, struct.pack(">i", size))
+    outcome = verify(store, version="4.4.0", conf=INDEX_CONF)
+    assert {code} == {each for each in codes_of(outcome) if each in ("commitlog.torn", code)}
+    assert lost(outcome) == {"unreachable": 1, "keys_not_found": 2}
+    run("repair", store, "--yes", "--broker-version", "4.4.0", "--allow-older-release")
+    assert records_of(store)[-1].size == last.size
 
 
 @pytest.mark.slow
@@ -360,6 +397,21 @@ def test_keys_that_a_start_after_a_kill_takes_away(name: str, tmp_path: Path) ->
     assert ("start.keys-lost" in codes_of(outcome)) == bool(before)
 
 
+@pytest.mark.slow
+def test_light_queues_of_a_broker_that_writes_the_others_twice(tmp_path: Path) -> None:
+    """They are in RocksDB only, so that the rows count that the start cuts with the log."""
+    store = stores.unpack("more/5.5.0-rocksdb-twice", tmp_path)
+    messages = [*rmqtool.open(store).messages()]
+    first = [each for each in messages if "INNER_MULTI_DISPATCH" in each.properties][-1]
+    cut = max((each for each in messages if each.physical_offset < first.physical_offset),
+              key=lambda each: each.physical_offset)  # fmt: skip
+    write(store / "commitlog" / ("0" * 20), cut.physical_offset + 4, b"\0")  # its magic code
+    outcome = verify(store, version="5.5.0", conf=BrokerConf(ROCKSDB["more/5.5.0-rocksdb-twice"]))
+    assert outcome.clients is not None
+    light = {each.topic: each.messages for each in outcome.clients.unreachable.queues if each.topic[:5] == "%LMQ%"}
+    assert light == {"%LMQ%alice": 1, "%LMQ%bob": 1}
+
+
 def test_a_queue_that_is_derived_at_other_offsets(tmp_path: Path) -> None:
     """A wrong unit ends the queue, and the scan begins at a later message: each message takes the place of another."""
     store = stores.unpack("4.7.1-trimmed", tmp_path)
@@ -444,6 +496,71 @@ def test_a_repair_leaves_groups_past_the_end_of_topics_that_lost_nothing(tmp_pat
     write(store / "commitlog" / ("0" * 20), first.physical_offset + 4, b"\0")  # its magic code
     run("repair", store, "--yes", "--broker-version", "4.4.0", "--allow-older-release")
     assert (store / "config/consumerOffset.json").read_bytes() == offsets
+
+
+def bodies_flipped(topic: str, transaction: int) -> Callable[[Path], None]:
+    """A body of the last log file that is not that of its CRC, of a record of a topic and of a transaction type."""
+
+    def apply(store: Path) -> None:
+        found = [each for each in records_of(store) if (each.topic, each.sys_flag & 12) == (topic, transaction)]
+        where = found[-1].at + found[-1].fields["body"]
+        write(found[-1].file, where, bytes([found[-1].file.read_bytes()[where] ^ 1]))
+
+    return apply
+
+
+def an_hour_later(store: Path) -> None:
+    """A checkpoint that knows a message after the end of the log."""
+    times = struct.unpack(">2q", (store / "checkpoint").read_bytes()[:16])
+    write(store / "checkpoint", 0, struct.pack(">2q", *(time + 3_600_000 for time in times)))
+
+
+def last_file_gone(store: Path) -> None:
+    """The last log file with messages, and what follows it, are not there."""
+    held = [file for file in sorted((store / "commitlog").iterdir()) if any(file.read_bytes())]
+    for file in (store / "commitlog").iterdir():
+        if file >= held[-1]:
+            file.unlink()
+
+
+def first_file_emptied(store: Path) -> None:
+    """The first log file has no byte: it is taken out, for a broker refuses to start with it."""
+    os.truncate(min((store / "commitlog").iterdir()), 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("damage", "topics"),
+    [
+        (bodies_flipped("payments", 12), set()),
+        (bodies_flipped("payments", 8), set()),
+        (bodies_flipped("orders", 0), {"orders"}),
+        (an_hour_later, {"early", "orders"}),
+        (last_file_gone, {"early", "orders"}),
+        (first_file_emptied, {"early", "orders"}),
+    ],
+    ids=["rollback", "commit", "orders", "checkpoint", "last-file", "first-file"],
+)
+def test_a_plan_says_which_groups_the_repair_brings_to_the_end(
+    damage: Callable[[Path], None], topics: set[str], tmp_path: Path
+) -> None:
+    """Group `beyond` was past the ends of `early` and `orders`: only what may have been there is a loss of theirs."""
+    store = stores.unpack("4.7.1-clean", tmp_path)
+    damage(store)
+    options = "--broker-version", "4.7.1", "--allow-older-release", "--json"
+    planned = run("verify", store, *options[:2], "--json").document["result"]["plan"]["clients"]["groups"]
+    before = (store / "config/consumerOffset.json").read_text()
+    run("repair", store, "--yes", *options)
+    now = (store / "config/consumerOffset.json").read_text()
+    assert {name for name in ("early", "orders") if offsets_of(before, name) != offsets_of(now, name)} == topics
+    assert {each["topic"] for each in planned if each["group"] == "beyond"} == topics
+
+
+def offsets_of(text: str, topic: str) -> str:
+    """The offsets of group `beyond` in a topic, as they are written."""
+    found = re.search(rf'"{topic}@beyond":\s*\{{[^}}]*\}}', text)
+    assert found
+    return found[0]
 
 
 @pytest.mark.slow
