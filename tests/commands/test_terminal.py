@@ -68,6 +68,7 @@ def _is_one_piece(line: str) -> bool:
     return bool(label or line.startswith("       ")) and len(line[len(label) :].split()) == 1
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [[], ["--scan"], ["-v", "--scan"]])
 def test_an_overview_fits_into_80_columns(store: Path, options: list[str]) -> None:
@@ -199,7 +200,7 @@ def test_a_hex_dump_of_anything_is_plain(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_progress_leaves_no_trace(store: Path) -> None:
     """A bar is there for who waits on a terminal, gone at the end, and never in what is quiet."""
-    slow = ["inspect", "store", "--scan", "--limit-rate", "20K"]
+    slow = ["inspect", "store", "--scan", "--limit-rate", "60K"]
     text = on_terminal(*slow, cwd=store.parent, status=Exit.LOSSY)
     *_, last = re.finditer("reading the commit log", text)
     assert ERASED in text[last.end() :]
@@ -220,6 +221,7 @@ def test_counting_tells_how_far_it_is(store: Path) -> None:
     assert "listing" not in done.stderr
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("columns", ["1", "2", "7"])
 def test_a_terminal_that_is_hardly_one(golden_store: GoldenStore, columns: str) -> None:
