@@ -22,6 +22,7 @@ from tests.building import LogBuilder, message
 from tests.commands.running import inspect, listing
 from tests.commands.terminal import WIDTH, on_terminal
 from tests.conftest import GoldenStore
+from tests.sampling import one_in
 from tests.unchanged import unchanged
 
 LONG = "long-" * 51
@@ -121,14 +122,15 @@ def test_what_is_said_beside_the_data_is_wrapped_between_words(tmp_path: Path, m
 def test_colour_on_a_terminal(store: Path) -> None:
     """A terminal gets colours, of errors too, unless NO_COLOR, TERM=dumb or --color say otherwise."""
     place = store.parent
+    off: list[tuple[list[str], dict[str, str]]] = [(["--color", "never"], {}), ([], {"NO_COLOR": "1"})]
     for arguments, status in (
         (["inspect", "store"], Exit.OK),
         (["inspect", "store/commitlog"], Exit.LOSSY),
         (["inspect", "nowhere"], Exit.FAILED),
     ):
         assert SEQUENCE.search(on_terminal(*arguments, cwd=place, status=status))
-        assert not SEQUENCE.search(on_terminal(*arguments, "--color", "never", cwd=place, status=status))
-        assert not SEQUENCE.search(on_terminal(*arguments, cwd=place, status=status, NO_COLOR="1"))
+        for options, variables in one_in(2, off, arguments[1]):
+            assert not SEQUENCE.search(on_terminal(*arguments, *options, cwd=place, status=status, **variables))
 
 
 @pytest.mark.slow
