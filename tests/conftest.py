@@ -56,12 +56,10 @@ _MAX_WORKERS = 8
 SERVERS = {"cluster", "hdfs", "s3", "spark"}
 """Fixtures that are made once in each worker that needs them, and take longer than most modules."""
 WITH_SERVERS = (
-    "tests/export/test_delta_table.py",
-    "tests/other_machines/",
-    "tests/spark/test_pool.py",
-    "tests/spark/test_source.py",
+    ("tests/export/test_delta_table.py", "tests/other_machines/"),
+    ("tests/spark/test_other_machines.py", "tests/spark/test_pool.py", "tests/spark/test_source.py"),
 )
-"""How the modules begin whose tests use them: one worker does all of these."""
+"""How the modules begin whose tests use them: one worker does all of a group, which takes longest, and begins first."""
 _PARSING = (
     "tests/findings/test_catalogue.py",
     "tests/findings/test_sentence.py",
@@ -194,7 +192,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling | None:
-    """A worker does a module at a time, and those of WITH_SERVERS and of _PARSING as if each were one."""
+    """A worker does a module at a time, and those of a group of WITH_SERVERS and of _PARSING as if each were one."""
     if config.getvalue("dist") != "loadscope":
         return None
     from xdist.scheduler import LoadScopeScheduling
@@ -202,7 +200,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Schedul
     class Modules(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             module = super()._split_scope(nodeid)
-            return next((group[0] for group in (WITH_SERVERS, _PARSING) if module.startswith(group)), module)
+            return next((group[0] for group in (*WITH_SERVERS, _PARSING) if module.startswith(group)), module)
 
     return Modules(config, log)
 
@@ -223,7 +221,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     waiting = sum(rank < _MARKERS.index("slow") for rank in ranks.values())
     turns = chain.from_iterable(zip_longest(modules[:waiting], modules[waiting:]))
     places = {path: place for place, path in enumerate(turns)}
-    items[:] = sorted(chosen, key=lambda item: places[item.path])
+    items[:] = sorted(chosen, key=lambda item: (not _is_with_servers(item.nodeid), places[item.path]))
+
+
+def _is_with_servers(nodeid: str) -> bool:
+    return any(map(nodeid.startswith, WITH_SERVERS))
 
 
 @pytest.hookimpl(wrapper=True)

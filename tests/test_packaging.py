@@ -150,6 +150,7 @@ def test_what_is_installed_beside_the_package(installed: Path, folder: str) -> N
     assert there == {path.name: path.read_bytes() for path in ROOT.glob(INSTALLED[folder])}
 
 
+@pytest.mark.rare
 def test_one_file_that_runs(wheelhouse: Path, tmp_path: Path) -> None:
     """As the README makes it, but not compressed, which takes half a minute; its processes find the package too."""
     source = ("--no-compile", "--no-index", "--find-links", wheelhouse, "--pre", "rmqtool")

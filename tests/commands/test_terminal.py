@@ -22,6 +22,7 @@ from tests.building import LogBuilder, message
 from tests.commands.running import inspect, listing
 from tests.commands.terminal import WIDTH, on_terminal
 from tests.conftest import GoldenStore
+from tests.sampling import one_in
 from tests.unchanged import unchanged
 
 LONG = "long-" * 51
@@ -68,6 +69,7 @@ def _is_one_piece(line: str) -> bool:
     return bool(label or line.startswith("       ")) and len(line[len(label) :].split()) == 1
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [[], ["--scan"], ["-v", "--scan"]])
 def test_an_overview_fits_into_80_columns(store: Path, options: list[str]) -> None:
@@ -120,14 +122,15 @@ def test_what_is_said_beside_the_data_is_wrapped_between_words(tmp_path: Path, m
 def test_colour_on_a_terminal(store: Path) -> None:
     """A terminal gets colours, of errors too, unless NO_COLOR, TERM=dumb or --color say otherwise."""
     place = store.parent
+    off: list[tuple[list[str], dict[str, str]]] = [(["--color", "never"], {}), ([], {"NO_COLOR": "1"})]
     for arguments, status in (
         (["inspect", "store"], Exit.OK),
         (["inspect", "store/commitlog"], Exit.LOSSY),
         (["inspect", "nowhere"], Exit.FAILED),
     ):
         assert SEQUENCE.search(on_terminal(*arguments, cwd=place, status=status))
-        assert not SEQUENCE.search(on_terminal(*arguments, "--color", "never", cwd=place, status=status))
-        assert not SEQUENCE.search(on_terminal(*arguments, cwd=place, status=status, NO_COLOR="1"))
+        for options, variables in one_in(2, off, arguments[1]):
+            assert not SEQUENCE.search(on_terminal(*arguments, *options, cwd=place, status=status, **variables))
 
 
 @pytest.mark.slow
@@ -199,7 +202,7 @@ def test_a_hex_dump_of_anything_is_plain(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_progress_leaves_no_trace(store: Path) -> None:
     """A bar is there for who waits on a terminal, gone at the end, and never in what is quiet."""
-    slow = ["inspect", "store", "--scan", "--limit-rate", "20K"]
+    slow = ["inspect", "store", "--scan", "--limit-rate", "60K"]
     text = on_terminal(*slow, cwd=store.parent, status=Exit.LOSSY)
     *_, last = re.finditer("reading the commit log", text)
     assert ERASED in text[last.end() :]
@@ -220,6 +223,7 @@ def test_counting_tells_how_far_it_is(store: Path) -> None:
     assert "listing" not in done.stderr
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("columns", ["1", "2", "7"])
 def test_a_terminal_that_is_hardly_one(golden_store: GoldenStore, columns: str) -> None:

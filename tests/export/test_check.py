@@ -16,6 +16,7 @@ import pytest
 from rmqtool.base.errors import UsageError
 from tests.building import LogBuilder, write_log
 from tests.export.exporting import check, export, manifest_of
+from tests.sampling import one_in
 
 
 @pytest.fixture
@@ -118,7 +119,7 @@ def test_a_damaged_file_is_a_finding(store: Path, tmp_path: Path) -> None:
         counts = {one.code: (one.file, one.count) for one in found}
         assert counts == {"export.file": (path, 1), "export.missing": (str(store), rows)}
     codes = set()
-    for at in range(0, len(data), 41):
+    for at in one_in(3, range(0, len(data), 41), "damaged"):
         file.write_bytes(data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :])
         found = check(store, tmp_path / "out")
         assert ("export.file", path) in {(one.code, one.file) for one in found}, at
@@ -132,7 +133,7 @@ def test_each_flipped_byte_is_found(store: Path, tmp_path: Path) -> None:
     export(store, tmp_path / "out")
     file = tmp_path / "out" / manifest_of(tmp_path / "out")["files"][0]["path"]
     data = file.read_bytes()
-    for at in range(0, len(data), 3):
+    for at in one_in(3, range(0, len(data), 3), "flipped"):
         file.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
         assert check_files_only(tmp_path / "out"), at
 

@@ -17,6 +17,7 @@ from rmqtool.scan.reader import scan_files
 from tests.building import LOG, LogBuilder, message, write_log, write_sparse
 from tests.conftest import GoldenStore
 from tests.export.exporting import Row, check, export, manifest_of, rows_of
+from tests.sampling import examples
 from tests.scan.damaging import FILE_SIZE, damaged_logs
 from tests.scan.reading import files_of, small_blocks
 
@@ -131,7 +132,7 @@ def test_missing_and_overlapping_files(tmp_path: Path, split_size: int) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=12)
+@settings(max_examples=examples(20))
 @given(images=damaged_logs())
 def test_any_damage_gives_what_the_scan_gives(
     tmp_path_factory: pytest.TempPathFactory, images: dict[int, bytes]

@@ -92,7 +92,7 @@ def test_a_run_that_is_killed_anywhere(
     """
     store, output = builder.write(tmp_path / "store"), tmp_path / "out"
     export(store, output, table="delta", split_size=1000)
-    for step in one_in(2, range(100), f"{mode} delta"):
+    for step in one_in(4, range(100), f"{mode} delta"):
         before = list(builder.offsets)
         builder.add_all([{"queue_offset": len(builder.offsets)}]).write(store)
         with monkeypatch.context() as patched:

@@ -80,11 +80,11 @@ def test_a_run_that_is_killed_anywhere(
 ) -> None:
     """The table has a whole snapshot, whose files are there; the next run brings it up to date.
 
-    Of the steps `make test` tries every second.
+    Of the steps `make test` tries every fourth.
     """
     store, output = builder.write(tmp_path / "store"), tmp_path / "out"
     export(store, output, split_size=2000, **TABLE)
-    for step in one_in(2, range(100), f"{mode} iceberg"):
+    for step in one_in(4, range(100), f"{mode} iceberg"):
         before = list(builder.offsets)
         builder.add_all([{"queue_offset": len(builder.offsets)}]).write(store)
         with monkeypatch.context() as patched:

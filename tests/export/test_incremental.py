@@ -12,6 +12,7 @@ from rmqtool.base.errors import RmqtoolError, UsageError
 from rmqtool.scan.filters import Filters
 from tests.building import LogBuilder, write_log
 from tests.export.exporting import check, export, manifest_of, rows_of
+from tests.sampling import examples
 
 
 def offsets_of(output: Path) -> list[int]:
@@ -19,7 +20,7 @@ def offsets_of(output: Path) -> list[int]:
 
 
 @pytest.mark.slow
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=6), st.sampled_from([300, 2000, 1 << 20]))
 def test_a_growing_log(tmp_path_factory: pytest.TempPathFactory, steps: list[int], split_size: int) -> None:
     """After each run the rows are the messages of the log; the sums too, and a check agrees."""

@@ -21,6 +21,7 @@ from tests.golden import stores
 KEYS: tuple[PartitionKey, ...] = ("topic", "date", "hour", "queue")
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["5.5.0-clean", "4.4.0-killed"])
 def test_rows_of_all_partitions_are_the_messages(name: str, golden_store: GoldenStore, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,7 +15,6 @@ from rmqtool.base.paths import path_of
 from rmqtool.base.remote_path import RemotePath
 from tests.other_machines.azure import azure_server, azure_uri
 from tests.other_machines.servers import google_server, google_uri, hdfs_cluster, s3_server, s3_uri
-from tests.spark.conftest import cluster, spark
 
 
 class Place(NamedTuple):
@@ -40,6 +40,12 @@ class Place(NamedTuple):
         with ThreadPoolExecutor(_HDFS_COPIES_AT_ONCE if self.kind == "hdfs" else 1) as pool:
             list(pool.map(copy, (each for each in found if each.is_file())))
         return self.uri(name)
+
+
+@cache
+def kept(place: Place, store: Path) -> str:
+    """The URI of a copy of a golden store, made once, which no test changes."""
+    return place.put(store, f"kept/{store.name}")
 
 
 def remote(uri: str) -> RemotePath:
@@ -87,6 +93,3 @@ def place(request: pytest.FixtureRequest) -> Place:
     """Each kind of server."""
     found: Place = request.getfixturevalue(request.param)
     return found
-
-
-__all__ = ["cluster", "spark"]  # fixtures

@@ -22,12 +22,9 @@ from rmqtool.store.message_reader import make_query
 from rmqtool.store.store import open_stores
 from tests.building import LogBuilder
 from tests.commands.running import Result, rmqtool
-from tests.conftest import GoldenStore
-from tests.export.exporting import export, rows_of, run_here
+from tests.export.exporting import rows_of, run_here
 from tests.other_machines.conftest import Place, remote
 from tests.other_machines.servers import Proxy, s3_uri
-from tests.spark import jobs
-from tests.spark.sessions import Session
 
 pytestmark = pytest.mark.slow
 
@@ -69,6 +66,13 @@ def run(command: tuple[str, ...], uri: str, tmp_path: Path) -> Result:
     return rmqtool(command[0], uri, *command[1:], *(("-o", tmp_path / "out") if command[0] == "export" else ()))
 
 
+@pytest.fixture(scope="module")
+def example(s3: Place) -> str:
+    """The URI of the example store, which no test changes."""
+    return s3.put(EXAMPLE, "faults/example")
+
+
+@pytest.mark.one_in(3)
 @pytest.mark.usefixtures("at_once")
 @pytest.mark.parametrize(
     ("command", "victim"),
@@ -81,21 +85,20 @@ def run(command: tuple[str, ...], uri: str, tmp_path: Path) -> Result:
     ],
 )
 def test_a_server_that_fails_ends_the_run(
-    s3: Place, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], victim: str, tmp_path: Path
+    example: str, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], victim: str, tmp_path: Path
 ) -> None:
     """With the first file that it does not give: nothing is called damaged, and no further file is tried."""
-    uri = s3.put(EXAMPLE, f"{tmp_path.name}/store")
     failed: list[str] = []
     original = RemoteFile._read_once
 
     def read(file: RemoteFile, position: int, size: int) -> bytes:
-        if not file.path.key.startswith(f"{remote(uri).key}/{victim}"):
+        if not file.path.key.startswith(f"{remote(example).key}/{victim}"):
             return original(file, position, size)
         failed.append(f"s3://bucket/{file.path.key} at offset {position}")
         raise OSError("AWS Error SLOW_DOWN")
 
     monkeypatch.setattr(RemoteFile, "_read_once", read)
-    done = run(command, uri, tmp_path)
+    done = run(command, example, tmp_path)
     assert (done.status, done.out) == (Exit.FAILED, "")
     assert (
         done.err
@@ -104,6 +107,7 @@ def test_a_server_that_fails_ends_the_run(
     assert len(failed) == 1
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.usefixtures("at_once")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_file_that_goes_while_it_is_open(
@@ -126,6 +130,7 @@ def test_a_file_that_goes_while_it_is_open(
     assert done.err.startswith(f"rmqtool: {path}: the file was replaced or removed while it was read\n")
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("error", "hint"),
     [
@@ -135,10 +140,9 @@ def test_a_file_that_goes_while_it_is_open(
 )
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_folder_that_is_not_listed(
-    s3: Place, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], error: OSError, hint: str, tmp_path: Path
+    example: str, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], error: OSError, hint: str, tmp_path: Path
 ) -> None:
     """It is named, and so is the reason."""
-    uri = s3.put(EXAMPLE, f"{tmp_path.name}/store")
     original = filesystems._listed
 
     def listed(scheme: str, authority: str, key: str, **options: Any) -> Any:
@@ -147,7 +151,7 @@ def test_a_folder_that_is_not_listed(
         return original(scheme, authority, key, **options)
 
     monkeypatch.setattr(filesystems, "_listed", listed)
-    done = run(command, uri, tmp_path)
+    done = run(command, example, tmp_path)
     assert done.status == Exit.FAILED
     assert done.err.startswith("rmqtool: s3://bucket/")
     assert done.err.endswith(f": cannot read: {error}\n  {hint}\n")
@@ -171,31 +175,3 @@ def test_a_file_that_is_replaced_ends_the_run(place: Place, tmp_path: Path) -> N
     assert not (tmp_path / "out").exists()
     assert rmqtool("export", uri, "-o", tmp_path / "out", "--engine", "local").status == Exit.OK
     assert [row["physical_offset"] for row in rows_of(tmp_path / "out")] == second.offsets
-
-
-@pytest.mark.spark
-def test_spark_reads_the_same_rows(spark: Session, golden_store: GoldenStore, place: Place, tmp_path: Path) -> None:
-    """As a batch and as a stream."""
-    store = golden_store("4.9.7-trimmed")
-    uri = place.put(store, "spark/store")
-    options = {"include": "prepared,rolled-back"}
-    local = spark.run(jobs.read, str(store), options)
-    assert spark.run(jobs.read, uri, options) == local
-    _, rows = spark.run(jobs.stream, uri, str(tmp_path / "stream"), options)
-    assert len(rows) == len(local)
-
-
-@pytest.mark.spark
-@pytest.mark.rare
-def test_an_executor_that_is_killed_costs_no_row(
-    cluster: Session, golden_store: GoldenStore, s3: Place, tmp_path: Path
-) -> None:
-    """Spark reads its splits again, from the server."""
-    store = golden_store("5.5.0-killed")
-    uri = s3.put(store, "killed/store")
-    options = {"include": "prepared,rolled-back", "splitSize": str(1 << 20)}
-    (tmp_path / "attempts").mkdir()
-    found = cluster.run(jobs.read_and_kill, uri, options, str(tmp_path / "attempts"))
-    export(store, tmp_path / "local")
-    assert sorted(found) == [row["physical_offset"] for row in rows_of(tmp_path / "local")]
-    assert any(path.name.partition("-")[2] != "0" for path in (tmp_path / "attempts").iterdir())

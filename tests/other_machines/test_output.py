@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from tests.conftest import GoldenStore
 from tests.export.exporting import run_here
 from tests.export.killing import KilledError, killed_at
 from tests.other_machines.conftest import Place, remote
+from tests.sampling import one_in
 
 pytestmark = pytest.mark.slow
 
@@ -71,6 +71,7 @@ def test_an_output_is_what_the_log_says(golden_store: GoldenStore, place: Place)
     assert rmqtool("export", store, "--check", place.uri("output/plain")).status == Exit.FINDINGS
 
 
+@pytest.mark.one_in(2)
 def test_a_growing_log(place: Place, tmp_path: Path) -> None:
     """Each run adds what is new; with the log there, too."""
     builder = LogBuilder()
@@ -90,7 +91,7 @@ def test_a_run_that_is_killed_anywhere(mode: Mode, s3: Place, tmp_path: Path, mo
     uri, store = s3.uri(f"killed/{mode}"), builder.write(tmp_path / "store")
     export_to(uri, store)
     before = list(builder.offsets)
-    for operation in count():
+    for operation in one_in(2, range(100), f"{mode} there"):
         builder.add_all([{"queue_offset": len(builder.offsets)}]).write(store)
         with monkeypatch.context() as patched:
             left = killed_at(operation, remote_output, ("write_remote", "remove_remote"), patched)
@@ -160,9 +161,10 @@ def test_an_output_inside_of_a_store_is_refused(s3: Place, golden_store: GoldenS
     assert (result.status, "inside of a store" in result.err) == (Exit.USAGE, True)
 
 
+@pytest.mark.rare
 @pytest.mark.spark
 def test_spark_writes_there(golden_store: GoldenStore, s3: Place) -> None:
-    """Its workers write, this process commits."""
+    """Its workers write, this process commits; with the JVM of spark-submit, `tests/spark/test_submit.py`."""
     store, uri = golden_store("4.9.7-trimmed"), s3.uri("by-spark/out")
     assert rmqtool("export", store, "-o", uri, "--engine", "spark", "--master", "local[2]").status == Exit.OK
     assert rmqtool("export", store, "--check", uri).status == Exit.OK

@@ -17,7 +17,7 @@ from rmqtool.base.filesystems import file_system
 from rmqtool.store import rocksdb as rocksdb_copy
 from tests.commands.running import environment, finish, rmqtool, spawn
 from tests.conftest import GoldenStore
-from tests.other_machines.conftest import Place, remote
+from tests.other_machines.conftest import Place, kept, remote
 from tests.verify.timer_store import store_with_timers
 
 pytestmark = pytest.mark.slow
@@ -34,6 +34,10 @@ def shown(uri: str) -> str:
 def verified(path: Path | str, *options: str) -> dict[str, Any]:
     """The document of a verification, less what differs between machines."""
     document: dict[str, Any] = rmqtool("verify", str(path), "--json", *options).document
+    return comparable(document)
+
+
+def comparable(document: dict[str, Any]) -> dict[str, Any]:
     result = document["result"]
     result["checks"] = [check for check in result["checks"] if check["code"] not in OF_THIS_MACHINE]
     result["unproven"] = [text for text in result["unproven"] if "whether a broker runs" not in text]
@@ -58,21 +62,19 @@ STORES = {"s3": "4.9.7-trimmed", "gs": "4.9.7-trimmed", "abfs": "4.9.7-trimmed",
 
 def test_a_verification_says_the_same(golden_store: GoldenStore, place: Place) -> None:
     """All of the document, and with two processes; that locks and times stay behind is said."""
-    name = STORES[place.kind]
-    store = golden_store(name)
-    uri = place.put(store, f"verify/{name}")
+    store = golden_store(STORES[place.kind])
+    uri = kept(place, store)
     local = verified(store)
-    for options in ((), ("-j", "2")):
-        there = verified(uri, *options)
+    document = rmqtool("verify", uri, "--json").document
+    assert any("whether a broker runs" in text for text in document["result"]["unproven"])
+    for there in (comparable(document), verified(uri, "-j", "2")):
         assert same_here(str(there), uri, store) == str(local)
-    texts = rmqtool("verify", uri, "--json").document["result"]["unproven"]
-    assert any("whether a broker runs" in text for text in texts)
 
 
 def test_inspect_shows_the_same(golden_store: GoldenStore, place: Place) -> None:
     """A whole store, with all records too, and each kind of place in it."""
     store = golden_store(STORES[place.kind])
-    uri = place.put(store, "inspect/store")
+    uri = kept(place, store)
     base, _, query = uri.partition("?")
     for options in (("--json",), ("--json", "--scan")):
         here, there = (rmqtool("inspect", str(path), *options) for path in (store, uri))
@@ -87,7 +89,7 @@ def test_inspect_shows_the_same(golden_store: GoldenStore, place: Place) -> None
 def test_a_query_finds_the_same(golden_store: GoldenStore, place: Place) -> None:
     """By key, by place in a queue with its trace, and what a group has committed."""
     store = golden_store(STORES[place.kind])
-    uri = place.put(store, "query/store")
+    uri = kept(place, store)
     records = rmqtool("inspect", store / "commitlog", "--json", "--reverse", "--limit", "100").lines
     record = next(record for record in records if record["kind"] == "message" and record["keys"])
     key, topic, queue = record["keys"][0], record["topic"], str(record["queue_id"])
@@ -157,21 +159,22 @@ def test_files_without_directories_are_a_store(golden_store: GoldenStore, gs: Pl
 def test_queues_and_configuration_in_rocksdb(golden_store: GoldenStore, s3: Place, tmp_path: Path) -> None:
     """Their databases are copied while they are read, and nothing of the copies stays."""
     store = golden_store("more/5.5.0-rocksdb")
-    uri = s3.put(store, "rocksdb/store")
-    assert str(verified(uri)).replace(shown(uri), str(store)) == str(verified(store))
+    uri = kept(s3, store)
+    done = finish(spawn("verify", uri, "--json", "-j", "2", env=environment(TMPDIR=str(tmp_path))))
+    assert done.status == Exit.OK
+    assert [*tmp_path.iterdir()] == []
+    assert str(comparable(done.document)).replace(shown(uri), str(store)) == str(verified(store))
     for command in (("inspect",), ("query", "--topic", "orders", "--queue", "0", "--queue-offset", "0"),
                     ("query", "--group", "billing")):  # fmt: skip
         here, there = (rmqtool(command[0], str(path), *command[1:], "--json") for path in (store, uri))
         assert (there.status, same_here(there.out, uri, store)) == (here.status, here.out)
-    assert finish(spawn("verify", uri, "-j", "2", env=environment(TMPDIR=str(tmp_path)))).status == Exit.OK
-    assert [*tmp_path.iterdir()] == []
 
 
 def test_a_database_that_is_too_large_to_be_copied(
     golden_store: GoldenStore, s3: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Commands that need it end and say so; the log is still read."""
-    uri = s3.put(golden_store("more/5.5.0-rocksdb"), "large/store")
+    uri = kept(s3, golden_store("more/5.5.0-rocksdb"))
     monkeypatch.setattr(rocksdb_copy, "MOST_COPIED", 4000)
     for command in (("verify",), ("query", "--topic", "orders", "--queue", "0", "--queue-offset", "0")):
         answer = rmqtool(command[0], uri, *command[1:])
@@ -182,17 +185,17 @@ def test_a_database_that_is_too_large_to_be_copied(
 
 def test_a_note_of_the_copies(golden_store: GoldenStore, s3: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """One for the first database and one for each large one, however often it is opened; none with --quiet."""
-    uri = s3.put(golden_store("more/5.5.0-rocksdb"), "noted/store")
+    uri = kept(s3, golden_store("more/5.5.0-rocksdb"))
     monkeypatch.setattr(rocksdb_copy, "_noted", set())
     [note] = [
-        line for line in rmqtool("verify", uri).err.splitlines() if line.startswith("RocksDB is read from a copy")
+        line for line in rmqtool("inspect", uri).err.splitlines() if line.startswith("RocksDB is read from a copy")
     ]
     assert re.fullmatch(rf".*: {shown(uri)}/\S+, [\d.]+ KiB, copied to {tempfile.gettempdir()} meanwhile", note)
-    assert "RocksDB is read from a copy" not in rmqtool("verify", uri).err
-    for least, quiet, notes in ((1 << 40, ("-q",), 0), (1, (), 5)):
+    assert "RocksDB is read from a copy" not in rmqtool("inspect", uri).err
+    for command, least, notes in ((("inspect", "-q"), 1 << 40, 0), (("verify",), 1, 5)):
         monkeypatch.setattr(rocksdb_copy, "_noted", set())
         monkeypatch.setattr(rocksdb_copy, "_WORTH_A_NOTE", least)
-        assert rmqtool("verify", uri, *quiet).err.count("RocksDB is read from a copy") == notes
+        assert rmqtool(*command, uri).err.count("RocksDB is read from a copy") == notes
 
 
 @pytest.mark.parametrize("full", ["before", "meanwhile"])
@@ -200,7 +203,7 @@ def test_a_disk_without_room_for_the_copy(
     golden_store: GoldenStore, s3: Place, monkeypatch: pytest.MonkeyPatch, full: str
 ) -> None:
     """The sentence says where, and what to do."""
-    uri = s3.put(golden_store("more/5.5.0-rocksdb"), "full/store")
+    uri = kept(s3, golden_store("more/5.5.0-rocksdb"))
     if full == "before":
         monkeypatch.setattr("rmqtool.store.rocksdb.shutil.disk_usage", lambda _: SimpleNamespace(free=8000))
         why = f"would be copied to {tempfile.gettempdir()}, where 3.91 KiB at most may be used: half of what is free"

@@ -18,6 +18,7 @@ SETTINGS = {"compactionMappedFileSize": "4600", "compactionCqMappedFileSize": "9
 PULLS = {"pull": [["state", 0, offset, 200, None] for offset in (0, 50)]}
 
 
+@pytest.mark.rare
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("part", ["compactionLog", "compactionCq"])
 @pytest.mark.parametrize("version", ["5.3.3", "5.5.0"])

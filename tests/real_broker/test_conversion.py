@@ -58,7 +58,7 @@ def served(survey: dict[str, Any], oracle: dict[str, Any]) -> dict[str, Any]:
     return {**survey, "queues": {name: queue for name, queue in survey["queues"].items() if name in names}}
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(
     "name",
     ["more/5.1.4-rocksdb", "more/5.2.0-rocksdb", "more/5.3.3-rocksdb", "more/5.3.3-rocksdb-twice",
@@ -87,7 +87,7 @@ def test_to_files(harness: Factory, golden_store: GoldenStore, tmp_path: Path, n
     assert light == [6, 6]
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(
     ("name", "more"),
     [
@@ -122,6 +122,7 @@ def test_to_rocksdb(
     assert [last.queue_offset for (topic, _), last in database.lasts.items() if topic.startswith(LIGHT)] == [5, 5]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("version", "more"),
     [
@@ -146,6 +147,7 @@ def test_a_table_that_is_not_there(harness: Factory, tmp_path: Path, version: st
     assert "config.missing" not in rmqtool("verify", root, "--broker-version", version).out
 
 
+@pytest.mark.rare
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("target", ["files", "rocksdb"])
 @pytest.mark.parametrize("version", ["5.3.3", "5.5.0"])

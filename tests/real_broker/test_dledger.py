@@ -22,6 +22,7 @@ from tests.conftest import GoldenStore
 from tests.copies import copied
 from tests.dledger_building import NODE
 from tests.real_broker.harness import Harness, HarnessError, dledger_settings, group_settings
+from tests.sampling import one_in
 from tests.verify.damages import overwrite
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -55,7 +56,8 @@ def test_pulls_and_queries(
     pulls: list[list[Any]] = [
         ["orders", queue, offset, 32, None] for queue in (0, 1) for offset in (0, 5, 150, 198, 199, 200, 201, 500)
     ]
-    keys: list[list[Any]] = [["orders", f"key{number}", 1000, 0, 1 << 60] for number in range(5)]
+    pulls = [*one_in(3, pulls, name)]
+    keys: list[list[Any]] = [["orders", f"key{number}", 1000, 0, 1 << 60] for number in one_in(3, range(5), name)]
     asked: dict[str, Any] = {"pull": pulls, "query": keys}
     answers = harness(version).ask(node(root, tmp_path), asked, dledger_settings())
     for (topic, queue, offset, most, _), expected in zip(pulls, answers["pull"], strict=True):
@@ -84,7 +86,8 @@ def test_a_node_serves_rebuilt_queues(
     assert sum(map(len, found["read"])) >= 400
 
 
-@pytest.mark.parametrize(("ages", "gone"), [((80, 74), 2), ((80, 72.5), 1), ((72.5, 80), 0)])
+@pytest.mark.one_in(3)
+@pytest.mark.parametrize(("ages", "gone"), [((80, 72.5), 1), ((80, 74), 2), ((72.5, 80), 0)])
 @pytest.mark.parametrize(("version", "name"), STORES[:2])
 def test_a_node_deletes_what_clean_says(
     harness: Factory, golden_store: GoldenStore, tmp_path: Path, version: str, name: str, ages: tuple[float, ...],
@@ -133,7 +136,7 @@ def test_plain_files_hold_a_node_back(
         assert [file for file in files if not file.exists()] == expected
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("what", ["index", "cut", "last-cut", "gap", "empty"])
 def test_files_that_a_node_does_not_start_with(
     harness: Factory, golden_store: GoldenStore, tmp_path: Path, what: str

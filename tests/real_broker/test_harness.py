@@ -17,6 +17,7 @@ Snapshot = dict[str, tuple[int, bytes]]
 FILE_SIZE = int(GEOMETRY["mappedFileSizeCommitLog"])
 
 
+@pytest.mark.rare
 @pytest.mark.parametrize("version", VERSIONS)
 def test_clean_store_agrees_with_itself(harness: Factory, tmp_path: Path, version: str) -> None:
     """After a clean stop a start changes nothing, and every unit of a queue is a record of the log."""
@@ -47,6 +48,7 @@ def test_golden_oracle_is_not_stale(harness: Factory, tmp_path: Path, name: str)
     assert set(golden) - set(fresh) <= {"scenario", "how", "facts"}
 
 
+@pytest.mark.rare
 @pytest.mark.parametrize("version", VERSIONS)
 def test_killed_store_recovers(harness: Factory, tmp_path: Path, version: str) -> None:
     """A start after SIGKILL keeps every record but one that the kill may have torn; the next start changes nothing."""

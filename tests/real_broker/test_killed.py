@@ -16,10 +16,11 @@ from tests.copies import copied
 from tests.golden import stores
 from tests.real_broker.harness import VERSIONS, Harness
 from tests.real_broker.starts import judge
+from tests.sampling import one_in
 from tests.verify.verifying import verify
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
-_KILLS = 2
+_KILLS = range(2)
 
 
 def empty_file_behind(directory: Path) -> None:
@@ -79,7 +80,7 @@ def test_fresh_kills(harness: Callable[[str], Harness], tmp_path: Path, version:
     Which of both it is depends on when its checkpoint was written for the last time.
     """
     cases = []
-    for number in range(_KILLS):
+    for number in one_in(2, _KILLS, version):
         root = tmp_path / str(number)
         root.mkdir()
         harness(version).write(root, "killed")

@@ -28,6 +28,7 @@ def test_random_losses(harness: Factory, tmp_path: Path) -> None:
     assert [str(result) for result in results if result.wrong] == []
 
 
+@pytest.mark.rare
 def test_the_record_is_what_the_broker_says(harness: Factory) -> None:
     """A few rows, asked again: keys are not found, topics are not known, and a later time changes nothing."""
     harness("4.9.7")
@@ -37,6 +38,7 @@ def test_the_record_is_what_the_broker_says(harness: Factory) -> None:
     assert [sorted(result.lost) for result in results] == [["keys"], ["committed", "delays", "groups", "topics"], []]
 
 
+@pytest.mark.rare
 def test_a_survey_is_of_all_that_users_have(harness: Factory, tmp_path: Path) -> None:
     """An area that is empty before could lose nothing."""
     harness("5.3.3")

@@ -117,6 +117,7 @@ def test_broker_reads_behind_what_is_neutralised(
     assert 0 < lost <= skipped // MIN_MESSAGE_SIZE
 
 
+@pytest.mark.rare
 @pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 def test_broker_goes_on_from_a_rebuilt_store(

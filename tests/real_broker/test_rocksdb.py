@@ -73,6 +73,7 @@ def test_what_a_start_leaves_out(
     assert sum(finding.count for finding in after.findings if finding.severity == "error") == queue.lost
 
 
+@pytest.mark.rare
 @pytest.mark.parametrize("version", ["5.2.0", "5.3.3", "5.5.0"])
 def test_offsets_by_time(harness: Callable[[str], Harness], tmp_path: Path, version: str) -> None:
     """What the release answers to every moment of a queue, and to those before and after it."""

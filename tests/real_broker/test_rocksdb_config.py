@@ -34,6 +34,7 @@ def take_offsets(root: Path, mode: str) -> tuple[str, str]:
     return "config/consumerOffsets", f"it is empty, and {RETRYING}"
 
 
+@pytest.mark.rare
 @pytest.mark.parametrize(("version", "mode"), [("5.3.3", "rocksdb"), ("5.4.0", "single"), ("5.5.0", "rocksdb")])
 def test_lost_offsets(harness: Callable[[str], Harness], tmp_path: Path, version: str, mode: str) -> None:
     """All groups show that a database is gone; of what a broker makes when it starts, only those with retries."""

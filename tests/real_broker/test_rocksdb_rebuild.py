@@ -34,7 +34,7 @@ def rebuild(root: Path, version: str, settings: dict[str, str]) -> None:
     assert (done.status, done.document["result"]["state"]) == (Exit.OK, "done")
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(
     "name",
     ["more/5.2.0-rocksdb", "more/5.3.3-rocksdb", "more/5.3.3-rocksdb-twice", "more/5.4.0-rocksdb",
@@ -80,6 +80,7 @@ def range_of(root: Path) -> tuple[int, int]:
     return loaded.range.min_offset, loaded.range.max_offset
 
 
+@pytest.mark.rare
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("version", ["5.3.3", "5.5.0"])
 def test_a_beginning_behind_messages(harness: Factory, tmp_path: Path, version: str) -> None:

@@ -110,6 +110,7 @@ def test_after_a_kill(
         assert end_of(whole) == every.max_offset == in_files(whole)[1]
 
 
+@pytest.mark.rare
 @pytest.mark.parametrize(("version", "settings"), [("5.4.0", TWICE), ("5.5.0", LIGHT)])
 def test_without_any_file_of_a_queue(
     harness: Callable[[str], Harness], tmp_path: Path, version: str, settings: dict[str, str]
@@ -130,6 +131,7 @@ def test_without_any_file_of_a_queue(
     assert (in_files(root), ends) == (before, {QUEUE: before[1]})
 
 
+@pytest.mark.rare
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("end", [3, 0])
 @pytest.mark.parametrize(("version", "settings"), [("5.3.3", TWICE), ("5.4.0", TWICE), ("5.5.0", LIGHT)])

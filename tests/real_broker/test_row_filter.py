@@ -26,6 +26,7 @@ UNKNOWN = "sensors"
 Queues = dict[tuple[str, int], list[int]]
 
 
+@pytest.mark.rare
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("version", "settings"),

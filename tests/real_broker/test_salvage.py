@@ -22,7 +22,7 @@ pytestmark = pytest.mark.broker
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("after", ["clean", "crash"])
+@pytest.mark.parametrize("after", [pytest.param("clean", marks=pytest.mark.rare), "crash"])
 def test_broker_serves_what_was_salvaged(
     harness: Callable[[str], Harness], golden_store: GoldenStore, tmp_path: Path, version: str, after: str
 ) -> None:

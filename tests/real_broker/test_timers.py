@@ -118,6 +118,7 @@ def test_a_smaller_max_message_size(version: str, tmp_path: Path) -> None:
     assert (delivered(root), delivered(root, LONG_TOPIC)) == (KEPT, int(lost > 1))
 
 
+@pytest.mark.rare
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("damage", ["chain", "read time"])
 @pytest.mark.parametrize("version", ["5.1.4", "5.3.3", "5.5.0"])
@@ -149,6 +150,7 @@ def test_what_the_wheel_leaves_out(version: str, damage: str, tmp_path: Path) ->
         assert delivered(store) == expected
 
 
+@pytest.mark.rare
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("version", ["5.1.4", "5.3.3", "5.5.0"])
 def test_a_lost_timercheck(version: str, tmp_path: Path) -> None:

@@ -67,6 +67,7 @@ def test_batches_that_were_written_twice(harness: Callable[[str], Harness], tmp_
     assert found == [False, True]
 
 
+@pytest.mark.rare
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("writer", ["5.3.3", "5.5.0"])
 def test_batches_that_were_written_to_rocksdb(harness: Callable[[str], Harness], tmp_path: Path, writer: str) -> None:

@@ -110,7 +110,7 @@ def database(directory: Path) -> None:
     (directory / "CURRENT").write_text("MANIFEST-000004\n")
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(12)
 @pytest.mark.parametrize("upgrade", list(upgrades()), ids=lambda each: f"{each.version}-{','.join(each.stops)}")
 def test_refusals_are_the_broker_s(harness: Callable[[str], Harness], upgrade: Upgrade, tmp_path: Path) -> None:
     """The harness names sizes both ways, so that of a name that is not read is given as the default."""

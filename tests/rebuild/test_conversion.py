@@ -118,6 +118,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "store"
 TABLE_FILES = {"topics.json": "topics", "subscriptionGroup.json": "groups", "consumerOffset.json": "offsets"}
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "more", [{}, {"useSingleRocksDBForAllConfigs": "true"}, {"configManagerVersion": "v2"}], ids=["own", "single", "v2"]
@@ -341,6 +342,7 @@ def test_release_is_needed(tmp_path: Path) -> None:
         convert(root, "rocksdb", {}, None)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["files", "rocksdb"])
 @pytest.mark.parametrize("fault", ["kill-before", "fail-once", "full-on"])

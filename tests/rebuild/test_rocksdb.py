@@ -189,6 +189,7 @@ DAMAGE = (
 )
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_damage(root: Path, damage: Damage) -> None:
@@ -218,6 +219,7 @@ def test_differences_are_counted(root: Path, damage: Damage, difference: tuple[i
     assert (found.added, found.changed, found.dropped) == difference
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", FOREIGN)
 def test_rows_of_no_queue(root: Path, damage: Damage) -> None:
@@ -278,6 +280,7 @@ def again(root: Path, system: System) -> None:
     rebuilt(opened(root), options(), system)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["kill-before", "kill-after", "fail-once", "full-on"])
 def test_faults(root: Path, tmp_path: Path, fault: Fault) -> None:
@@ -432,7 +435,7 @@ def test_what_is_written_is_read_back(root: Path, monkeypatch: pytest.MonkeyPatc
     assert tree(root) == before
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_repair(root: Path, tmp_path: Path, damage: Damage) -> None:

@@ -85,6 +85,7 @@ def test_a_fault_of_our_own_is_no_answer(store: Path, options: list[str]) -> Non
         assert (done.stdout, "KeyError" in done.stderr.splitlines()[-2]) == ("", True)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 @pytest.mark.parametrize("arguments", [["{}", "--scan"], ["{}/commitlog", "--json"]])
 def test_signals_end_it(store: Path, arguments: list[str], number: signal.Signals, status: int) -> None:
@@ -153,6 +154,7 @@ MOMENTS = {
 }
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_signal_between_two_commands_of_python(store: Path, moment: str, name: str) -> None:
@@ -180,7 +182,7 @@ def test_a_reader_that_has_enough(tmp_path: Path) -> None:
     assert (found.status, found.err) == (Exit.OK, "")
 
 
-@pytest.mark.parametrize("options", [["--json"], ["--body-format", "json"]])
+@pytest.mark.parametrize("options", [["--json"], pytest.param(["--body-format", "json"], marks=pytest.mark.rare)])
 def test_a_signal_while_nobody_reads(tmp_path: Path, options: list[str]) -> None:
     """It interrupts a write, which goes on after it, also where PYTHONUNBUFFERED has Python write without a buffer."""
     outputs, store = [], LogBuilder(file_size=1 << 18).add_all([{"body": bytes(BIG)}] * 10).write(tmp_path / "store")
@@ -198,6 +200,7 @@ def test_a_signal_while_nobody_reads(tmp_path: Path, options: list[str]) -> None
     assert len(outputs[0]) > 10 * BIG
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "line", ["--help", "inspect {}", "inspect {} --json", "inspect {}/commitlog", "inspect / --json"]
 )
@@ -213,6 +216,7 @@ def test_a_reader_that_is_gone(store: Path, line: str) -> None:
     assert found.status == Exit.OK
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 @pytest.mark.parametrize("line", ["--version", "inspect {}", "inspect {} --json", "inspect {}/commitlog", "--json no"])
 def test_a_full_disk(store: Path, line: str) -> None:
@@ -224,7 +228,7 @@ def test_a_full_disk(store: Path, line: str) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-@pytest.mark.parametrize("form", [(), ("--json",)])
+@pytest.mark.parametrize("form", [(), pytest.param(("--json",), marks=pytest.mark.rare)])
 def test_what_is_done_is_said_where_output_cannot_be_written(
     store: Path, tmp_path: Path, form: tuple[str, ...]
 ) -> None:
@@ -252,7 +256,7 @@ def test_a_closed_output(store: Path) -> None:
     assert done.stderr == b"rmqtool: standard output is closed\n"
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+@pytest.mark.parametrize("encoding", ["ascii", pytest.param("latin-1", marks=pytest.mark.rare)])
 def test_output_is_utf_8_everywhere(tmp_path: Path, encoding: str) -> None:
     """Names are UTF-8 whatever the locale says, and what is no UTF-8 in a file name is escaped."""
     store = tmp_path / "store"
@@ -272,6 +276,7 @@ def test_completion() -> None:
     assert finish(spawn(env=environment(**asked))).out == "plain,inspect\n"
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_a_rebuild_that_is_ended_says_what_it_leaves(

@@ -10,12 +10,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 from rmqtool.base.errors import Exit
 from tests.building import LogBuilder
-from tests.commands.running import ROOT, check_json, environment, spawn
+from tests.commands.running import ROOT, check_json, environment, rmqtool, spawn
 from tests.conftest import GoldenStore
 from tests.export.exporting import check, export, oracle_row, rows_of, sorted_properties
 from tests.golden import stores
@@ -66,41 +67,36 @@ def in_splits(builder: LogBuilder) -> list[str]:
 
 
 def test_the_output_is_that_of_the_local_engine(golden_store: GoldenStore, tmp_path: Path) -> None:
-    """Rows and manifest; nothing but the result is printed, and nothing is left behind."""
+    """Rows and manifest, bodies decoded by one process for each task; a check decodes again.
+
+    Nothing but the result is printed, and how many bodies could not be decoded; nothing is left behind.
+    """
     store, output = golden_store(STORE), tmp_path / "spark"
+    numbers = "while read -r a; do case $a in e*) echo ${#a};; *) echo;; esac; done"  # of those that begin with {
+    decoder = ["--decoder", f"lines:sh -c '{numbers}'"]
+    options = ["--include", "prepared,rolled-back", "--columns", "*,body_decode_error", *decoder]
+    here = rmqtool("export", store, "--output", tmp_path / "local", "--engine", "local", *options)
     with unchanged(store):
-        process = spawn("export", store, "--output", output, "--include", "prepared,rolled-back", "--json",
-                        "--master", "local[2]", env=environment(TMPDIR=str(tmp_path)))  # fmt: skip
+        process = spawn("export", store, "--output", output, *options, "--json", "--master", "local[2]",
+                        env=environment(TMPDIR=str(tmp_path)))  # fmt: skip
         status, out, err = finished(process)
-    assert (status, err) == (Exit.OK, "")
+    assert (status, err) == (here.status, here.err)
+    assert status == Exit.LOSSY
+    assert "bodies could not be decoded; the first: commitlog/" in err
     check_json(out)
+    rows = rows_of(output)
+    assert rows == rows_of(tmp_path / "local")
+    assert {row["body"][:1] for row in rows if row["body_decoded"]} == {b"{"}
     expected = [oracle_row(record) for record in stores.oracle(STORE)["records"]]
-    assert sorted_properties(rows_of(output)) == sorted_properties(expected)
-    local = export(store, tmp_path / "local").manifest
-    spark = json.loads((output / "_manifest.json").read_text())
+    found = [{name: row[name] for name in expected[0]} for row in rows]
+    assert sorted_properties(found) == sorted_properties(expected)
+    local, spark = (json.loads((tmp_path / name / "_manifest.json").read_text()) for name in ("local", "spark"))
+    assert spark["wrong_bodies"]
     for name in local.keys() - {"files", "runs", "bytes"}:
         assert spark[name] == local[name], name
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("rmqtool-")] == []
-
-
-def test_bodies_are_decoded_as_by_the_local_engine(golden_store: GoldenStore, tmp_path: Path) -> None:
-    """By one process for each task; the manifest counts what could not be decoded, and a check decodes again."""
-    store = golden_store(STORE)
-    numbers = "while read -r a; do case $a in e*) echo ${#a};; *) echo;; esac; done"  # of those that begin with {
-    options = ["--columns", "*,body_decode_error", "--decoder", f"lines:sh -c '{numbers}'"]
-    for engine in (["--engine", "local"], ["--master", "local[2]"]):
-        output = tmp_path / engine[1]
-        with unchanged(store):
-            status, _, err = finished(spawn("export", store, "--output", output, *options, *engine, env=environment()))
-        assert status == Exit.LOSSY
-        assert "bodies could not be decoded; the first: commitlog/" in err
-    local, spark = rows_of(tmp_path / "local"), rows_of(tmp_path / "local[2]")
-    assert local == spark
-    assert {row["body"][:1] for row in local if row["body_decoded"]} == {b"{"}
-    manifests = [json.loads((tmp_path / name / "_manifest.json").read_text()) for name in ("local", "local[2]")]
-    assert manifests[0]["wrong_bodies"] == manifests[1]["wrong_bodies"]
-    status, out, _ = finished(spawn("export", store, "--check", tmp_path / "local[2]", *options[2:], env=environment()))
-    assert (status, "the export is what the log says" in out) == (Exit.OK, True)
+    checked = rmqtool("export", store, "--check", output, *decoder)
+    assert (checked.status, "the export is what the log says" in checked.out) == (Exit.OK, True)
 
 
 def test_an_executor_that_is_killed_costs_nothing(tmp_path: Path) -> None:
@@ -198,12 +194,11 @@ def test_what_is_wrong_with_java_is_a_sentence(golden_store: GoldenStore, tmp_pa
         (environment(JAVA_HOME=str(old)), f"needs Java 17 or later, and {old}/bin/java is Java 8"),
         (environment(JAVA_HOME=str(silent)), "no Java that prints its version"),
     ):
-        process = spawn("export", golden_store("5.3.3-single"), "--output", tmp_path / "out", "--engine", "spark",
-                        env=variables)  # fmt: skip
-        status, out, err = finished(process)
-        assert (status, out) == (Exit.FAILED, "")
-        assert text in err.splitlines()[0]
-        assert len(err.splitlines()) == 2
+        with patch.dict(os.environ, variables, clear=True):
+            done = rmqtool("export", golden_store("5.3.3-single"), "-o", tmp_path / "out", "--engine", "spark")
+        assert (done.status, done.out) == (Exit.FAILED, "")
+        assert text in done.err.splitlines()[0]
+        assert len(done.err.splitlines()) == 2
         assert not (tmp_path / "out").exists()
 
 

@@ -67,13 +67,16 @@ def test_damage_at_the_borders_of_parts(spark: Session, tmp_path: Path) -> None:
     assert found[0]["bad_extents"]
 
 
+@pytest.mark.rare
 def test_a_cluster_that_has_no_package(cluster: Session, golden_store: GoldenStore) -> None:
     """The package travels along; executors are processes of their own."""
     store = str(golden_store("4.9.7-trimmed"))
     assert cluster.run(verify_on, store, PARTS) == verify_here(store, PARTS)
 
 
+@pytest.mark.rare
 def test_the_command_prints_the_same(golden_store: GoldenStore) -> None:
+    """With a JVM of its own; that of spark-submit does it in `test_submit`."""
     require_spark()
     store = golden_store("5.3.3-killed")
     here = rmqtool("verify", store, "--json")

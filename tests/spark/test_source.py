@@ -18,6 +18,7 @@ from tests.conftest import GoldenStore
 from tests.export.duckdb_rows import duckdb_rows
 from tests.export.exporting import export, oracle_row, rows_of
 from tests.golden import stores
+from tests.sampling import examples
 from tests.spark import jobs
 from tests.spark.sessions import Session
 
@@ -197,18 +198,18 @@ def statements(chance: random.Random, rows: list[dict[str, Any]], count: int) ->
 
 
 @pytest.mark.parametrize("cached", [False, True])
-@pytest.mark.parametrize("pushes", ["true", "false"])
+@pytest.mark.parametrize("pushes", ["true", pytest.param("false", marks=pytest.mark.rare)])
 def test_no_statement_changes_the_next(pushes: str, cached: bool, spark: Session, golden_store: GoldenStore) -> None:
     """Filters, limits, joins and unions of one view, in any order, whether Spark is set to push filters or not."""
     rows = oracle_rows(STORE)
-    asked = list(statements(random.Random(7 + cached), rows, 30))
+    asked = list(statements(random.Random(7 + cached), rows, examples(30)))
     path, texts = str(golden_store(STORE)), [text for text, _ in asked]
     answers = spark.run(jobs.statements, path, EVERYTHING, texts, pushes, cached)
     for (text, expected), found in zip(asked, answers, strict=True):
         assert found == expected, text
 
 
-@pytest.mark.parametrize("pushes", ["true", "false"])
+@pytest.mark.parametrize("pushes", ["true", pytest.param("false", marks=pytest.mark.rare)])
 def test_a_view_is_of_the_time_when_it_was_loaded(pushes: str, spark: Session, tmp_path: Path) -> None:
     """In each statement; with a schema Spark makes it when it is first read. It is loaded again for what came since."""
     builder = LogBuilder().add_all([{}] * 20)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -9,11 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.running import environment
+from rmqtool.base.errors import Exit
+from tests.commands.running import ROOT, Result, environment, rmqtool
 from tests.conftest import GoldenStore
 from tests.export.exporting import manifest_of, rows_of
+from tests.other_machines.servers import s3_server, s3_uri
 from tests.spark.sessions import SECONDS, require_spark
 from tests.spark.shared_classes import SMALL_JAVA
+from tests.spark.test_diff_on_spark import assert_same, compared_stores
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -26,6 +30,13 @@ with spark_context(master or None, dict(setting.split("=") for setting in settin
     print(context.master, conf.get("spark.rmqtool.one"), conf.get("spark.rmqtool.two"))
     print(context.parallelize([1], 1).map(lambda _: __import__("rmqtool").__name__).first())
 """
+COMMANDS = """
+import json
+from tests.commands.running import rmqtool
+for line in open(f"{__file__}.lines"):
+    print(json.dumps(rmqtool(*json.loads(line)).__dict__))
+"""
+"""After `TELLING`: runs the command lines of a file."""
 PROGRAM = "from rmqtool.__main__ import main; main()\n"
 
 
@@ -42,21 +53,41 @@ def submit(script: str, folder: Path, *arguments: object) -> subprocess.Complete
     file.write_text(script)
     settings = ("--master", "local[2]", "--conf", "spark.rmqtool.one=a", "--conf", "spark.ui.enabled=false")
     command = [str(program), "--driver-java-options", SMALL_JAVA, *settings, str(file), *map(str, arguments)]
-    env = environment(PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
+    env = environment(PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1", PYTHONPATH=str(ROOT))
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=SECONDS, check=False)
 
 
-@pytest.mark.parametrize(
-    ("ours", "found"),
-    [
-        (("", "spark.rmqtool.two=c"), "local[2] a c"),
-        pytest.param(("local[1]", "spark.rmqtool.one=b"), "local[1] b None", marks=pytest.mark.rare),
-    ],
-)
-def test_what_was_said_to_spark_submit_counts(ours: tuple[str, ...], found: str, tmp_path: Path) -> None:
-    """Its master and settings, unless we are told others; and workers find the package."""
-    done = submit(TELLING, tmp_path, *ours)
-    assert done.stdout.splitlines() == [found, "rmqtool"], done.stderr
+def test_what_was_said_to_spark_submit_counts(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """Its master and settings; and each command does what it does without Spark, one after the other in one JVM.
+
+    Of a verification and a comparison that is what they print, of an export to another machine what its check finds.
+    """
+    verification = ["verify", str(golden_store("5.3.3-killed")), "--json"]
+    comparison, stores = compared_stores(tmp_path)
+    with s3_server() as place:
+        uri = s3_uri(place, "by-spark/out")
+        export = ["export", str(golden_store("4.9.7-trimmed")), "-o", uri]
+        # The settings of spark-submit hold for the first context only.
+        engine = ["--engine", "spark", "--master", "local[2]", "--conf", "spark.app.name=another"]
+        commands = [[*words, *engine] for words in (verification, comparison, export)]
+        (tmp_path / "submit.py.lines").write_text("".join(f"{json.dumps(words)}\n" for words in commands))
+        done = submit(TELLING + COMMANDS, tmp_path, "", "spark.rmqtool.two=c")
+        assert done.stdout.splitlines()[:2] == ["local[2] a c", "rmqtool"], done.stderr
+        assert done.returncode == os.EX_OK, done.stdout
+        verified, compared, exported = (Result(**json.loads(line)) for line in done.stdout.splitlines()[2:])
+        checked = rmqtool("export", export[1], "--check", uri)
+    assert verified == rmqtool(*verification)
+    here = rmqtool(*comparison)
+    assert (compared.status, compared.err) == (here.status, here.err)
+    assert_same(compared.document["result"], here.document["result"], stores)
+    assert (exported.status, checked.status) == (Exit.OK, Exit.OK)
+
+
+@pytest.mark.rare
+def test_what_we_are_told_counts_more(tmp_path: Path) -> None:
+    """Another master, and another value of a setting; workers find the package."""
+    done = submit(TELLING, tmp_path, "local[1]", "spark.rmqtool.one=b")
+    assert done.stdout.splitlines() == ["local[1] b None", "rmqtool"], done.stderr
 
 
 @pytest.mark.rare
