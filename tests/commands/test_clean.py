@@ -33,6 +33,7 @@ def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.mark.one_in(3)
 def test_golden_stores(name: str, golden_store: GoldenStore) -> None:
     """The document is valid, and adds up: each file goes once or stays, each pass goes on where the last ended."""
     store = golden_store(name)

@@ -383,8 +383,7 @@ def test_an_interruption_ends_the_decoder(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "status"), ENDING)
-@pytest.mark.parametrize("jobs", ["1", "3"])
+@pytest.mark.parametrize(("jobs", "number", "status"), [(jobs, *end) for jobs, end in zip("13", ENDING, strict=True)])
 def test_an_interrupted_export_ends_all_decoders(
     jobs: str, number: signal.Signals, status: Exit, tmp_path: Path
 ) -> None:

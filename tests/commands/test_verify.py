@@ -64,7 +64,7 @@ def test_golden_stores(name: str, golden_store: GoldenStore) -> None:
     assert document["result"]["start"]["messages_lost"] == 0
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("name", DOCUMENTED)
 def test_documents_of_damaged_stores_are_valid(name: str, store: Path) -> None:
     """Whatever is wrong, and text says it too."""

@@ -17,6 +17,7 @@ STORES = [name for name in stores.names() if not name.endswith("-killed")]
 KILLED = [name for name in stores.names() if name.endswith("-killed")]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", STORES)
 def test_units_of_queues(golden_store: GoldenStore, name: str) -> None:
     """Every unit from the first file to the maximum, queue by queue and all queues together."""

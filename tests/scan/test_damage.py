@@ -57,6 +57,7 @@ def expected_reason(position: int, bit: int) -> str | None:
 
 
 @pytest.mark.slow
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("bit", range(8))
 def test_a_flipped_bit_costs_one_record_at_most(store: Path, log: LogBuilder, bit: int) -> None:
     """Each bit of the middle record: the record is damage with the right reason, or only the field's columns change."""

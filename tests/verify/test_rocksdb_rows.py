@@ -140,6 +140,7 @@ def test_what_names_the_tables(copy_of: Callable[[str], Path], place: str, name:
 
 
 @pytest.mark.slow
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("content", [None, b"", b"\xff" * 40, b"MANIFEST-000777\n"])
 @pytest.mark.parametrize(
     ("name", "place"), [(V1, "config/topics"), (SINGLE, "config/metadata"), (SIDE, "rocksdbstore")]
