@@ -147,6 +147,7 @@ EVERY_OPTION = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [(), ("--first-file-in-use",), ("--all-runs",)])
 def test_the_next_command_does_what_was_shown(golden_store: GoldenStore, more: tuple[str, ...]) -> None:
     """Each option that was given is in it, also a time of `--now` that counts from the present one."""

@@ -50,6 +50,7 @@ def verify(store: Path, *options: str | Path) -> Result:
         return rmqtool("verify", store, *options)
 
 
+@pytest.mark.slow
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", stores.names())
 def test_golden_stores(name: str, golden_store: GoldenStore) -> None:

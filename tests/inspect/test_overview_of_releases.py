@@ -153,6 +153,7 @@ def numbers(version: str) -> list[int]:
     return [int(number) for number in version.split(".")]
 
 
+@pytest.mark.slow
 @pytest.mark.one_in(3)
 def test_messages(name: str, says: dict[str, Any], golden_store: GoldenStore) -> None:
     """Every record of the log, of a killed store too, has every field that the release's decoder gives it."""

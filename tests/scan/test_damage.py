@@ -123,6 +123,7 @@ def test_bogus_sizes(store: Path, log: LogBuilder, size: int, reason: str, place
     assert others(events) == [Damage(log.offsets[1], SIZE, reason if place == 0 else "lengths")]  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_zeroed_pages(tmp_path: Path) -> None:
     """Pages of zeros in the middle cost the records in them, and nothing after them."""
     log = LogBuilder(1 << 16).add_all([FIELDS] * 300)

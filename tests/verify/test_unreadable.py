@@ -159,6 +159,7 @@ def test_a_user_without_permission(store: Path, place: str) -> None:
     assert "run as the broker's user" in finding["message"]
 
 
+@pytest.mark.slow
 def test_the_command(store: Path) -> None:
     with broken(store / "consumequeue" / "SCHEDULE_TOPIC_XXXX" / "3"):
         found = rmqtool("verify", store, "--json")
