@@ -152,7 +152,7 @@ def find_queue(store: Store, topic: str, queue_id: int, database: QueueDatabase 
     """
     is_name = topic and not ("/" in topic or "\0" in topic or topic in (".", ".."))
     for kind, units in UNIT_FORMATS.items() if is_name else ():
-        path = store.root / units.directory / topic / str(queue_id)
+        path = store.root.joinpath(units.directory, topic, str(queue_id))  # asked of many queues that are not there
         if _is_directory(path):
             return Queue(topic, queue_id, kind, list_mapped_files(path))
     is_in_rows = database is not None and database.last_of((topic, queue_id)) is not None
