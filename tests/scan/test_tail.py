@@ -51,7 +51,11 @@ def test_zeros_from_inside_the_last_record_on_end_it(store: Path) -> None:
     last = log.offsets[-1]
     whole = log.images()[0]
     properties_at = log.end - len(b"TAGS\x01a\x02")
-    for end in [*one_in(2, range(last + 1, properties_at), "zeros"), *range(properties_at, log.end)]:
+    for end in [
+        *range(last + 1, last + 9),
+        *one_in(2, range(last + 9, properties_at), "zeros"),
+        *range(properties_at, log.end),
+    ]:
         events = agree(write_log(store, {0: whole[:end].ljust(FILE_SIZE, b"\0")}), ("physical_offset",))
         if end >= properties_at:
             assert offsets(events) == log.offsets

@@ -478,7 +478,11 @@ def test_truncations_of_the_last_record(name: str, unpacked: GoldenStore, store:
     file, positions = few(unpacked(name), store, 2)
     data, start = file.read_bytes(), int(file.name)
     whole = listing(store).lines
-    for end in [*one_in(3, range(positions[1], positions[2]), name), positions[2]]:
+    for end in [
+        *range(positions[1], positions[1] + 8),
+        *one_in(3, range(positions[1] + 8, positions[2]), name),
+        positions[2],
+    ]:
         file.write_bytes(data[:end])
         found = listing(store)
         is_whole = end == positions[2]
