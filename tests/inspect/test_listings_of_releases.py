@@ -74,6 +74,7 @@ def test_index_hits(golden_store: GoldenStore, name: str) -> None:
         assert found == set(query["physical_offsets"]), query
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", STORES)
 def test_index_headers_and_chains(golden_store: GoldenStore, name: str) -> None:
     """The headers are the release's; chains hold all units of a file, and each link leads to an older one."""
