@@ -50,7 +50,7 @@ _BUDGET = 0.15
 """CPU seconds of one quick test and of the processes that it starts."""
 _QUICK_PART = 3
 """Of more cases of one quick test than these, one in so many is run."""
-_HEADROOM = 4
+_HEADROOM = 6
 """On a busy machine the same work takes more CPU time, and the first test that needs a module pays for its import."""
 _MAX_WORKERS = 8
 SERVERS = {"cluster", "hdfs", "s3", "spark"}

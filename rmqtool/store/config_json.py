@@ -64,11 +64,10 @@ def backup_of(path: Path) -> Path:
 
 def load_config(path: Path, version: Version | None = None) -> ConfigFile:
     """Load a config file by the rules of `ConfigManager#load`, as `version` decodes it; without one as any of them."""
-    backup = backup_of(path)
     content, problem, error = _try_to_decode(path, path.name, version)
     if content is not None:
         return ConfigFile(path, content)
-    forbidden = isinstance(error, PermissionError)
+    forbidden, backup = isinstance(error, PermissionError), backup_of(path)
     content, backup_problem, backup_error = _try_to_decode(backup, path.name, version)
     if content is not None:
         return ConfigFile(backup, content, problem, is_forbidden=forbidden)

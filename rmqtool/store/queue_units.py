@@ -152,7 +152,7 @@ def find_queue(store: Store, topic: str, queue_id: int, database: QueueDatabase 
     """
     is_name = topic and not ("/" in topic or "\0" in topic or topic in (".", ".."))
     for kind, units in UNIT_FORMATS.items() if is_name else ():
-        path = store.root / units.directory / topic / str(queue_id)
+        path = store.root.joinpath(units.directory, topic, str(queue_id))  # asked of many queues that are not there
         if _is_directory(path):
             return Queue(topic, queue_id, kind, list_mapped_files(path))
     is_in_rows = database is not None and database.last_of((topic, queue_id)) is not None
@@ -230,20 +230,23 @@ class LoadedQueue:
             for index, mapped in enumerate(files)
         ]
 
-    def units_from(self, queue_offset: int) -> Iterator[Unit] | None:
-        """The units from the one that holds `queue_offset` to the end of its file; None when the broker has no file."""
+    def units_from(self, queue_offset: int, count: int | None = None) -> Iterator[Unit] | None:
+        """The units from the one that holds `queue_offset` to the end of its file; None when the broker has no file.
+
+        Of a queue that is no batch queue at most `count`.
+        """
         if self.queue.kind == "batch":
             return self._batch_units_from(queue_offset)
         byte = queue_offset * self.queue.unit_size
         for file in self.files:
             if file.mapped.holds(byte):
                 index = (byte - file.mapped.start_offset) // self.queue.unit_size
-                return file.units(index) if index < file.count else None
+                return file.units(index, count) if index < file.count else None
         return None
 
     def unit_at(self, queue_offset: int) -> Unit | None:
         """The unit that holds a queue offset, whatever the minimum; None without one."""
-        unit = next(self.units_from(queue_offset) or iter(()), None)
+        unit = next(self.units_from(queue_offset, count=1) or iter(()), None)
         if unit is None or not unit.queue_offset <= queue_offset < unit.queue_offset + unit.batch_size:
             return None
         return unit
@@ -299,9 +302,10 @@ class LoadedRows(LoadedQueue):
             raise ValueError("a queue in files")
         return RocksDbUnits(self.queue, self.queue.database, OpenFiles(UNLIMITED))
 
-    def units_from(self, queue_offset: int) -> Iterator[Unit] | None:
-        """The units from `queue_offset` to before the first without a row; None where that is the first."""
-        units = self._rows_from(max(0, queue_offset), self.range.max_offset, gaps=False)
+    def units_from(self, queue_offset: int, count: int | None = None) -> Iterator[Unit] | None:
+        """At most `count` units from `queue_offset` to before the first without a row; None where that is the first."""
+        end = self.range.max_offset if count is None else min(queue_offset + count, self.range.max_offset)
+        units = self._rows_from(max(0, queue_offset), end, gaps=False)
         first = next(units, None)
         return None if first is None or first.queue_offset != queue_offset else chain([first], units)
 

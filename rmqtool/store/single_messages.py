@@ -54,19 +54,15 @@ class SingleMessages:
 
     def in_queue(self, queue: LoadedQueue, queue_offset: int) -> Message | None:
         """The message that a unit of a queue points at."""
-        try:
-            unit = queue.unit_at(queue_offset)
-        except RmqtoolError:
-            return None
-        return None if unit is None else self.at(unit.physical_offset)
+        return self.waiting(queue, queue_offset)[0]
 
-    def due_time(self, queue: LoadedQueue, queue_offset: int) -> int | None:
-        """When a message of a delay level is due, epoch ms: its unit stores that instead of the tags code."""
+    def waiting(self, queue: LoadedQueue, queue_offset: int) -> tuple[Message | None, int | None]:
+        """A message of a delay level, and when it is due, epoch ms: its unit stores that instead of the tags code."""
         try:
             unit = queue.unit_at(queue_offset)
         except RmqtoolError:
-            return None
-        return None if unit is None else unit.tags_code
+            unit = None
+        return (None, None) if unit is None else (self.at(unit.physical_offset), unit.tags_code)
 
     def stored_from(self, queue: LoadedQueue, store_timestamp: int) -> Iterator[Message | None]:
         """The messages of a queue from the first that was stored at a time or later, epoch ms."""
@@ -203,8 +199,7 @@ class Deliveries:
     def _waiting(self, level: int, queue: LoadedQueue | None, queue_offset: int) -> tuple[Message | None, int | None]:
         """A message of a level, and when it is due at the earliest, epoch ms: the time in its unit may be damaged."""
         if queue is not None and (self._logged is None or queue_offset < queue.range.max_offset):
-            message = self._messages.in_queue(queue, queue_offset)
-            due = self._messages.due_time(queue, queue_offset)
+            message, due = self._messages.waiting(queue, queue_offset)
         else:
             physical_offset = self._logged.physical_offset(level, queue_offset) if self._logged else None
             message, due = (None if physical_offset is None else self._messages.at(physical_offset)), None

@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -67,11 +68,14 @@ def ready(pool: WorkerPool[int]) -> WorkerPool[int]:
     return pool
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.slow
-@pytest.mark.parametrize("may_copy", [True, False])
-@pytest.mark.parametrize("takes_part", [True, False])
-@pytest.mark.parametrize("in_order", [True, False])
+@pytest.mark.parametrize(
+    ("in_order", "takes_part", "may_copy"),
+    [  # of any two each combination, of all three the others as well in `make everything`
+        pytest.param(*case, marks=() if sum(case) % 2 else pytest.mark.rare)
+        for case in product((True, False), repeat=3)
+    ],
+)
 def test_every_part_is_done_once(tmp_path: Path, *, may_copy: bool, takes_part: bool, in_order: bool) -> None:
     before = set(multiprocessing.active_children())
     began, order = tmp_path / "began", [3, *range(3), *range(4, 40)]

@@ -53,6 +53,7 @@ def fields_of(units: QueueUnits, kind: str) -> list[list[Any]]:
     return [list(row) for row in zip(*(column.tolist() for column in columns), strict=True)]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", STORES)
 def test_units_are_those_of_the_release(name: str, golden_store: GoldenStore) -> None:
     """Every unit of every queue that points into the log, in its place; and no more."""

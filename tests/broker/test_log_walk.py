@@ -54,6 +54,7 @@ def test_one_scan_tells_the_same(version: str, seed: int, tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("seed", range(2003, 2009))
 @pytest.mark.parametrize("version", ["4.7.1", "5.5.0"])
 def test_a_scan_in_parts_tells_the_same(version: str, seed: int, tmp_path: Path) -> None:

@@ -105,6 +105,7 @@ LOSSES: dict[str, tuple[Callable[[Path], object], Due]] = {
 LEVEL_18 = LEVEL_17.parent.parent / "17" / LEVEL_17.name  # of one message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "expected"),
     [("4.4.0-killed", Due()), ("4.7.1-killed", Due()), ("4.9.7-killed", Due(early=1)), ("5.1.4-killed", Due())],
@@ -162,6 +163,7 @@ def test_other_levels(levels: str, expected: Due, name: str, golden_store: Golde
     assert delays_after_start(golden_store(name), "5.3.3", delays(levels)) == expected
 
 
+@pytest.mark.slow
 def test_the_log_is_gone(tmp_path: Path, unpacked: GoldenStore) -> None:
     """Units show what waited, and offsets what was delivered."""
     store = copied(unpacked("5.1.4-shop"), tmp_path / "store")

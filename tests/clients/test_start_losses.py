@@ -213,6 +213,7 @@ def last_file_twice(store: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("name", "damages", "keys", "keys_after_plan"),
     [

@@ -245,7 +245,23 @@ def environment(**variables: str) -> dict[str, str]:
 @cache
 def validator(name: str) -> Draft202012Validator:
     """The validator of one schema in docs/schema."""
-    return Draft202012Validator(json.loads((SCHEMAS / f"{name}.schema.json").read_text(encoding="utf-8")))
+    schema = json.loads((SCHEMAS / f"{name}.schema.json").read_text(encoding="utf-8"))
+    definitions = schema.pop("$defs")
+    return Draft202012Validator({**_without_references(schema, definitions), "$defs": definitions})
+
+
+def _without_references(schema: Any, definitions: dict[str, Any], within: tuple[str, ...] = ()) -> Any:
+    """The same schema with definitions in place of references, which take half the time of a validation."""
+    if isinstance(schema, list):
+        return [_without_references(each, definitions, within) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    rest = {key: _without_references(value, definitions, within) for key, value in schema.items() if key != "$ref"}
+    name = schema.get("$ref", "").removeprefix("#/$defs/")
+    if not name or name in within:
+        return {**rest, "$ref": schema["$ref"]} if name else rest
+    body = _without_references(definitions[name], definitions, (*within, name))
+    return {**rest, "allOf": [body]} if rest else body
 
 
 def check_json(text: str, every: int | None = None, lines_schema: str = "listing") -> None:

@@ -33,6 +33,7 @@ def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.mark.one_in(3)
 def test_golden_stores(name: str, golden_store: GoldenStore) -> None:
     """The document is valid, and adds up: each file goes once or stays, each pass goes on where the last ended."""
     store = golden_store(name)
@@ -146,6 +147,7 @@ EVERY_OPTION = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [(), ("--first-file-in-use",), ("--all-runs",)])
 def test_the_next_command_does_what_was_shown(golden_store: GoldenStore, more: tuple[str, ...]) -> None:
     """Each option that was given is in it, also a time of `--now` that counts from the present one."""

@@ -89,6 +89,7 @@ def test_read_messages_need_a_yes(store: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("answer", "options", "deletes"),
     [

@@ -198,6 +198,7 @@ def test_a_store_in_use(store: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("deletions", [0, 1, 5, 20])
 def test_a_kill_is_finished_by_the_next_run(store: Path, deletions: int) -> None:
     """Whatever had gone, the next run deletes the rest of the same files; before, the log has no hole."""

@@ -224,6 +224,7 @@ def test_text_files_have_both_columns(form: str, store: Path, tmp_path: Path) ->
     assert [row["body_decode_error"] or None for row in rows][:2] == [None, "exit status 1: no such field"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["parquet", "csv"])
 def test_a_check_decodes_again(form: str, store: Path, tmp_path: Path) -> None:
     """With the same decoder; another text is a difference, another decoder is refused, and none compares no rows."""
@@ -383,8 +384,7 @@ def test_an_interruption_ends_the_decoder(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "status"), ENDING)
-@pytest.mark.parametrize("jobs", ["1", "3"])
+@pytest.mark.parametrize(("jobs", "number", "status"), [(jobs, *end) for jobs, end in zip("13", ENDING, strict=True)])
 def test_an_interrupted_export_ends_all_decoders(
     jobs: str, number: signal.Signals, status: Exit, tmp_path: Path
 ) -> None:

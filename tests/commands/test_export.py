@@ -487,6 +487,7 @@ def test_half_a_manifest(store: Path, output: Path) -> None:
         assert (done.status, "not a manifest" in done.err) == (Exit.FAILED, True)
 
 
+@pytest.mark.slow
 def test_a_check_that_cannot_compare_rows_does_not_vouch_for_them(golden_store: GoldenStore, tmp_path: Path) -> None:
     """Hashes of values say nothing without the salt: the result speaks of what was compared."""
     store, hashed = golden_store("5.3.3-clean"), ("--redact", "keys", "--redact-as", "hash", "--redact-salt", "salt")

@@ -5,6 +5,7 @@ A check may do without what it could not read: that is no reason to call a store
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from tests.commands.failing_calls import READS, Call, Calls, Fault, calls_on
 from tests.commands.running import Result, rmqtool
 from tests.conftest import GoldenStore
 from tests.copies import copied
+from tests.sampling import ALL
 
 STORES = ("5.3.3-shop", "more/5.5.0-extras", "more/5.5.0-rocksdb-side", "more/5.3.3-dledger")
 FAULTS: dict[str, tuple[Fault, tuple[str, ...], bool]] = {
@@ -39,7 +41,7 @@ OTHERS = (
     "clean --dry-run",
     "export --engine local --output",
 )
-EACH = 8
+EACH = 8 if ALL in os.environ else 4
 """Calls of a kind that are tried in one test."""
 
 

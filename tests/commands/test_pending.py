@@ -246,6 +246,7 @@ def test_the_example_of_the_page() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "name",
     ["4.4.0-shop", "4.9.7-trimmed", "5.1.4-killed", "5.5.0-clean", "more/5.3.3-rocksdb-twice", "more/5.5.0-rocksdb"],

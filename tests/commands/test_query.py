@@ -303,6 +303,7 @@ def test_traces_as_json(golden_store: GoldenStore, name: str) -> None:
             assert (places["delayed_until_timestamp"] is not None) == waits
 
 
+@pytest.mark.slow
 def test_text_of_the_other_answers(store: Path) -> None:
     pulled = query(store, "--pull", "--topic", "orders", "--queue", "0", "--queue-offset", "3", "--tag", "BB").out
     assert "status   FOUND" in pulled

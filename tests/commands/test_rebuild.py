@@ -78,7 +78,7 @@ def cases(every: tuple[Damage, ...], in_all_versions: Damage) -> list[Any]:
     return [pytest.param(*case, id=f"{case[0]}-{case[1].__name__}") for case in found]
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.slow
 @pytest.mark.parametrize(("version", "damage"), cases(QUEUE_DAMAGE, all_queues_gone))
 def test_damaged_queues(golden_store: GoldenStore, tmp_path: Path, version: str, damage: Damage) -> None:

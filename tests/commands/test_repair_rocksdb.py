@@ -39,7 +39,7 @@ def emptied(root: Path) -> None:
             path.unlink()
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "damage",

@@ -292,6 +292,7 @@ def test_options_that_do_not_fit(tmp_path: Path, fake: FakeCluster, options: lis
 
 
 @pytest.mark.slow
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("after", [1, 2, 5, 9])
 def test_killed_and_started_again(tmp_path: Path, fake: FakeCluster, journal: Path, after: int) -> None:
     """Before or after the broker has stored something: the next run looks up what it does not know."""

@@ -253,7 +253,7 @@ def test_killed_anywhere(store: Path, new: Path) -> None:
     shutil.rmtree(new)
     ends = []
     with killed_at_a_call("salvage", store, "--output", new) as run_until:
-        for number in range(0, 1000, 3):
+        for number in range(0, 1000, 5):
             ends.append(run_until(number))
             if new.exists():
                 assert whole_tree(new) == expected, number

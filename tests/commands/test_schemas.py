@@ -62,6 +62,7 @@ def test_listings_of_golden_stores(name: str, golden_store: GoldenStore) -> None
     assert {topic["topic"]: topic["messages"] for topic in scan["topics"]} == totals
 
 
+@pytest.mark.slow
 @pytest.mark.one_in(3)
 def test_text_says_what_json_says(name: str, golden_store: GoldenStore) -> None:
     """Offsets, counts, each queue, each index file and each lag are the same in both."""

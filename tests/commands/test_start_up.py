@@ -59,6 +59,7 @@ def test_a_small_verification_loads_no_documentation(store: Path) -> None:
     assert DOCUMENTING not in found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["verify", "rebuild-cq --dry-run"])
 def test_json_loads_nothing_that_draws(store: Path, command: str) -> None:
     name, *options = command.split()

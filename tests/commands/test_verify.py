@@ -50,6 +50,7 @@ def verify(store: Path, *options: str | Path) -> Result:
         return rmqtool("verify", store, *options)
 
 
+@pytest.mark.slow
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", stores.names())
 def test_golden_stores(name: str, golden_store: GoldenStore) -> None:
@@ -64,7 +65,7 @@ def test_golden_stores(name: str, golden_store: GoldenStore) -> None:
     assert document["result"]["start"]["messages_lost"] == 0
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("name", DOCUMENTED)
 def test_documents_of_damaged_stores_are_valid(name: str, store: Path) -> None:
     """Whatever is wrong, and text says it too."""

@@ -73,7 +73,7 @@ def test_random_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: int
             assert listed == Counter((each.topic, each.key) for each in more.elements())
 
 
-@pytest.mark.budget(1)
+@pytest.mark.slow
 def test_verdicts(tmp_path: Path) -> None:
     """Same in another order; more in A, in B, in both."""
     messages = messages_of(random.Random(5), 30)

@@ -21,8 +21,8 @@ from tests.unchanged import unchanged
 
 FILE_SIZE = 16 << 20
 BODY = os.urandom(1 << 20)
-RECORDS = 400
-"""Of 300 KiB: logs of eight files, more than is kept of them in memory."""
+RECORDS = 260
+"""Of 300 KiB: logs of five files, more than is kept of them in memory."""
 
 pytestmark = pytest.mark.slow
 
@@ -64,11 +64,11 @@ def test_damage_in_many_places(tmp_path: Path, whole: LogBuilder) -> None:
 @pytest.mark.budget(6)
 def test_damage_before_they_part(tmp_path: Path, whole: LogBuilder) -> None:
     """Changed where no CRC covers it, long before: what was counted from there on is forgotten."""
-    other = log_of(parted_at=300)
+    other = log_of(parted_at=200)
     found = read_once(tmp_path, whole, other, damage=[whole.offsets[2] + 19])  # the flag
-    assert (found.verdict, found.common_end) == ("diverged", whole.offsets[300])
+    assert (found.verdict, found.common_end) == ("diverged", whole.offsets[200])
     assert found.parting.differences[0].start == whole.offsets[2]
-    assert [found.tails[name].messages for name in ("a", "b")] == [RECORDS - 300] * 2
+    assert [found.tails[name].messages for name in ("a", "b")] == [RECORDS - 200] * 2
 
 
 @pytest.mark.budget(6)

@@ -25,7 +25,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.mark.one_in(5)
-@pytest.mark.budget(0.5)
+@pytest.mark.slow
 def test_rows_are_the_messages_of_the_broker(name: str, golden_store: GoldenStore, tmp_path: Path) -> None:
     """Every record once, whatever the splits; and a check agrees."""
     store, output = golden_store(name), tmp_path / "out"

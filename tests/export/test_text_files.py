@@ -75,7 +75,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.mark.one_in(12)
-@pytest.mark.budget(1)
+@pytest.mark.slow
 def test_rows_are_the_messages_of_the_broker(name: str, golden_store: GoldenStore, tmp_path: Path) -> None:
     """Every field of every record; CSV says what NDJSON says; and a check agrees."""
     for form in TEXTS:

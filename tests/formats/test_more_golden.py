@@ -61,6 +61,7 @@ def test_ext_units_are_where_the_queue_points(extras: Path) -> None:
             assert unit.filter_bit_map == (bytes([1, 2, number + 128]) if number % 2 else b"")
 
 
+@pytest.mark.slow
 def test_ext_units_are_built_as_the_broker_builds_them(extras: Path) -> None:
     """The values of every unit give its bytes back."""
     for data in images(extras / "consumequeue_ext/orders/0").values():

@@ -17,6 +17,7 @@ STORES = [name for name in stores.names() if not name.endswith("-killed")]
 KILLED = [name for name in stores.names() if name.endswith("-killed")]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", STORES)
 def test_units_of_queues(golden_store: GoldenStore, name: str) -> None:
     """Every unit from the first file to the maximum, queue by queue and all queues together."""
@@ -73,6 +74,7 @@ def test_index_hits(golden_store: GoldenStore, name: str) -> None:
         assert found == set(query["physical_offsets"]), query
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", STORES)
 def test_index_headers_and_chains(golden_store: GoldenStore, name: str) -> None:
     """The headers are the release's; chains hold all units of a file, and each link leads to an older one."""

@@ -39,6 +39,7 @@ def test_nothing() -> None:
     assert (empty.smallest, empty.largest, empty.first_store_timestamp, empty.last_store_timestamp) == (None,) * 4
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", stores.names())
 def test_golden_logs(name: str, golden_store: GoldenStore) -> None:
     """Every number is the sum over the records that the release told."""

@@ -56,6 +56,7 @@ def test_units_lead_to_ext_units(extras: Path) -> None:
     assert after == [unit for unit in found if unit["store_timestamp"] >= later]
 
 
+@pytest.mark.slow
 def test_timer_log_and_wheel(extras: Path) -> None:
     """The wheel counts the units of the log by the time when they are due."""
     units = [unit for unit in objects(extras / "timerlog") if unit["kind"] == "timer_unit"]

@@ -70,6 +70,7 @@ def test_all_versions_are_there() -> None:
     assert {f"{version}-{how}" for version in versions for how in ("clean", "killed", "trimmed")} <= {*stores.names()}
 
 
+@pytest.mark.one_in(3)
 def test_commit_log(says: dict[str, Any], result: dict[str, Any]) -> None:
     """Minimum and maximum are the broker's, times those of its first and its last record."""
     assert {field: result["commit_log"][field] for field in ("min_offset", "max_offset")} == says["commit_log"]
@@ -152,6 +153,7 @@ def numbers(version: str) -> list[int]:
     return [int(number) for number in version.split(".")]
 
 
+@pytest.mark.slow
 @pytest.mark.one_in(3)
 def test_messages(name: str, says: dict[str, Any], golden_store: GoldenStore) -> None:
     """Every record of the log, of a killed store too, has every field that the release's decoder gives it."""

@@ -69,6 +69,7 @@ def test_every_row_is_shown(part: str, rows: set[str], golden_store: GoldenStore
     assert len(rmqtool("inspect", store / part, "--format", "csv").out.splitlines()) == len(lines) + 1
 
 
+@pytest.mark.slow
 def test_what_stands_beside_the_log(golden_store: GoldenStore) -> None:
     """Index, timers, and how far they have come."""
     rows = Counter(row["row"] for row in objects(golden_store(SIDE) / "rocksdbstore"))

@@ -41,6 +41,7 @@ def test_golden_stores(name: str, golden_store: GoldenStore) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("seed", range(6))
 def test_damaged_logs(seed: int, unpacked: GoldenStore, tmp_path: Path) -> None:
     """Damage where parts meet, too; a lost file in the middle; bodies that are wrong."""

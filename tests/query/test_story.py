@@ -45,6 +45,7 @@ def of_shop(golden_store: GoldenStore, topic: str, queue_offset: int = 0) -> lis
     return story(snapshot, unit.physical_offset)
 
 
+@pytest.mark.slow
 def test_a_message_that_a_group_gave_up(golden_store: GoldenStore) -> None:
     """Failed on twice, each time sent back and got again; each reading ends before the failure that proves it."""
     events = of_shop(golden_store, "%DLQ%billing")

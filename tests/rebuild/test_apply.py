@@ -88,6 +88,7 @@ def test_queues(unpacked: GoldenStore, scratch: Path, name: str, damage: Damage)
 
 
 @pytest.mark.slow
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("damage", INDEX_DAMAGE)
 def test_index(unpacked: GoldenStore, scratch: Path, damage: Damage) -> None:
     root = damaged(unpacked("5.3.3-clean"), scratch / "store", damage)

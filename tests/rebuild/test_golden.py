@@ -51,6 +51,7 @@ def test_index_files_are_those_of_the_broker(golden_store: GoldenStore, tmp_path
     assert [ours[path] for path in sorted(ours)] == [theirs[path] for path in sorted(theirs)]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", SOUND)
 def test_nothing_is_to_be_done_in_a_sound_store(golden_store: GoldenStore, name: str) -> None:
     """Also after retention, when old units stand before those of the log."""
@@ -62,6 +63,7 @@ def test_nothing_is_to_be_done_in_a_sound_store(golden_store: GoldenStore, name:
     assert all(queue.action == "keep" for queue in found.queues)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_killed_stores_lack_what_a_start_adds(golden_store: GoldenStore, name: str) -> None:
     """Nothing is dropped or changed; a queue that the kill left behind gets its last units."""

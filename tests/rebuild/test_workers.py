@@ -59,11 +59,11 @@ def test_every_number_of_processes_writes_the_same(
     golden_store: GoldenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     root = golden_store(name)
-    monkeypatch.setattr(source, "log_parts", partial(log_parts, least=3000))
+    monkeypatch.setattr(source, "log_parts", partial(log_parts, least=1000))
     one = write(root, tmp_path / "one", jobs=1)
     two = write(root, tmp_path / "two", jobs=2)
 
-    assert len(log_parts(open_store(root).commit_log().files, least=3000)) > 10
+    assert len(log_parts(open_store(root).commit_log().files, least=1000)) > 10
     assert contents(tmp_path / "two") == contents(tmp_path / "one")
     assert told(two) == told(one)
 

@@ -45,7 +45,7 @@ LEFT = {
 """Losses of which something is left that the store does not show, or that people decide."""
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.slow
 @pytest.mark.parametrize(("release", "name"), HEALED)
 def test_what_is_said_to_heal_is_healed(release: str, name: str, tmp_path: Path) -> None:
@@ -68,6 +68,7 @@ def test_what_is_said_to_heal_is_healed(release: str, name: str, tmp_path: Path)
 
 
 @pytest.mark.slow
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("name", ["4.9.7-shop", "5.3.3-shop"])
 def test_random_damage(name: str, seed: int, tmp_path: Path) -> None:

@@ -73,6 +73,7 @@ def follow(command: str) -> None:
     assert rmqtool(*shlex.split(command)[1:], "--yes").status in (0, 1)
 
 
+@pytest.mark.slow
 @of_each_kind
 def test_a_repair_leaves_what_clients_get_until_it_is_named(store: Path, kind: Kind) -> None:
     """Only where a start ends the log, and clients get nothing, a dummy record comes without being asked for."""
@@ -114,6 +115,7 @@ def no_crc_checked(store: Path) -> None:
     (store.parent / "broker.conf").write_text("checkCRCOnRecover=false\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("prepare", "numbers", "steps"),
     [
@@ -137,6 +139,7 @@ def test_what_the_next_start_reads_decides(
     assert [tuple(words[-2:]) == LOSE for words in commands] == steps
 
 
+@pytest.mark.slow
 def test_a_saved_plan_keeps_what_was_asked_for(store: Path, tmp_path: Path) -> None:
     [first] = damage_bodies(store, FIRST)
     before, plan = bytes_of(store, first), str(tmp_path / "plan.json")

@@ -73,7 +73,7 @@ def _chosen(records: list[Record], field: str) -> Record:
     return fitting[len(fitting) // 2]
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize(("field", "named", "mask"), FLIPS, ids=str)
 @pytest.mark.parametrize("name", STORES)
 def test_witnesses_count_against_a_damaged_field(
@@ -120,7 +120,7 @@ def test_queues_are_witnesses_of_an_index_that_is_gone(unpacked: GoldenStore, tm
     assert keys(store) == before
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(("field", "mask", "at"), STRUCTURE, ids=str)
 @pytest.mark.parametrize("name", ["4.9.7-shop", "5.3.3-crc32-property"])
 def test_a_broken_record_is_put_right(

@@ -175,6 +175,7 @@ def ended(job: str, root: Path, system: System = SYSTEM) -> tuple[int | str | No
 
 
 @pytest.mark.usefixtures("signals")
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("job", "number", "share"), [
     ("repair", signal.SIGINT, 0.6), ("repair", signal.SIGTERM, 0.1), ("repair", signal.SIGHUP, 0.7),
     ("undo", signal.SIGINT, 0.6), ("undo", signal.SIGTERM, 0.7), ("undo", signal.SIGHUP, 0.1),
@@ -198,6 +199,7 @@ def test_a_signal_during_a_call(whole: Whole, job: str, number: signal.Signals, 
     whole.check(root)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("verification", range(TRANSACTIONS + 1))
 def test_a_signal_during_a_verification(whole: Whole, monkeypatch: pytest.MonkeyPatch, verification: int) -> None:
     """After each transaction, too, and when it is only the closing verification that is cut."""

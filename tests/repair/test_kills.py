@@ -25,6 +25,7 @@ def whole() -> Iterator[Whole]:
         yield Whole(scratch)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_job_that_does_not_end(whole: Whole, fault: Fault) -> None:
     for job, calls in whole.calls.items():

@@ -123,6 +123,7 @@ def test_a_last_file_that_is_short_is_filled_up(store: Path) -> None:
     assert "commitlog.file-size" not in codes_of(verify(store))
 
 
+@pytest.mark.slow
 def test_a_last_file_whose_zeros_were_cut_is_whole_again(store: Path) -> None:
     """As a tool leaves it that cuts trailing zeros."""
     before = tree(store)
@@ -171,6 +172,7 @@ def test_an_empty_file_in_the_middle_is_taken_out(store: Path) -> None:
     assert one.needed == (f"commitlog/{file_name(FILE_SIZE)} ({FILE_SIZE} bytes)",)
 
 
+@pytest.mark.slow
 def test_an_empty_first_file_is_recorded(store: Path) -> None:
     """Once it is out, and the queues begin after it, nothing else tells that there was such a file."""
     os.truncate(log_file(store, 0), 0)
@@ -180,6 +182,7 @@ def test_an_empty_first_file_is_recorded(store: Path) -> None:
     assert recorded.loss.files == (f"commitlog/{file_name(0)} ({FILE_SIZE} bytes)",)
 
 
+@pytest.mark.slow
 def test_an_empty_last_file_is_not_recorded(store: Path) -> None:
     """A broker that was killed before it gave the file its size leaves one."""
     (store / "commitlog" / file_name(sum(path.stat().st_size for path in (store / "commitlog").iterdir()))).touch()
@@ -224,6 +227,7 @@ def test_a_blank_before_records_is_damage(store: Path) -> None:
     assert plan(store) == []
 
 
+@pytest.mark.slow
 def test_a_file_that_has_grown_by_zeros_is_cut(store: Path) -> None:
     """In any place of the log; the bytes are beyond what a file holds."""
     before = tree(store)
@@ -268,6 +272,7 @@ def one_file(store: Path, *, full: bool) -> StoreBuilder:
     return builder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cut", ["in a record", "after a record", "in the size of a record", "in the blank"])
 def test_the_only_file_is_filled_up_where_it_was_cut(tmp_path: Path, cut: str) -> None:
     """Its own size shows nothing then, and no broker leaves a file that ends so: broker.conf is right."""

@@ -363,6 +363,7 @@ def test_a_database_stays_for_reasons_of_its_own(store: Path, code: str) -> None
     assert "slave" not in remaining
 
 
+@pytest.mark.slow
 def test_offsets_from_a_bak_are_no_reason_to_wait(golden_store: GoldenStore, tmp_path: Path) -> None:
     """The repair puts the file back: nothing is left to be set by hand."""
     store = copied(golden_store("5.3.3-shop"), tmp_path / "store")

@@ -90,6 +90,7 @@ def records(store: Path) -> set[int]:
 
 
 @pytest.mark.slow
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("seed", range(12))
 def test_no_record_is_lost(tmp_path: Path, seed: int) -> None:
     """Whatever is planned, until nothing is."""

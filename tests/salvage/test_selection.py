@@ -230,7 +230,7 @@ def test_no_file_of_older_messages(tmp_path: Path, *, damaged: bool) -> None:
     assert [each.split(":")[0] for each in verified(new)] == (["store.recorded-loss"] if damaged else [])
 
 
-@pytest.mark.budget(1)
+@pytest.mark.slow
 def test_config(tmp_path: Path) -> None:
     """Topics of the choice only, groups as they were, and no backup with the old state."""
     store, new = small_store(tmp_path / "store"), tmp_path / "new"
@@ -244,7 +244,7 @@ def test_config(tmp_path: Path) -> None:
     assert not (new / "config" / "topics.json.bak").exists()
 
 
-@pytest.mark.budget(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("queue_offsets", ["keep", "new"])
 def test_delays_and_timers(tmp_path: Path, queue_offsets: str) -> None:
     """Delay levels go on where they were; the timer reads again from the first message that still waits."""
@@ -270,7 +270,7 @@ def test_delays_and_timers(tmp_path: Path, queue_offsets: str) -> None:
     assert check.last_read_timestamp == START_TIME + 1_500_000
 
 
-@pytest.mark.budget(1)
+@pytest.mark.slow
 def test_half_messages_keep_their_offsets(tmp_path: Path) -> None:
     """Op messages name half messages by queue offset; POP's records name offsets that change, and are left out."""
     builder = StoreBuilder(file_size=FILE_SIZE)

@@ -57,6 +57,7 @@ def expected_reason(position: int, bit: int) -> str | None:
 
 
 @pytest.mark.slow
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("bit", range(8))
 def test_a_flipped_bit_costs_one_record_at_most(store: Path, log: LogBuilder, bit: int) -> None:
     """Each bit of the middle record: the record is damage with the right reason, or only the field's columns change."""
@@ -122,6 +123,7 @@ def test_bogus_sizes(store: Path, log: LogBuilder, size: int, reason: str, place
     assert others(events) == [Damage(log.offsets[1], SIZE, reason if place == 0 else "lengths")]  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_zeroed_pages(tmp_path: Path) -> None:
     """Pages of zeros in the middle cost the records in them, and nothing after them."""
     log = LogBuilder(1 << 16).add_all([FIELDS] * 300)

@@ -68,7 +68,7 @@ def test_splits_of_a_damaged_log_give_each_event_once(
 
 
 @pytest.mark.slow
-def test_a_split_at_every_byte_gives_each_event_once(place: Path) -> None:
+def test_a_split_at_any_byte_gives_each_event_once(place: Path) -> None:
     """Two splits that meet give the whole, whichever byte of a file with damage and a filled blank they meet at."""
     log = LogBuilder(1300, filler=message(1 << 40)).add_all({"body": b"b" * 50} for _ in range(9))
     image = bytearray(log.images()[0])
@@ -77,7 +77,9 @@ def test_a_split_at_every_byte_gives_each_event_once(place: Path) -> None:
     write_log(place, {0: bytes(image)})
     whole = fast(place, ("physical_offset",))
     assert [type(event) for event in whole] == [dict, Damage, dict, dict, Damage, dict, dict, Blank]
+    starts = [event["physical_offset"] if isinstance(event, dict) else event.physical_offset for event in whole]
+    near = {start + side for start in starts for side in (-1, 0, 1) if start + side >= 0}
     with small_blocks(300, LONGEST):
-        for cut in one_in(3, range(len(image) + 1), "split"):
+        for cut in sorted({*one_in(3, range(len(image) + 1), "split"), *near}):
             parts = [fast(place, ("physical_offset",), span) for span in ((0, cut), (cut, END))]
             assert_same(parts[0] + parts[1], whole)

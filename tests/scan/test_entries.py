@@ -62,7 +62,7 @@ def whole_entries(log: EntryBuilder, images: Sequence[bytes]) -> Found:
 
 @pytest.mark.budget(1)
 @pytest.mark.parametrize(
-    ("file_size", "records"), [(FILE_SIZE, 60), (1 << 16, 3000), pytest.param(1 << 23, 30_000, marks=pytest.mark.slow)]
+    ("file_size", "records"), [(FILE_SIZE, 60), (1 << 16, 3000), pytest.param(1 << 23, 16_000, marks=pytest.mark.slow)]
 )
 def test_all_messages(file_size: int, records: int, tmp_path: Path) -> None:
     """Each message at its own offset, a blank at the end of each full file; blocks and lanes end anywhere."""
@@ -74,6 +74,7 @@ def test_all_messages(file_size: int, records: int, tmp_path: Path) -> None:
     assert {each[0] for each in found} <= {"message", "blank"}
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("seed", range(60))
 def test_damage_and_parts(seed: int, tmp_path: Path) -> None:
     """Every whole entry is found after any damage, nothing else is; parts that meet give each event once."""

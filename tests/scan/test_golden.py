@@ -35,7 +35,8 @@ def records(golden: Path) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.slow
+@pytest.mark.one_in(6)
 def test_the_scan_agrees_with_the_plain_reader(golden: Path) -> None:
     """Events, their order and every column are those of the plain reader."""
     assert_same(fast(golden), expected(golden))

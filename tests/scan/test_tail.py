@@ -9,6 +9,7 @@ import pytest
 
 from rmqtool.scan.block import Blank, Damage, Reason
 from tests.building import LOG, LogBuilder, message, write_log, write_sparse
+from tests.sampling import one_in
 from tests.scan.reading import agree, fast, messages, offsets, others
 
 PAGE = 4096
@@ -45,12 +46,16 @@ def test_a_file_cut_inside_the_last_record_ends_with_a_torn_record(store: Path) 
 
 @pytest.mark.slow
 def test_zeros_from_inside_the_last_record_on_end_it(store: Path) -> None:
-    """At every byte: as long as its lengths do not add up the record is the tail; then only its properties differ."""
+    """At any byte: as long as its lengths do not add up the record is the tail; then only its properties differ."""
     log = log_of(3)
     last = log.offsets[-1]
     whole = log.images()[0]
     properties_at = log.end - len(b"TAGS\x01a\x02")
-    for end in range(last + 1, log.end):
+    for end in [
+        *range(last + 1, last + 9),
+        *one_in(2, range(last + 9, properties_at), "zeros"),
+        *range(properties_at, log.end),
+    ]:
         events = agree(write_log(store, {0: whole[:end].ljust(FILE_SIZE, b"\0")}), ("physical_offset",))
         if end >= properties_at:
             assert offsets(events) == log.offsets

@@ -115,6 +115,7 @@ def test_repairs_need_little(large: Path, tmp_path: Path) -> None:
     assert not (store / "consumequeue").exists()
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("memory", [100, 150, 200, 255])
 @pytest.mark.parametrize("command", ["inspect", "verify"])
 def test_too_little_memory_is_said(large: Path, memory: int, command: str) -> None:

@@ -59,7 +59,7 @@ def test_keys_are_found(snapshot: Snapshot, says: dict[str, Any]) -> None:
     assert len(lost) <= NOT_DISPATCHED
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 def test_every_record_is_found_at_its_offset(snapshot: Snapshot, says: dict[str, Any]) -> None:
     for record in says["records"][::7]:
         frame = record_at(snapshot.log.files, record["physical_offset"])
@@ -94,7 +94,7 @@ def reachable(snapshot: Snapshot, topic: str, queue_id: int) -> list[list[int]]:
     return found
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 def test_every_unit_is_found_by_queue_offset(snapshot: Snapshot, says: dict[str, Any]) -> None:
     """Each unit of each queue is at its queue offset, and is found by the physical offset that it leads to."""
     for described in says["queues"]:

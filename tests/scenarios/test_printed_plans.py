@@ -101,7 +101,7 @@ def _rows() -> list[Row]:
     return [row for row in rows() if "-clean" not in row.name]
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("row", [pytest.param(row, id=row.name) for row in _rows()])
 def test_the_plan_of_each_fault_comes_to_an_end(row: Row, tmp_path: Path) -> None:
     """In few rounds, with no command that is refused or printed a second time; what is served then still is.
@@ -182,7 +182,7 @@ HALF_FLUSHED: list[tuple[str, tuple[Apply, ...]]] = [
 ]
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(("name", "damages"), HALF_FLUSHED)
 def test_a_half_flushed_store_is_healed_to_the_letter(
     golden_store: GoldenStore, tmp_path: Path, name: str, damages: tuple[Apply, ...]

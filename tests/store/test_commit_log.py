@@ -65,6 +65,7 @@ def test_a_blank_longer_than_any(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert end < START + FILE - 1000
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", stores.names())
 def test_golden_logs(name: str, golden_store: GoldenStore) -> None:
     """With any hint and without one, the range is what the release told after its start."""

@@ -54,6 +54,7 @@ any_json = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(any_json, st.sampled_from([None, "\t"]), st.booleans())
 def test_json_is_read_as_json(value: Any, indent: str | None, ascii_only: bool) -> None:
     """Whatever JSON says, strings that look like the dialect among it, comes back."""

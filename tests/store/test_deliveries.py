@@ -25,13 +25,9 @@ class FakeMessages:
         """The level's queue, and the topic of its messages."""
         return SimpleNamespace(name=topic, range=SimpleNamespace(min_offset=0, max_offset=len(self.due)))
 
-    def in_queue(self, queue: Any, queue_offset: int) -> dict[str, Any] | None:
-        """A message that waits."""
-        return None if self.copies[queue_offset] is None else self.message(queue_offset, 0)
-
-    def due_time(self, queue: Any, queue_offset: int) -> int:
-        """When it is due."""
-        return self.due[queue_offset]
+    def waiting(self, queue: Any, queue_offset: int) -> tuple[dict[str, Any] | None, int]:
+        """A message that waits, and when it is due."""
+        return None if self.copies[queue_offset] is None else self.message(queue_offset, 0), self.due[queue_offset]
 
     def stored_from(self, queue: Any, store_timestamp: int) -> Iterator[dict[str, Any]]:
         """The copies."""

@@ -17,6 +17,7 @@ from rmqtool.store.message_reader import INCLUDABLE, Query, SplitReader, read_me
 from rmqtool.store.splits import Split, find_source, split_source
 from rmqtool.store.store import open_stores
 from tests.building import LOG, LogBuilder, write_log
+from tests.sampling import examples
 from tests.scan.damaging import FILE_SIZE, damaged_logs, deterministic
 from tests.scan.reading import damages, messages, slow, small_blocks
 
@@ -118,7 +119,7 @@ def test_large_runs_are_not_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.slow
-@settings(deterministic, max_examples=60)
+@settings(deterministic, max_examples=examples(60))
 @given(images=damaged_logs())
 def test_any_damage(tmp_path_factory: pytest.TempPathFactory, images: dict[int, bytes]) -> None:
     """Every column of every message, and all damage, as the reference reader has them."""

@@ -361,6 +361,7 @@ def golden_ranges(store: Path, version: Version) -> Iterator[tuple[tuple[str, st
         yield name, queue_range(queue, log[0].start_offset if log else -1, version)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", stores.names())
 def test_golden_ranges(name: str, golden_store: GoldenStore) -> None:
     """Each queue has the range that the release told; after a kill what it dispatched while loading comes on top."""

@@ -28,6 +28,7 @@ from rmqtool.transaction import (
 from rmqtool.transaction.losses import MAX_LISTED, DroppedUnits, LostExtent, loss_findings
 from rmqtool.transaction.system import SYSTEM, System
 from tests.rights import NOBODY, needs_root
+from tests.sampling import one_in
 from tests.transaction.disk import Disk, Recorder, write_contents
 from tests.transaction.faults import FAULTS, Fault, points, recover, run_with
 from tests.transaction.small import NoExchange, make_store, put, tree, undo
@@ -281,20 +282,20 @@ def begun(root: Path, action: str) -> Path:
     return root
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "system", [pytest.param(SYSTEM, id="all"), pytest.param(NoExchange(), id="no-exchange", marks=pytest.mark.rare)]
 )
 @pytest.mark.parametrize("action", ACTIONS)
 @pytest.mark.parametrize("fault", FAULTS)
-def test_fault_at_every_call(scratch: Path, fault: Fault, action: str, system: System) -> None:
+def test_fault_at_a_call(scratch: Path, fault: Fault, action: str, system: System) -> None:
     """The record is there exactly where the store is as the transaction left it."""
     before = tree(make_store(scratch / "before"))
     lossy(scratch / "before")
     after = tree(scratch / "before")
     names = run_with(system, None, -1, partial(ACTIONS[action], begun(scratch / "counted", action)))[0].names
-    for at in points(names, fault):
+    for at in one_in(2, points(names, fault), f"{fault} {action}"):
         root = begun(scratch / "store", action)
         run_with(system, fault, at, partial(ACTIONS[action], root))
         recover(root, system)
@@ -318,7 +319,7 @@ def test_power_fails_at_every_call(scratch: Path, action: str) -> None:
     chance = random.Random(1)
     for number, (name, arguments) in enumerate(recorder.calls):
         disk.play(name, arguments)
-        for kept, with_bytes in disk.crashes(chance):
+        for kept, with_bytes in one_in(3, [*disk.crashes(chance)], f"{action} {number}"):
             crashed = scratch / "crashed"
             write_contents(disk.after(kept, with_bytes=with_bytes), crashed)
             with Undo(crashed):

@@ -92,7 +92,7 @@ def told(store: Path, each: Circumstance) -> Outcome:
         return outcome_of(verification)
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("each", CIRCUMSTANCES, ids=lambda each: each.code)
 def test_what_is_caused_is_told(each: Circumstance, tmp_path: Path) -> None:

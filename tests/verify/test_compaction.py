@@ -35,6 +35,7 @@ def test_a_queue_that_was_compacted(store: Path, part: str) -> None:
     assert codes_of(verify(store, selection=WITHOUT_TIMER, conf=OFF)) == set()
 
 
+@pytest.mark.slow
 def test_all_of_it(store: Path) -> None:
     """Nothing tells whether there was a compacted log: no store is clean then."""
     shutil.rmtree(store / "compaction")

@@ -11,7 +11,7 @@ import pytest
 from tests.verify.flips import BLIND_SPOTS, MASKS, Place, found, places
 from tests.verify.small_store import small_store
 
-SAMPLE = 80
+SAMPLE = 50
 SEED = 5
 
 

@@ -165,6 +165,7 @@ def test_a_queue_file_without_a_unit(killed: Callable[[str], Path], version: str
 
 
 @pytest.mark.slow
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("kept", [1, 8, 12, CRC32_PROPERTY_SIZE - 1])
 @pytest.mark.parametrize("version", ["5.5.0", None])
 def test_a_record_that_lacks_the_end_of_its_crc(tmp_path: Path, version: str | None, kept: int) -> None:

@@ -29,7 +29,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
     return cache(lambda store: recorded.unpack(store, tmp_path_factory.mktemp(store)))
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.slow
 @pytest.mark.parametrize(("store", "row"), ROWS)
 def test_no_loss_is_a_clean_store(store: str, row: str, pair: Pair, tmp_path: Path) -> None:

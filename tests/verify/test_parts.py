@@ -57,7 +57,7 @@ def store(healthy: Path, tmp_path: Path) -> Path:
     return copied(healthy, tmp_path / "store")
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", DAMAGES)
 def test_damages(name: str, store: Path) -> None:
@@ -67,6 +67,7 @@ def test_damages(name: str, store: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", stores.samples())
 def test_golden_stores(name: str, golden_store: GoldenStore) -> None:
     """Healthy and killed stores are told alike."""
@@ -111,7 +112,7 @@ def bury(store: Path, start: int, size: int) -> None:
     path.write_bytes(data)
 
 
-@pytest.mark.one_in(5)
+@pytest.mark.one_in(10)
 @pytest.mark.slow
 @pytest.mark.parametrize("apply", [zeros, noise, tear, bury])
 @pytest.mark.parametrize("size", [4, 200, 1700])
@@ -162,6 +163,7 @@ def test_times_that_step_back_at_a_border(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", ["", "body", "zeros", "torn", "hole", "slot", "index count", "missing file"])
 def test_processes(name: str, store: Path) -> None:
     """Several processes tell byte for byte what one tells; here the others do most of the work."""

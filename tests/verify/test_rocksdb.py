@@ -73,6 +73,7 @@ def test_light_queues_have_no_rows_before_5_3_2(golden_store: GoldenStore) -> No
     assert "consumequeue.missing-queue" in codes_of(verify(store, version="5.3.3", conf=conf))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", [0, 1])
 def test_a_start_that_makes_rows_of_batches_anew(kept: int, unpacked: GoldenStore, tmp_path: Path) -> None:
     """The queue ends at the first offset of its last batch, as it always does: no message is lost by that."""
@@ -97,6 +98,7 @@ def bulk_end(units: Any) -> tuple[int, int]:
     return int.from_bytes(value[:8], "big"), int.from_bytes(key[-8:], "big")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", QUEUES)
 def test_sound_stores_have_no_finding(name: str, golden_store: GoldenStore) -> None:
     """Every unit of every queue is compared; nothing in the store is touched."""

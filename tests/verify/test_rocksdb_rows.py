@@ -62,6 +62,7 @@ def test_sound_stores_are_clean(name: str, golden_store: GoldenStore) -> None:
         assert outcome.report.checked["config.row"] > 25
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "databases"),
     [
@@ -140,6 +141,7 @@ def test_what_names_the_tables(copy_of: Callable[[str], Path], place: str, name:
 
 
 @pytest.mark.slow
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("content", [None, b"", b"\xff" * 40, b"MANIFEST-000777\n"])
 @pytest.mark.parametrize(
     ("name", "place"), [(V1, "config/topics"), (SINGLE, "config/metadata"), (SIDE, "rocksdbstore")]
@@ -161,6 +163,7 @@ def test_a_lost_current_is_written_anew(
     assert verify(root).verdict == "clean"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["second manifest", "sound"])
 def test_what_current_named_is_not_known(copy_of: Callable[[str], Path], damage: str) -> None:
     """Of two MANIFEST files either may be the one; with a sound CURRENT something else is wrong."""
@@ -220,6 +223,7 @@ def test_rows_of_the_configuration(
     assert why in messages[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "database"), [(SINGLE, "metadata"), (SECOND, "rdb")])
 def test_rows_of_other_places(copy_of: Callable[[str], Path], name: str, database: str) -> None:
     """One database for all, and version 2."""
@@ -232,6 +236,7 @@ def test_rows_of_other_places(copy_of: Callable[[str], Path], name: str, databas
     assert "config.row" in codes_of(verify(root))
 
 
+@pytest.mark.slow
 def test_a_swapped_offset(copy_of: Callable[[str], Path]) -> None:
     """As `assignResetOffset` of version 2 leaves it: no fault of the store."""
     root = copy_of(SECOND)

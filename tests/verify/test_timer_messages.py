@@ -172,6 +172,7 @@ def test_an_older_log(tmp_path: Path) -> None:
     assert [(finding.code, finding.count) for finding in of_timers(store)] == [("timer.again", 2)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", [("timerWheelEnable", "false"), ("timerRocksDBEnable", "true")])
 def test_timers_that_are_elsewhere(setting: tuple[str, str], tmp_path: Path) -> None:
     """Switched off, or kept in RocksDB: the files are not asked."""

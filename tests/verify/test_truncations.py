@@ -18,7 +18,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> CutStore:
 
 
 @pytest.mark.slow
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("depth", sorted(Random(SEED).sample(range(1, DEPTH + 1), SAMPLE)))
 def test_cuts_are_told_at_their_offset(depth: int, way: Way, store: CutStore) -> None:

@@ -66,6 +66,7 @@ def test_a_minimum_that_was_found_when_there_was_one_batch(store: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("chunk", [1, 2, 100])
 @pytest.mark.parametrize(
     ("offsets", "min_offset", "message"),

@@ -78,7 +78,7 @@ def test_each_place_is_named_and_nothing_else(store: Path, place: str, calls: tu
     assert found.total.totals.messages > 0
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES)
 def test_with_processes(store: Path, place: str) -> None:
@@ -88,6 +88,7 @@ def test_with_processes(store: Path, place: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("place", "start"),
     [
@@ -158,6 +159,7 @@ def test_a_user_without_permission(store: Path, place: str) -> None:
     assert "run as the broker's user" in finding["message"]
 
 
+@pytest.mark.slow
 def test_the_command(store: Path) -> None:
     with broken(store / "consumequeue" / "SCHEDULE_TOPIC_XXXX" / "3"):
         found = rmqtool("verify", store, "--json")
