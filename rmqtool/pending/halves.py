@@ -20,7 +20,7 @@ from rmqtool.formats.properties import (
     REAL_QUEUE_ID,
     REAL_TOPIC,
 )
-from rmqtool.pending.messages import QUEUE_ID_DIGITS, Kind, View, messages_of, part_from, waiting
+from rmqtool.pending.messages import Kind, View, messages_of, part_from
 from rmqtool.rules.system_topics import HALF_TOPIC, OP_TOPIC, ROCKSDB_HALF_TOPIC, ROCKSDB_OP_TOPIC, TRANSACTION_GROUP
 from rmqtool.scan.windows import integers
 from rmqtool.store.queue_units import LoadedQueue
@@ -51,9 +51,7 @@ def lost_halves(view: View) -> Iterator[pa.RecordBatch]:
 
 
 def _in_files(view: View) -> Iterator[pa.RecordBatch]:
-    for queue in view.queues(HALF_TOPIC):
-        if queue.queue.topic != HALF_TOPIC:
-            continue
+    for queue in view.queues(HALF_TOPIC, is_whole=True):
         ended, superseded = _ended(view, queue.queue.queue_id), _superseded(view, queue)
         for messages in messages_of(view, part_from(queue, _start(view, queue), _PROPERTIES)):
             own, first = np.asarray(messages.column("queue_offset")), _first_offsets(messages)
@@ -63,11 +61,8 @@ def _in_files(view: View) -> Iterator[pa.RecordBatch]:
 
 def _in_rocksdb(view: View) -> Iterator[pa.RecordBatch]:
     """Half messages of a topic of their own, of which RocksDB knows those that wait (`TransMessageRocksDBStore`)."""
-    for queue in view.queues(ROCKSDB_HALF_TOPIC):
-        if queue.queue.topic != ROCKSDB_HALF_TOPIC:
-            continue
-        known = _half_rows(view)
-        if known is None:
+    for queue in view.queues(ROCKSDB_HALF_TOPIC, is_whole=True):
+        if (known := _half_rows(view)) is None:
             continue
         times = view.snapshot.store.conf.size("transactionCheckMax") or _CHECK_MAX
         waiting_ones, ended = known.physical_offsets[known.check_times <= times], _ended_in_rocksdb(view)
@@ -101,16 +96,9 @@ def _ended_in_rocksdb(view: View) -> NDArray[np.int64]:
 def _rows(view: View, queue: LoadedQueue, messages: pa.Table, kind: Kind = "half") -> pa.RecordBatch:
     timeout = view.snapshot.store.conf.size("transactionTimeOut") or _TIMEOUT_MS
     seconds = integers(messages.column(CHECK_IMMUNITY)).fill_null(timeout // 1000)
-    return waiting(
-        kind,
-        messages,
-        due_timestamp=pc.add(messages.column("born_timestamp"), pc.multiply(seconds, 1000)),
-        to_topic=messages.column(REAL_TOPIC),
-        to_queue_id=integers(messages.column(REAL_QUEUE_ID), QUEUE_ID_DIGITS),
-        group=messages.column(PRODUCER_GROUP),
-        topic=queue.queue.topic,
-        queue_id=queue.queue.queue_id,
-    )
+    due = pc.add(messages.column("born_timestamp"), pc.multiply(seconds, 1000))
+    to_topic, group = messages.column(REAL_TOPIC), messages.column(PRODUCER_GROUP)
+    return view.rows(kind, queue.queue, messages, due_timestamp=due, to_topic=to_topic, group=group)
 
 
 def _start(view: View, queue: LoadedQueue) -> int:
@@ -119,8 +107,8 @@ def _start(view: View, queue: LoadedQueue) -> int:
 
 def _ended(view: View, queue_id: int) -> NDArray[np.int64]:
     """Queue offsets of half messages that op messages name."""
-    for queue in view.queues(OP_TOPIC):
-        if queue.queue.topic == OP_TOPIC and queue.queue.queue_id == queue_id:
+    for queue in view.queues(OP_TOPIC, is_whole=True):
+        if queue.queue.queue_id == queue_id:
             start, stop = max(queue.range.min_offset, _start(view, queue), 0), queue.range.max_offset
             with view.errors.scope():
                 ended = ended_halves(queue.queue, start, stop, view.snapshot.log.files, view.snapshot.reading)

@@ -16,10 +16,11 @@ from rmqtool.base.tolerant import ReadErrors
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.clients.queue_view import QueueViews
 from rmqtool.findings.finding import counted
+from rmqtool.formats.properties import REAL_QUEUE_ID
 from rmqtool.rules.system_topics import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from rmqtool.scan.columns import PROPERTY_COLUMN, message_schema, record_batches
 from rmqtool.scan.pointed_records import read_heads, sound_records
-from rmqtool.scan.windows import constant_strings
+from rmqtool.scan.windows import constant_strings, integers
 from rmqtool.store.config_tables import CONSUMER_OFFSET
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.queue_units import LoadedQueue
@@ -55,7 +56,7 @@ SCHEMA = pa.schema(
 )
 """A message that waits: when it is due (null: when its group consumes), where it goes, for whom, where it stands."""
 
-QUEUE_ID_DIGITS = 9
+_QUEUE_ID_DIGITS = 9
 
 
 def waiting(kind: Kind, messages: pa.Table, **columns: Any) -> pa.RecordBatch:
@@ -88,6 +89,11 @@ def _column(value: Any, count: int, kind: pa.DataType) -> pa.Array:
     return (value if isinstance(value, pa.Array) else pa.array(value)).cast(kind)
 
 
+def one_topic(topic: str, messages: pa.Table) -> pa.ChunkedArray:
+    """A column of one topic for all messages."""
+    return pa.chunked_array([constant_strings(topic, messages.num_rows)])
+
+
 def is_true(mask: pa.ChunkedArray | pa.Array) -> NDArray[np.bool_]:
     """An Arrow mask as NumPy's, false where it is null."""
     filled = mask.fill_null(False)
@@ -115,15 +121,11 @@ class Notes:
 
     def add_unread(self, what: str, why: str) -> None:
         """Note what could not be read, once."""
-        note = Note(what, why)
-        if note not in self.unread:
-            self.unread.append(note)
+        self.unread += {Note(what, why)}.difference(self.unread)
 
     def add_uncertain(self, what: str, why: str) -> None:
         """Note what cannot be known, once."""
-        note = Note(what, why)
-        if note not in self.uncertain:
-            self.uncertain.append(note)
+        self.uncertain += {Note(what, why)}.difference(self.uncertain)
 
 
 RETRY_TOPIC, DEAD_LETTER_ORIGIN = "RETRY_TOPIC", "DLQ_ORIGIN_TOPIC"  # MessageConst.PROPERTY_...
@@ -179,10 +181,10 @@ class View:
         self._progress = progress
         self._read = 0
 
-    def queues(self, prefix: str) -> Iterator[LoadedQueue]:
-        """The queues of topics that begin with `prefix` and hold messages; none of them is a batch queue."""
+    def queues(self, prefix: str, *, is_whole: bool = False) -> Iterator[LoadedQueue]:
+        """The queues with messages of topics that begin with `prefix`, or are it; none of them is a batch queue."""
         for queue in self.snapshot.queues:
-            if queue.topic.startswith(prefix) and queue.kind == "simple":
+            if (queue.topic == prefix if is_whole else queue.topic.startswith(prefix)) and queue.kind == "simple":
                 loaded = None
                 with self.errors.scope():
                     loaded = self.snapshot.queue(queue.topic, queue.queue_id)
@@ -190,7 +192,7 @@ class View:
                 if loaded is not None and loaded.range.max_offset > max(loaded.range.min_offset, 0):
                     yield loaded
         for name in self._missing:
-            if name.topic.startswith(prefix):
+            if name.topic == prefix if is_whole else name.topic.startswith(prefix):
                 self._note_holes_of(*name)
 
     def _note_holes(self, queue: LoadedQueue | None) -> None:
@@ -236,6 +238,17 @@ class View:
     def groups(self) -> frozenset[str]:
         """The groups that have committed an offset."""
         return frozenset(each.group for each in self.snapshot.committed.offsets)
+
+    def rows(
+        self, kind: Kind, queue: Queue | QueueName, messages: pa.Table, topics: pa.ChunkedArray | None = None,
+        **columns: Any,
+    ) -> pa.RecordBatch:  # fmt: skip
+        """Messages of a queue that wait; with the `topics` that they are delivered to also for whom."""
+        if topics is not None:
+            columns = {**receivers(messages, topics, self.groups), **columns}
+        if REAL_QUEUE_ID in messages.column_names:
+            columns["to_queue_id"] = integers(messages.column(REAL_QUEUE_ID), _QUEUE_ID_DIGITS)
+        return waiting(kind, messages, **columns, topic=queue.topic, queue_id=queue.queue_id)
 
     def advance(self, size: int) -> None:
         """Say that so many more bytes of messages were read."""
@@ -367,7 +380,5 @@ def dead_letters(view: View) -> Iterator[pa.RecordBatch]:
 
 
 def _of_queue(view: View, kind: Kind, queue: LoadedQueue, start: int) -> Iterator[pa.RecordBatch]:
-    topic, queue_id = queue.queue.topic, queue.queue.queue_id
     for messages in messages_of(view, part_from(queue, start, _PROPERTIES)):
-        topics = pa.chunked_array([pa.array([topic] * messages.num_rows, pa.string())])
-        yield waiting(kind, messages, **receivers(messages, topics, view.groups), topic=topic, queue_id=queue_id)
+        yield view.rows(kind, queue.queue, messages, one_topic(queue.queue.topic, messages))

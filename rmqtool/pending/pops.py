@@ -19,7 +19,7 @@ from rmqtool.broker.check_points import Pop, Taken, in_flight
 from rmqtool.clients.never_delivered import lacks_pop_store
 from rmqtool.findings.finding import counted
 from rmqtool.formats.properties import REAL_TOPIC, TAGS
-from rmqtool.pending.messages import RETRY_TOPIC, Part, View, messages_at, messages_of, part_from, receivers, waiting
+from rmqtool.pending.messages import RETRY_TOPIC, Part, View, messages_at, messages_of, one_topic, part_from
 from rmqtool.pending.timers import Timers
 from rmqtool.rules.system_topics import REVIVE_GROUP, REVIVE_PREFIX
 from rmqtool.store.rocksdb import holds_rows
@@ -71,9 +71,7 @@ def _rows(view: View, taken: dict[Pop, Taken], held: Iterable[HeldMessage]) -> I
             continue
         for messages in messages_at(view, Part(queue.queue, 0, 0, (RETRY_TOPIC,)), numbers, offsets):
             due = [dues[number] for number in messages.column("queue_offset").to_pylist()]
-            topics = pa.chunked_array([pa.array([topic] * messages.num_rows, pa.string())])
-            columns = {**receivers(messages, topics, view.groups), "group": group}
-            yield waiting("pop", messages, due_timestamp=due, **columns, topic=topic, queue_id=queue_id)
+            yield view.rows("pop", queue.queue, messages, one_topic(topic, messages), due_timestamp=due, group=group)
     if gone:
         what = counted(gone, "message") + " that POP consumers took"
         view.notes.add_uncertain(what, "the queue does not hold them any more: they are not delivered again")

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rmqtool.base.errors import RmqtoolError, UnsupportedError
+from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.timer_deliveries import TimerCopies, never_delivered
 from rmqtool.broker.timer_start import (
     TIMER_LAG,
@@ -28,7 +29,6 @@ from rmqtool.broker.timer_start import (
 from rmqtool.findings.finding import counted
 from rmqtool.formats.properties import REAL_QUEUE_ID, REAL_TOPIC, TIMER_DELETES, TIMER_DUE, TIMER_ROLL_TIMES
 from rmqtool.pending.messages import (
-    QUEUE_ID_DIGITS,
     RETRY_TOPIC,
     Kind,
     Part,
@@ -38,8 +38,6 @@ from rmqtool.pending.messages import (
     messages_of,
     note_beyond,
     part_from,
-    receivers,
-    waiting,
 )
 from rmqtool.rules.broker_conf import DelayLevels, known_levels
 from rmqtool.rules.system_topics import REVIVE_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
@@ -224,15 +222,8 @@ def lost_timers(view: View, timers: Timers) -> Iterator[pa.RecordBatch]:
 
 
 def _rows(view: View, kind: Kind, messages: pa.Table) -> pa.RecordBatch:
-    return waiting(
-        kind,
-        messages,
-        due_timestamp=integers(messages.column(TIMER_DUE)),
-        **receivers(messages, messages.column(REAL_TOPIC), view.groups),
-        to_queue_id=integers(messages.column(REAL_QUEUE_ID), QUEUE_ID_DIGITS),
-        topic=TIMER_TOPIC,
-        queue_id=0,
-    )
+    due = integers(messages.column(TIMER_DUE))
+    return view.rows(kind, QueueName(TIMER_TOPIC, 0), messages, messages.column(REAL_TOPIC), due_timestamp=due)
 
 
 def _copies_in(messages: pa.Table) -> Iterator[tuple[str | None, int | None, int]]:
@@ -280,6 +271,7 @@ def _in_slot(due: pa.Array, precision: int, keys: pa.ChunkedArray) -> pa.Array:
     return joined.combine_chunks() if isinstance(joined, pa.ChunkedArray) else joined
 
 
+_DELAYS: tuple[Kind, Kind] = ("delay", "lost-delay")
 _OF_DELAYED = (REAL_TOPIC, REAL_QUEUE_ID, RETRY_TOPIC)
 
 
@@ -289,7 +281,7 @@ def delayed(view: View, *, are_lost: bool = False) -> Iterator[pa.RecordBatch]:
     Those of levels that the broker does not have `are_lost`: they come alone, or the others do.
     """
     offsets, without_time = load_delay_offsets(view.snapshot.store), 0
-    queues = [queue for queue in view.queues(SCHEDULE_TOPIC) if queue.queue.topic == SCHEDULE_TOPIC]
+    queues, kind = [*view.queues(SCHEDULE_TOPIC, is_whole=True)], _DELAYS[are_lost]
     if queues:
         _note_file(view, offsets.file)
     ends = {queue.queue.queue_id + 1: queue.range.max_offset for queue in queues}
@@ -303,16 +295,8 @@ def delayed(view: View, *, are_lost: bool = False) -> Iterator[pa.RecordBatch]:
         for messages in messages_of(view, part_from(queue, offsets.by_level.get(level, 0), _OF_DELAYED)):
             due, unknown = _dues(messages, level, view.snapshot.delay_levels)
             without_time += unknown
-            yield waiting(
-                "lost-delay" if are_lost else "delay",
-                messages,
-                level=level,
-                due_timestamp=due,
-                **receivers(messages, messages.column(REAL_TOPIC), view.groups),
-                to_queue_id=integers(messages.column(REAL_QUEUE_ID), QUEUE_ID_DIGITS),
-                topic=SCHEDULE_TOPIC,
-                queue_id=queue.queue.queue_id,
-            )
+            topics = messages.column(REAL_TOPIC)
+            yield view.rows(kind, queue.queue, messages, topics, level=level, due_timestamp=due)
     if without_time:
         view.notes.add_uncertain(
             f"when {counted(without_time, 'delayed message')} would be delivered",
