@@ -269,9 +269,10 @@ class Dispatched:
         self._malformed = np.zeros(len(frames), dtype=np.bool_)
         self.proven_rows: dict[int, ProvenRecord] = dispatcher.proven.rows_of(frames) if dispatcher.proven else {}
         for row, proven in self.proven_rows.items():
-            topic = None if proven.topic is None else dispatcher.topic_number(proven.topic)
-            self._topics = _with(self._topics, row, topic)
-            self._sys_flags = _with(self._sys_flags, row, proven.sys_flag)
+            if proven.topic is not None:
+                self._topics = self._topics.copy()
+                self._topics[row] = dispatcher.topic_number(proven.topic)
+        self._sys_flags = self._proven(self._sys_flags, "sys_flag")
         self.optional_units: QueueUnits | None = None
         """Units that only older releases derive, None without one; known once `units` are."""
 
@@ -388,10 +389,7 @@ class Dispatched:
 
     @property
     def _queue_ids(self) -> NDArray[np.int32]:
-        queue_ids: NDArray[np.int32] = self._frames.headers.field("queue_id")
-        for row, proven in self.proven_rows.items():
-            queue_ids = _with(queue_ids, row, proven.queue_id)
-        return queue_ids
+        return self._proven(self._frames.headers.field("queue_id"), "queue_id")
 
     @cached_property
     def malformed_rows(self) -> Positions:
@@ -407,6 +405,14 @@ class Dispatched:
         kept = [row not in self.proven_rows or topics[self._topics[row]] == SCHEDULE_TOPIC for row in rows.tolist()]
         refused: Positions = rows[np.array(kept, dtype=np.bool_)]
         return refused
+
+    def _proven(self, column: NDArray[Any], field: str) -> NDArray[Any]:
+        """A column with the proven values of a field; the column itself without any."""
+        for row, proven in self.proven_rows.items():
+            if (value := getattr(proven, field)) is not None:
+                column = column.copy()
+                column[row] = value
+        return column
 
     def has_proven_unit(self, row: int) -> bool:
         """Whether the queue entry of a record with damaged fields proves what they were."""
@@ -467,10 +473,7 @@ class Dispatched:
     @cached_property
     def _tags_codes(self) -> NDArray[np.int64]:
         """Tags codes; those that are proven count."""
-        codes = self._derived_tags_codes
-        for row, proven in self.proven_rows.items():
-            codes = _with(codes, row, proven.tags_code)
-        return codes
+        return self._proven(self._derived_tags_codes, "tags_code")
 
     @cached_property
     def _derived_tags_codes(self) -> NDArray[np.int64]:
@@ -495,10 +498,8 @@ class Dispatched:
     def _batches(self) -> tuple[NDArray[np.int64], NDArray[np.int16], NDArray[np.int16]]:
         """First queue offset of each record, messages in its unit (`BatchConsumeQueue`), and offsets that it takes."""
         offsets, sizes, taken = self._derived_batches
-        for row, proven in self.proven_rows.items():
-            offsets = _with(offsets, row, proven.queue_offset)
-            sizes, taken = _with(sizes, row, proven.batch_size), _with(taken, row, proven.batch_size)
-        return offsets, sizes, taken
+        sizes, taken = self._proven(sizes, "batch_size"), self._proven(taken, "batch_size")
+        return self._proven(offsets, "queue_offset"), sizes, taken
 
     @cached_property
     def _derived_batches(self) -> tuple[NDArray[np.int64], NDArray[np.int16], NDArray[np.int16]]:
@@ -563,15 +564,6 @@ class Dispatched:
             queues.astype(np.int32), queue_offsets, own.physical_offsets, own.message_sizes, own.tags_hashes,
             own.tags_hashes, own.store_timestamps, np.ones(len(own), np.int16), np.ones(len(own), np.int16), own.rows,
         )  # fmt: skip
-
-
-def _with(column: NDArray[Any], row: int, value: int | None) -> NDArray[Any]:
-    """A column with another value in one row; the column itself without one."""
-    if value is None:
-        return column
-    changed = column.copy()
-    changed[row] = value
-    return changed
 
 
 def _size_of_second(value: bytes) -> int:

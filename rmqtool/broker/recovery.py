@@ -92,7 +92,7 @@ class Recovery:
             return self._without_log(outline)
         cut = self.cut(mode, checkpoint)
         if cut.end.out_of_memory:
-            return replace(outline, scan_from=self._scan_from(cut), refusal=_out_of_memory(cut.end))
+            return replace(outline, scan_from=self._scan_from(cut), refusal=StartRefusal("memory", cut.end.refusal))
         if log_only:
             return self._with_cut(outline, cut)
         return self._recovered(outline, cut, self._checkpoint(checkpoint))
@@ -345,7 +345,8 @@ class Recovery:
                 continue
             before = queue_range(queue, min_before, self.rules.version) if queue else QueueRange(0, 0)
             change = _change(state, before, log_min_offset)
-            if change.truncated or change.dispatched or _moves(change):
+            moves = (before.min_offset, before.max_offset) != (change.min_offset, change.max_offset)
+            if change.truncated or change.dispatched or moves:
                 yield change
 
 
@@ -364,12 +365,3 @@ def _change(state: SimulatedQueue, before: QueueRange, log_min_offset: int) -> Q
         shift=state.shift,
         revived=state.revived,
     )
-
-
-def _moves(change: QueueChange) -> bool:
-    before = change.min_offset_before, change.max_offset_before
-    return before != (change.min_offset, change.max_offset)
-
-
-def _out_of_memory(end: LogEnd) -> StartRefusal:
-    return StartRefusal("memory", end.refusal)

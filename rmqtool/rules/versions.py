@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import groupby
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -204,6 +205,14 @@ def release_before(version: Version) -> Version:
 def release_of(version: Version) -> Version:
     """The release that a version names; of ``5.3``, any patch, the last one."""
     return next(release for release in reversed(RELEASES) if release <= version)
+
+
+def ranges_of(versions: Iterable[Version]) -> list[str]:
+    """Releases in order, those that follow each other as a range: ``4.9.2``, ``5.0.0 to 5.1.2``."""
+    indices = {version: index for index, version in enumerate(RELEASES)}
+    runs = groupby(enumerate(sorted(versions)), key=lambda item: indices.get(item[1], 0) - item[0])
+    ends = ([version for _, version in run] for _, run in runs)
+    return [str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in ends]
 
 
 @dataclass(frozen=True)
