@@ -333,20 +333,6 @@ _SAVING_SHARE = 20  # times as long as it takes
 _GOLDEN_RATIO = (5**0.5 - 1) / 2
 
 
-class TimeLimit:
-    """So many seconds from the first look at the clock on; None: no end."""
-
-    def __init__(self, seconds: float | None) -> None:
-        self._seconds = inf if seconds is None else seconds
-        self._begun: float | None = None
-
-    def is_over(self) -> bool:
-        """Whether the time is up."""
-        now = time.monotonic()
-        self._begun = now if self._begun is None else self._begun
-        return now - self._begun >= self._seconds
-
-
 class PartRun:
     """One run over the parts that are not done yet; `ended_by` is why some are left, None when none is."""
 
@@ -365,7 +351,7 @@ class PartRun:
         self._parts = parts
         self._saved = saved
         self._companion = companion
-        self._limit = TimeLimit(request.time_limit)
+        self._time_limit = inf if request.time_limit is None else request.time_limit  # seconds
         self._end = known_end(task.files, task.reading())
         left = [number for number in order_of(parts) if number not in self.merger.done]
         self._order = left if request.sample is None else self._sample(left, request.sample)
@@ -397,7 +383,8 @@ class PartRun:
                 raise
 
     def _run(self, progress: Callable[[int], None], pool: WorkerPool[Any], check: PartCheck) -> None:
-        next_save = time.monotonic() + _SAVED_EVERY
+        begun = time.monotonic()
+        next_save = begun + _SAVED_EVERY
         for step in pool.steps():
             if isinstance(step.result, PartResult):
                 self.merger.add(step.part, step.result)
@@ -407,7 +394,7 @@ class PartRun:
                 self._companion.add(step.part, step.result)
             if step.size:
                 progress(step.size)
-            if self._limit.is_over():
+            if time.monotonic() - begun >= self._time_limit:
                 self.ended_by = "time-limit"
                 self._stop(pool)
                 return
