@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from rmqtool.base.errors import note_failure
 from rmqtool.base.files import InputFile, unreadable
@@ -355,14 +355,6 @@ class QueueCleaner:
 _FILLED_BY_BROKERS = re.compile(FILLED_BY_BROKERS)
 
 
-class TopicRows(NamedTuple):
-    """A topic with rows: its queues, and its rows whose messages are in the log."""
-
-    topic: str
-    queues: int
-    rows: int
-
-
 def has_filter(snapshot: Snapshot, version: Version) -> bool:
     """Whether compactions drop rows of deleted messages.
 
@@ -384,26 +376,20 @@ def rows_below(database: QueueDatabase, log_min_offset: int, with_gaps: frozense
     return sum(database.rows_below(queue, log_min_offset, has_gaps=queue[0] in with_gaps) for queue in database.lasts)
 
 
-def unconfigured_rows(snapshot: Snapshot) -> Iterator[TopicRows]:
-    """The topics whose rows a broker deletes since it does not know them, by name; none where that is not known."""
+def unconfigured_findings(snapshot: Snapshot) -> Iterator[Finding]:
+    """One for each topic whose rows a broker deletes since it does not know it; none where that is not known."""
     database, topics = snapshot.database, snapshot.topics
     if database is None or topics.file.problem is not None:
         return
-    rows: dict[str, list[int]] = {}
+    rows: dict[str, list[int]] = {}  # of each queue, those whose messages are in the log
     for (topic, queue_id), last in database.lasts.items():
         if topic not in topics.by_name and not _FILLED_BY_BROKERS.search(topic):
             alive = last.queue_offset + 1 - database.first_live((topic, queue_id), snapshot.log_min_offset)
             rows.setdefault(topic, []).append(max(alive, 0))
     for topic, alive_rows in sorted(rows.items()):
-        if sum(alive_rows):
-            yield TopicRows(topic, len(alive_rows), sum(alive_rows))
-
-
-def unconfigured_findings(snapshot: Snapshot) -> Iterator[Finding]:
-    """One finding for each of them."""
-    for found in unconfigured_rows(snapshot):
-        yield finding("clean.topic-rows-dropped", store=snapshot.store.root, topic=found.topic,
-                      details={"rows": found.rows, "queues": found.queues})  # fmt: skip
+        if count := sum(alive_rows):
+            yield finding("clean.topic-rows-dropped", store=snapshot.store.root, topic=topic,
+                          details={"rows": count, "queues": len(alive_rows)})  # fmt: skip
 
 
 _MANUAL_RUNS = 20  # CleanCommitLogService.MAX_MANUAL_DELETE_FILE_TIMES

@@ -103,8 +103,7 @@ class Loaded:
 
     files: tuple[MappedFile, ...]
     file_size: int
-    queue_file_size: int
-    batch_queue_file_size: int
+    queue_file_sizes: Mapping[Kind, int]
     queue_count: int
     with_fewer_files: Mapping[int, Queue]
     ignored: tuple[MappedFile, ...] = ()
@@ -162,7 +161,7 @@ def load(snapshot: Snapshot, rules: RecoveryRules) -> Loaded:
     refusal = refusal or _opened_refusal(store, rules) or _index_refusal(store, rules) or _timer_refusal(store, rules)
     refusal = refusal or _pop_refusal(store, rules)
     waits = _waits_for_ever(store, rules)
-    return Loaded(log_files.files, size, sizes["simple"], sizes["batch"], count, fewer, ignored, tuple(deleted),
+    return Loaded(log_files.files, size, sizes, count, fewer, ignored, tuple(deleted),
                   waits or refusal, hangs=waits is not None)  # fmt: skip
 
 

@@ -5,7 +5,7 @@ Brokers from 4.5.1 to 4.9.8 also wait until all missing units are dispatched (`R
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -42,18 +42,6 @@ _MOST_UNITS = 64  # that these records have, but for some of very many queues
 
 
 @dataclass
-class QueueSizes:
-    """Sizes of new consume queue files, bytes."""
-
-    simple: int
-    batch: int
-
-    def of(self, kind: Kind) -> int:
-        """The size of a file of that kind of queue."""
-        return self.batch if kind == "batch" else self.simple
-
-
-@dataclass
 class Queues:
     """All queues of a store while a start changes them; those that it creates are added.
 
@@ -61,7 +49,7 @@ class Queues:
     """
 
     rules: RecoveryRules
-    sizes: QueueSizes
+    file_sizes: Mapping[Kind, int]  # of new files, bytes
     log_end: int
     recovered: RecoveredQueues
     reading: ReadPolicy = UNLIMITED
@@ -121,7 +109,7 @@ class Queues:
             kind, topic, queue_id = key
             queue = Queue(topic, queue_id, kind, MappedFiles())
             start = self.recovered.get(key) or RecoveredQueue(queue, (), (), 0, None, -1)
-            self.states[key] = SimulatedQueue(start, self.rules, self.sizes.of(kind), self.log_end, self.reading)
+            self.states[key] = SimulatedQueue(start, self.rules, self.file_sizes[kind], self.log_end, self.reading)
         return self.states[key]
 
 

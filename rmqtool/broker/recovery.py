@@ -29,7 +29,7 @@ from rmqtool.broker.load import (
 )
 from rmqtool.broker.log_walk import Checkpoint, LogEnd, LogWalks, abnormal_start, end_of, normal_start, readable_behind
 from rmqtool.broker.prediction import Mode, QueueChange, ScanFrom, StartPrediction, StartRefusal
-from rmqtool.broker.queue_dispatch import Dispatching, Queues, QueueSizes
+from rmqtool.broker.queue_dispatch import Dispatching, Queues
 from rmqtool.broker.queue_recovery import KnownQueues, RecoveredQueues, SimulatedQueue
 from rmqtool.broker.rocksdb_recovery import LogPart, RocksDbRecovery, TwiceRecovery, keeps_light_queues
 from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE
@@ -149,8 +149,7 @@ class Recovery:
         return given if given is not None else self.snapshot.checkpoint or NO_CHECKPOINT
 
     def _queues(self, log_end: int = MAX_OFFSET) -> Queues:
-        sizes = QueueSizes(self.loaded.queue_file_size, self.loaded.batch_queue_file_size)
-        return Queues(self.rules, sizes, log_end, self.recovered_queues, self._reading)
+        return Queues(self.rules, self.loaded.queue_file_sizes, log_end, self.recovered_queues, self._reading)
 
     def _cut_behind(self, first: int, end: LogEnd) -> LogCut:
         files = self.loaded.files

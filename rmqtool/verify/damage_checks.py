@@ -9,7 +9,7 @@ import numpy as np
 
 from rmqtool.base.errors import UnreadableError
 from rmqtool.base.files import InputFile
-from rmqtool.base.mapped_files import MappedFile, file_at
+from rmqtool.base.mapped_files import MappedFile, file_at, read_at
 from rmqtool.findings.report import Report
 from rmqtool.formats.dledger import MAGIC_BLANK, MAGIC_ENTRY, DLedgerBlank
 from rmqtool.formats.layout import parse
@@ -133,9 +133,9 @@ class DamageChecks:
         start, file = damage.physical_offset, file_at(self._files, damage.physical_offset)
         if file is None or damage.size > (file.start_offset - start) % _PAGE_SIZE:
             return False
-        head = np.frombuffer(self._read(start, _HEADER.itemsize), _HEADER)[0]
+        head = np.frombuffer(read_at(self._files, start, _HEADER.itemsize), _HEADER)[0]
         size, stored_offset = int(head["message_size"]), int(head["physical_offset"])
-        return stored_offset < start and self._read(start, size) == self._read(stored_offset, size)
+        return stored_offset < start and read_at(self._files, start, size) == read_at(self._files, stored_offset, size)
 
     def _is_begun(self, damage: Damage) -> bool:
         """Whether the few bytes at the log's end are the first ones of a record."""
@@ -145,7 +145,7 @@ class DamageChecks:
 
     def _head(self, physical_offset: int) -> tuple[int, int]:
         """The first two numbers at a physical offset: a size and a magic code."""
-        data = self._read(physical_offset, BLANK_SIZE)
+        data = read_at(self._files, physical_offset, BLANK_SIZE)
         if len(data) < BLANK_SIZE:
             return 0, 0
         file = file_at(self._files, physical_offset)
@@ -154,14 +154,6 @@ class DamageChecks:
             return int(head.size), _MAGIC_CODE_OF.get(head.magic, 0)
         unit = parse(BlankUnit, data)
         return int(unit.size), int(unit.magic_code)
-
-    def _read(self, physical_offset: int, size: int) -> bytes:
-        """At most `size` bytes of one file, fewer at its end; empty where no file is."""
-        file = file_at(self._files, physical_offset)
-        if file is None:
-            return b""
-        with InputFile(file.path) as opened:
-            return opened.read(physical_offset - file.start_offset, size)
 
     def _named(self, physical_offset: int) -> dict[str, Any]:
         file = file_at(self._files, physical_offset)
