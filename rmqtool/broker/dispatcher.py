@@ -287,7 +287,7 @@ class Dispatched:
         frames, fields = self._frames, self._frames.headers.field
         bases, sizes, counts = self._batches
         units = QueueUnits(
-            queues=self._dispatcher.queue_numbers(self._topics, self._queue_ids),
+            queues=self._dispatcher.queue_numbers(self._topics, self._proven(fields("queue_id"), "queue_id")),
             queue_offsets=bases,
             physical_offsets=frames.physical_offsets.astype(np.int64, copy=False),
             message_sizes=frames.message_sizes.astype(np.int32),
@@ -386,10 +386,6 @@ class Dispatched:
         readable = ~self._malformed
         readable[list(self.proven_rows)] = True
         return readable
-
-    @property
-    def _queue_ids(self) -> NDArray[np.int32]:
-        return self._proven(self._frames.headers.field("queue_id"), "queue_id")
 
     @cached_property
     def malformed_rows(self) -> Positions:

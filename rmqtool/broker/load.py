@@ -71,7 +71,8 @@ def other_log_opened(store: Store, version: Version) -> str | None:
         return None
     own, opened = log_directory(store.root, meant), log_directory(store.root, read)
     is_own = any(_is_same(str(own), each) for each in store.commit_log_directories)
-    return read if is_own and not _is_same(str(opened), own) and not _has_files(opened) else None
+    is_filled = opened.is_dir() and any(opened.iterdir())
+    return read if is_own and not _is_same(str(opened), own) and not is_filled else None
 
 
 def _read_twice(conf: BrokerConf, name: str, version: Version) -> tuple[str | None, str | None]:
@@ -82,10 +83,6 @@ def _read_twice(conf: BrokerConf, name: str, version: Version) -> tuple[str | No
 
 def _is_same(path: str, other: Path) -> bool:
     return os.path.realpath(path) == os.path.realpath(other)
-
-
-def _has_files(directory: Path) -> bool:
-    return directory.is_dir() and any(directory.iterdir())
 
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)

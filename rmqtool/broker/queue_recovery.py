@@ -164,7 +164,7 @@ class SimulatedQueue:
 
     def append(self, offset: int, size: int, queue_offset: int, batch_size: int = 1) -> bool:
         """`putMessagePositionInfo` for one record; False when the queue has it already."""
-        if self._has(offset, size):
+        if offset + (size if self._remembers_ends else 0) <= self.max_physical:
             return False
         expected = queue_offset * self.unit
         self._make_room(expected if self.kind == "simple" else self.end)
@@ -266,9 +266,6 @@ class SimulatedQueue:
         if self._wrote < self.unit:
             return None
         return int(self._content(self._files[-1], self._wrote // self.unit - 1, 1)["physical_offset"][0])
-
-    def _has(self, offset: int, size: int) -> bool:
-        return offset + (size if self._remembers_ends else 0) <= self.max_physical
 
     @property
     def _is_made(self) -> bool:

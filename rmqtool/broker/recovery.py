@@ -242,7 +242,8 @@ class Recovery:
         hangs = None
         if self.rules.dispatches_from_queues:
             dispatched_from = min(dispatched_from, max(queues.max_physical, cut.files[0].start_offset))
-            hangs = self._reput(queues, cut)
+            start = max(queues.max_physical, cut.files[0].start_offset, 0)
+            hangs = self._dispatching(queues, None).reput(cut.kept, start, cut.max_offset, self.loaded.file_size)
         if dispatching and all(first < dispatched_from for first in dispatching.firsts):
             dispatched_from = min(dispatched_from, *dispatching.firsts, MAX_OFFSET)  # of a copy of earlier files
         return replace(
@@ -307,10 +308,6 @@ class Recovery:
         if self.twice and keeps_light_queues(self.rules, conf):  # MultiDispatchUtils#checkMultiDispatchQueue
             rules = replace(rules, multi_dispatch=False)
         return Dispatching(queues, rules, self.snapshot.topics, above)
-
-    def _reput(self, queues: Queues, cut: LogCut) -> str | None:
-        start = max(queues.max_physical, cut.files[0].start_offset, 0)
-        return self._dispatching(queues, None).reput(cut.kept, start, cut.max_offset, self.loaded.file_size)
 
     def _deleted(
         self, log: list[MappedFile] | tuple[MappedFile, ...], queues: Queues, mode: Mode, checkpoint: Checkpoint
