@@ -179,12 +179,9 @@ class Dispatcher:
     """
 
     def __init__(
-        self,
-        rules: DispatchRules,
-        batch_topics: Collection[str] | None = None,
-        proven: ProvenRecords | None = None,
+        self, rules: DispatchRules, batch_topics: Collection[str] | None = None, proven: ProvenRecords | None = None,
         plain_topics: Collection[str] = (),
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.rules = rules
         self.proven = proven or ProvenRecords()
         self._plain_topics = frozenset(plain_topics)

@@ -348,16 +348,7 @@ class Recovery:
 
 def _change(state: SimulatedQueue, before: QueueRange, log_min_offset: int) -> QueueChange:
     return QueueChange(
-        state.kind,
-        state.queue.topic,
-        state.queue.queue_id,
-        before.min_offset,
-        before.max_offset,
-        state.min_offset(log_min_offset),
-        state.max_offset,
-        state.cut,
-        state.appended,
-        misplaced=state.misplaced,
-        shift=state.shift,
-        revived=state.revived,
-    )
+        state.kind, state.queue.topic, state.queue.queue_id, before.min_offset, before.max_offset,
+        state.min_offset(log_min_offset), state.max_offset, state.cut, state.appended, misplaced=state.misplaced,
+        shift=state.shift, revived=state.revived,
+    )  # fmt: skip

@@ -159,14 +159,9 @@ class AsIf:
 
 
 def next_deletions(
-    store: Store,
-    version: Version | None,
-    now: int,
-    as_if: AsIf | None = None,
-    *,
-    limit: RateLimit | None = None,
+    store: Store, version: Version | None, now: int, as_if: AsIf | None = None, *, limit: RateLimit | None = None,
     all_runs: bool = False,
-) -> CleanPlan:
+) -> CleanPlan:  # fmt: skip
     """The plan for a store as it is now, at `now`, epoch ms; `version` None: the newest release that fits."""
     as_if = as_if or AsIf()
     facts = take_snapshot(store, version, as_if.used_ratio, limit)

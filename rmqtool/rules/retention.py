@@ -132,12 +132,9 @@ class _Reader:
         self.shown: list[Setting] = []
 
     def whole(
-        self,
-        name: str,
-        default: int,
-        bounded: Callable[[int], tuple[int, str | None]] | None = None,
+        self, name: str, default: int, bounded: Callable[[int], tuple[int, str | None]] | None = None,
         since: Version | None = None,
-    ) -> int:
+    ) -> int:  # fmt: skip
         """A setting of type int."""
         given, ignored = self._given(name, since)
         value, why = default, ignored

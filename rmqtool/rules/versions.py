@@ -246,13 +246,9 @@ class Releases:
         return any(self.oldest < change <= self.newest for change in changes)
 
     def narrow(
-        self,
-        evidence: str,
-        *,
-        since: Version | None = None,
-        before: Version | None = None,
+        self, evidence: str, *, since: Version | None = None, before: Version | None = None,
         other_than: Version | None = None,
-    ) -> Releases:
+    ) -> Releases:  # fmt: skip
         """Only the releases from `since` on, older than `before` and `other_than` one.
 
         Evidence that no release fits changes nothing.
