@@ -124,9 +124,7 @@ RECORDS = (
         what="Body, topic and properties together do not give the record's size.",
         how="A flipped bit in one of the lengths, or something else was written over the record.",
         says=f"{DAMAGE_MEANINGS['lengths']} ({{bytes}} bytes)",
-        effect=_SCAN_ENDS_HERE,
-        versions=_SCAN_VERSIONS,
-        repair=_SCAN_REPAIR,
+        effect=_SCAN_ENDS_HERE, versions=_SCAN_VERSIONS, repair=_SCAN_REPAIR,
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
     ),
     Entry(
@@ -135,9 +133,7 @@ RECORDS = (
         what="A record's size leads past the end of its file.",
         how="A flipped bit in the size, or the file was cut.",
         says=f"{DAMAGE_MEANINGS['truncated']} ({{bytes}} bytes)",
-        effect=_SCAN_ENDS_HERE,
-        versions=_SCAN_VERSIONS,
-        repair=_SCAN_REPAIR,
+        effect=_SCAN_ENDS_HERE, versions=_SCAN_VERSIONS, repair=_SCAN_REPAIR,
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
     ),
     Entry(
@@ -146,9 +142,7 @@ RECORDS = (
         what="The four bytes that give the kind of record are none that RocketMQ writes.",
         how="A flipped bit, a page of something else, or a wrong size in the record before.",
         says=f"{DAMAGE_MEANINGS['magic-code']} ({{bytes}} bytes)",
-        effect=_SCAN_ENDS_HERE,
-        versions=_SCAN_VERSIONS,
-        repair=_SCAN_REPAIR,
+        effect=_SCAN_ENDS_HERE, versions=_SCAN_VERSIONS, repair=_SCAN_REPAIR,
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
     ),
     Entry(
@@ -157,9 +151,7 @@ RECORDS = (
         what="Zeros where a record should begin, and good records after them.",
         how="A page was not on the disk when the power went; a disk or RAID lost blocks; a sparse copy went wrong.",
         says=f"{DAMAGE_MEANINGS['zeroed']} ({{bytes}} bytes)",
-        effect=_SCAN_ENDS_HERE,
-        versions=_SCAN_VERSIONS,
-        repair=_SCAN_REPAIR,
+        effect=_SCAN_ENDS_HERE, versions=_SCAN_VERSIONS, repair=_SCAN_REPAIR,
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
     ),
     Entry(

@@ -42,9 +42,7 @@ DERIVED = (
             "no-units": "its header counts no unit, and there are some after it",
         },
         effect="the broker does not notice: queries by key miss messages",
-        versions=_INDEX_TRUSTED,
-        repair=_INDEX_REPAIR,
-        remedy=_REBUILD,
+        versions=_INDEX_TRUSTED, repair=_INDEX_REPAIR, remedy=_REBUILD,
     ),
     Entry(
         code="index.slot", fault="F44", severity="warning", treatment="index",
@@ -56,9 +54,7 @@ DERIVED = (
             "slot": "hash slot {slot}: leads to unit {found}, expected {expected}",
         },
         effect="queries for keys of this slot find nothing",
-        versions=_INDEX_TRUSTED,
-        repair=_INDEX_REPAIR,
-        remedy=_REBUILD,
+        versions=_INDEX_TRUSTED, repair=_INDEX_REPAIR, remedy=_REBUILD,
     ),
     Entry(
         code="index.chain", fault="F44", treatment="index",
@@ -67,9 +63,7 @@ DERIVED = (
         how="A flipped bit, a torn page.",
         says="unit {unit}: links to unit {found}, which is not older",
         effect="a query by key for this slot may never end and take a thread of the broker with it",
-        versions=_INDEX_TRUSTED,
-        repair=_INDEX_REPAIR,
-        remedy=_REBUILD,
+        versions=_INDEX_TRUSTED, repair=_INDEX_REPAIR, remedy=_REBUILD,
     ),
     Entry(
         code="index.unit", fault="F44", severity="warning", treatment="index",
@@ -83,9 +77,7 @@ DERIVED = (
             "negative-hash": "unit {unit}: a hash below 0: {found}",
         },
         effect="queries by key give nothing for it, or a message of another key",
-        versions=_INDEX_TRUSTED,
-        repair=_INDEX_REPAIR,
-        remedy=_REBUILD,
+        versions=_INDEX_TRUSTED, repair=_INDEX_REPAIR, remedy=_REBUILD,
     ),
     Entry(
         code="index.ahead", fault="F44", severity="warning", treatment="index", is_trace=True,
@@ -96,9 +88,7 @@ DERIVED = (
         says="unit {unit}: points past the end of the commit log[ (and {others:more unit})]",
         effect="queries by key give nothing for these units; a start after a crash deletes the file, after a clean "
         "stop new messages are not indexed until the log has grown past them",
-        versions=_INDEX_TRUSTED,
-        repair=_INDEX_REPAIR,
-        remedy=_REBUILD,
+        versions=_INDEX_TRUSTED, repair=_INDEX_REPAIR, remedy=_REBUILD,
     ),
     Entry(
         code="index.missing", fault="F45", severity="warning", treatment="index",

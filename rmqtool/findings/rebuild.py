@@ -263,9 +263,7 @@ EXPORTS = (
             "crc": "the CRC-32 of its bytes is {crc}, where the manifest has {expected_crc}",
             "extra": "not in the manifest: readers of the directory read it too",
         },
-        effect=_EFFECT,
-        versions=_VERSIONS,
-        repair=_REPAIR,
+        effect=_EFFECT, versions=_VERSIONS, repair=_REPAIR,
     ),
     Entry(
         code="export.sums",
@@ -278,9 +276,7 @@ EXPORTS = (
             "no-queue": "{rows:message} in the log, none in the manifest",
         },
         parts={"differences": "{name} {expected}, in the log {found}"},
-        effect=_EFFECT,
-        versions=_VERSIONS,
-        repair=_REPAIR,
+        effect=_EFFECT, versions=_VERSIONS, repair=_REPAIR,
     ),
     Entry(
         code="export.missing",
@@ -289,9 +285,7 @@ EXPORTS = (
         how="The files or the log were changed since the export, or files of several exports lie together.",
         says="{count:message of the log is|messages of the log are} not in the export; physical offsets {offsets!l}[ "
         "and {more} more]",
-        effect=_EFFECT,
-        versions=_VERSIONS,
-        repair=_REPAIR,
+        effect=_EFFECT, versions=_VERSIONS, repair=_REPAIR,
     ),
     Entry(
         code="export.extra",
@@ -299,9 +293,7 @@ EXPORTS = (
         what="No message of the log stands where these rows say.",
         how="The files or the log were changed since the export, or files of several exports lie together.",
         says="{count:row is|rows are} in the export and not in the log; physical offsets {offsets!l}[ and {more} more]",
-        effect=_EFFECT,
-        versions=_VERSIONS,
-        repair=_REPAIR,
+        effect=_EFFECT, versions=_VERSIONS, repair=_REPAIR,
     ),
     Entry(
         code="export.doubled",
@@ -310,9 +302,7 @@ EXPORTS = (
         how="The files or the log were changed since the export, or files of several exports lie together.",
         says="{count:message is|messages are} in the export more than once; physical offsets {offsets!l}[ and {more} "
         "more]",
-        effect=_EFFECT,
-        versions=_VERSIONS,
-        repair=_REPAIR,
+        effect=_EFFECT, versions=_VERSIONS, repair=_REPAIR,
     ),
     Entry(
         code="export.differs",
@@ -320,8 +310,6 @@ EXPORTS = (
         what="A column has another value than the log gives.",
         how="The files or the log were changed since the export, or files of several exports lie together.",
         says="{count:row has|rows have} another {column} than the log; physical offsets {offsets!l}[ and {more} more]",
-        effect=_EFFECT,
-        versions=_VERSIONS,
-        repair=_REPAIR,
+        effect=_EFFECT, versions=_VERSIONS, repair=_REPAIR,
     ),
 )  # fmt: skip

@@ -183,8 +183,7 @@ TIMER = (
             "5.0 and later": "reads the queue from where timercheck says, and enters only the newest file of the timer "
             "log into the wheel.",
         },
-        repair=_RESET_TEXT,
-        remedy=_RESET,
+        repair=_RESET_TEXT, remedy=_RESET,
         not_detected="Of more than 4,194,304 timer messages the older ones, and of 10,000 that are missing the older "
         "ones; timers in RocksDB (timerRocksDBEnable).",
     ),
