@@ -111,15 +111,10 @@ def settings_of_node(settings: RetentionSettings, version: Version) -> Retention
         for each in settings.shown
     )
     return replace(
-        settings,
-        file_reserved_time=hours,
-        warning_level=_NODE_FULL,
-        forcibly_level=_NODE_FORCIBLY,
-        clean_file_forcibly_enable=forcibly,
-        delete_file_batch_max=_NODE_BATCH,
-        replicas_per_disk_partition=1,
+        settings, file_reserved_time=hours, warning_level=_NODE_FULL, forcibly_level=_NODE_FORCIBLY,
+        clean_file_forcibly_enable=forcibly, delete_file_batch_max=_NODE_BATCH, replicas_per_disk_partition=1,
         shown=tuple(shown),
-    )
+    )  # fmt: skip
 
 
 class _Reader:
