@@ -121,12 +121,9 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True)
 class _LoadedFiles:
-    files: tuple[MappedFile, ...]
-    deleted: tuple[Path, ...]
-    refusal: StartRefusal | None
-
-
-_NO_FILES = _LoadedFiles((), (), None)
+    files: tuple[MappedFile, ...] = ()
+    deleted: tuple[Path, ...] = ()
+    refusal: StartRefusal | None = None
 
 
 def load(snapshot: Snapshot, rules: RecoveryRules) -> Loaded:
@@ -134,7 +131,7 @@ def load(snapshot: Snapshot, rules: RecoveryRules) -> Loaded:
     store, log = snapshot.store, snapshot.log
     size = rules.log_file_size or log.file_size or DEFAULT_LOG_FILE_SIZE
     is_elsewhere = other_log_opened(store, rules.version) is not None
-    log_files = _NO_FILES if is_elsewhere else _load_files(store, log, size, rules)
+    log_files = _LoadedFiles() if is_elsewhere else _load_files(store, log, size, rules)
     ignored = tuple(file for file in log.files if file.size and file not in log_files.files)
     refusal = _first_refusal(snapshot, rules, log_files.refusal)
     kinds = _loaded_kinds(snapshot, rules)
@@ -216,14 +213,14 @@ def _load_files(
 ) -> _LoadedFiles:
     """`MappedFileQueue#load`: the files in name order up to the first obstacle; without a `queue` those of the log."""
     if size and not listed.strays and all(file.size == size for file in listed.files):
-        return _LoadedFiles(listed.files, (), None)
+        return _LoadedFiles(listed.files)
     files: list[MappedFile] = []
     entries = sorted(_entries(listed), key=lambda entry: entry.path.name)
     for index, entry in enumerate(entries):
         if entry.is_directory and rules.skips_directories:
             continue
         if entry.size == 0 and index == len(entries) - 1 and rules.deletes_empty_last_file:
-            return _LoadedFiles(tuple(files), (entry.path,), None)
+            return _LoadedFiles(tuple(files), (entry.path,))
         if entry.is_directory or entry.size != size:
             if rules.ignores_wrong_sizes:
                 break
@@ -234,7 +231,7 @@ def _load_files(
             why = "the name is not a start offset (NumberFormatException, load exception)"
             return _LoadedFiles(tuple(files), (), _file_refusal(store.relative(entry.path), why, queue))
         files.append(entry.mapped)
-    return _LoadedFiles(tuple(files), (), None)
+    return _LoadedFiles(tuple(files))
 
 
 def _file_refusal(name: str, why: str, queue: Queue | None) -> StartRefusal:

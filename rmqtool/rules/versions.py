@@ -166,7 +166,8 @@ def parse_version(text: str) -> Version:
         raise UsageError(f"broker version {version} is not known: {OLDEST} to {NEWEST} are")
     last = LAST_PATCHES.get(version[:2], -1)
     if (last < version.patch != _ANY_PATCH and version < NEWEST) or last < 0:
-        raise UsageError(f"there is no release {version}: the nearest are {_before(version)} and {_after(version)}")
+        nearest = max(each for each in RELEASES if each < version), min(each for each in RELEASES if each > version)
+        raise UsageError(f"there is no release {version}: the nearest are {nearest[0]} and {nearest[1]}")
     return version
 
 
@@ -174,15 +175,6 @@ def newer_than_known(version: Version) -> str | None:
     """What is to be said of a release that came after this program; None for those that are known."""
     is_newer = version > NEWEST and version.patch != _ANY_PATCH
     return f"{version} is newer than {NEWEST}, whose rules are taken for it" if is_newer else None
-
-
-def _before(version: Version) -> Version:
-    minors = [minor for minor in LAST_PATCHES if minor <= version[:2]]
-    return Version(*minors[-1], LAST_PATCHES[minors[-1]])
-
-
-def _after(version: Version) -> Version:
-    return Version(*next(minor for minor in LAST_PATCHES if minor > version[:2]), 0)
 
 
 def delays_unknown_to_recovery(version: Version) -> bool:
