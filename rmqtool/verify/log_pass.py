@@ -32,7 +32,6 @@ from rmqtool.store.commit_log import log_start
 from rmqtool.store.rocksdb_queues import QueueDatabase
 from rmqtool.store.splits import PART_SIZE, known_end, log_parts
 from rmqtool.transaction.losses import chosen_until
-from rmqtool.verify.damage_checks import DamageChecks
 from rmqtool.verify.entry_checks import EntryChecks
 from rmqtool.verify.index_chains import ChainChecks
 from rmqtool.verify.index_check import IndexCheck
@@ -40,7 +39,7 @@ from rmqtool.verify.index_sequence import FileUnits, IndexUnits
 from rmqtool.verify.part_result import PartMerger, PartResult
 from rmqtool.verify.queue_check import QueueCheck
 from rmqtool.verify.read_errors import INDEX_UNREAD, UnreadExtent, UnreadFiles, WrittenEnd, scan_live, scan_readable
-from rmqtool.verify.record_checks import RecordChecks
+from rmqtool.verify.record_checks import DamageChecks, RecordChecks
 from rmqtool.verify.saved_progress import SavedProgress
 from rmqtool.verify.task import (
     AnyPart,
