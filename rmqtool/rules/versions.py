@@ -29,22 +29,10 @@ class Version(NamedTuple):
 
 OLDEST = Version(4, 4, 0)
 NEWEST = Version(5, 5, 1)
-LAST_PATCHES: Mapping[tuple[int, int], int] = MappingProxyType(
-    {
-        (4, 4): 0,
-        (4, 5): 2,
-        (4, 6): 1,
-        (4, 7): 1,
-        (4, 8): 0,
-        (4, 9): 8,
-        (5, 0): 0,
-        (5, 1): 4,
-        (5, 2): 0,
-        (5, 3): 4,
-        (5, 4): 0,
-        (5, 5): 1,
-    }
-)
+LAST_PATCHES: Mapping[tuple[int, int], int] = MappingProxyType({
+    (4, 4): 0, (4, 5): 2, (4, 6): 1, (4, 7): 1, (4, 8): 0, (4, 9): 8,
+    (5, 0): 0, (5, 1): 4, (5, 2): 0, (5, 3): 4, (5, 4): 0, (5, 5): 1,
+})  # fmt: skip
 """The last patch of each minor release; there is one of each number up to it."""
 
 # Rules that changed, by the first release that has the new one.
