@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
+from itertools import takewhile
 from pathlib import Path
 from typing import Literal
 
@@ -225,7 +226,7 @@ def follow(state: QueueAfterRun, log_min_offset: int, version: Version) -> tuple
     if queue.database:
         reported = queue_range(queue, log_min_offset, version)
         return [], QueueAfterRun(queue, reported, max(_first_alive(reported), state.first_alive))
-    gone = _expired(queue, log_min_offset)
+    gone = [*takewhile(lambda file: newest_offset_in(queue, file) < log_min_offset, queue.files.files[:-1])]
     if not gone and not _may_move(state, log_min_offset):
         return gone, state
     left = replace(queue, files=MappedFiles(queue.files.files[len(gone) :]))
@@ -235,26 +236,12 @@ def follow(state: QueueAfterRun, log_min_offset: int, version: Version) -> tuple
 
 def expired_index_files(files: Sequence[IndexFile], log_min_offset: int) -> list[IndexFile]:
     """The leading index files whose last message is gone; the last file stays."""
-    gone = []
-    for file in files[:-1]:
-        if file.end_physical_offset >= log_min_offset:
-            break
-        gone.append(file)
-    return gone
+    return [*takewhile(lambda file: file.end_physical_offset < log_min_offset, files[:-1])]
 
 
 def newest_offset_in(queue: Queue, file: MappedFile) -> int:
     """The physical offset in the last unit of a file, written or not, by which the broker judges the file."""
     return _offset_at(file, queue.files.file_size - queue.unit_size)
-
-
-def _expired(queue: Queue, log_min_offset: int) -> list[MappedFile]:
-    gone = []
-    for file in queue.files.files[:-1]:
-        if newest_offset_in(queue, file) >= log_min_offset:
-            break
-        gone.append(file)
-    return gone
 
 
 def _offset_at(file: MappedFile, position: int) -> int:

@@ -153,16 +153,19 @@ def log_map(
         yield from _good(at, end, cut_at)
 
 
+def gaps_between(ranges: Iterable[tuple[int, int]], start: int, stop: int) -> list[tuple[int, int]]:
+    """What is left of `start` to `stop` without some ranges, which may overlap: each with its own start and stop."""
+    left, at = [], start
+    for low, high in sorted(ranges):
+        if at < min(low, stop):
+            left.append((at, min(low, stop)))
+        at = max(at, high)
+    return [*left, (at, stop)] if at < stop else left
+
+
 def unreached(reached: Iterable[list[int]], start: int, end: int) -> list[tuple[int, int]]:
     """Offsets and sizes of the gaps from `start` to `end` between the extents `reached` (start, stop)."""
-    extents, at = [], start
-    for low, high in sorted(reached):
-        if at < min(low, end):
-            extents.append((at, min(low, end) - at))
-        at = max(at, high)
-    if at < end:
-        extents.append((at, end - at))
-    return extents
+    return [(low, high - low) for low, high in gaps_between(((first, stop) for first, stop in reached), start, end)]
 
 
 def _good(start: int, stop: int, cut_at: int | None) -> Iterator[MapExtent]:
