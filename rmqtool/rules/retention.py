@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from rmqtool.formats.java import whole_number
-from rmqtool.rules.versions import BATCH_MAX_CONFIGURED, DISK_LEVELS_CONFIGURED, TEXT_SETTINGS_TRIMMED, Version
+from rmqtool.rules.versions import BATCH_MAX_CONFIGURED, DISK_LEVELS_CONFIGURED, NEWEST, TEXT_SETTINGS_TRIMMED, Version
 
 T = TypeVar("T", bound=str | float)
 
@@ -53,21 +53,6 @@ class RetentionSettings:
     def reserved_ms(self) -> int:
         """How long a commit log file stays after it was last written to, ms."""
         return self.file_reserved_time * 3_600_000
-
-
-NAMES = (
-    "fileReservedTime",
-    "deleteWhen",
-    "diskMaxUsedSpaceRatio",
-    "diskSpaceWarningLevelRatio",
-    "diskSpaceCleanForciblyRatio",
-    "cleanFileForciblyEnable",
-    "deleteFileBatchMax",
-    "cleanResourceInterval",
-    "replicasPerDiskPartition",
-    "logicalDiskSpaceCleanForciblyThreshold",
-)
-"""The settings that decide what is deleted, by the broker's own names."""
 
 
 def settings_of(conf: Mapping[str, str], options: Mapping[str, str], version: Version) -> RetentionSettings:
@@ -231,3 +216,7 @@ def _at_least_one(value: int) -> tuple[int, str | None]:
 
 def _percent(fraction: float) -> float:
     return round(fraction * 100, 6)
+
+
+NAMES = tuple(setting.name for setting in settings_of({}, {}, NEWEST).shown)
+"""The settings that decide what is deleted, by the broker's own names."""
