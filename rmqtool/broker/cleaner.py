@@ -384,11 +384,6 @@ class Rules:
         """The rules of the node's own cleaner: those by which a run deletes are the same in all releases."""
         return replace(self, settings=self.node_settings or self.settings, version=NEWEST)
 
-    @property
-    def deletes_last_plain_file(self) -> bool:
-        """Whether the last plain file goes: later releases call another method than the one that deletes it."""
-        return self.version < BATCH_MAX_CONFIGURED
-
 
 @dataclass(frozen=True)
 class CleanerRun:
@@ -472,7 +467,7 @@ class Cleaner:
     def _log_run(self, rules: Rules, trigger: Trigger, now: int) -> LogRun:
         files, settings, in_use = self.log_files, rules.settings, rules.first_in_use
         if rules.is_node and self._has_plain_files:
-            deletes_last = rules.deletes_last_plain_file
+            deletes_last = rules.version < BATCH_MAX_CONFIGURED  # later ones call another method than the one that does
             return run_before_entries(files, trigger, settings, now, deletes_last=deletes_last, first_in_use=in_use)
         return run_over(files, self.max_offset, trigger, settings, now, first_in_use=in_use)
 

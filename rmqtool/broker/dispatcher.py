@@ -343,8 +343,7 @@ class Dispatched:
             texts.append(texts_at(self._values(names.TAGS), indexed))
         in_order = interleaving(texts)
         rows = in_order([text.rows for text in texts])
-        hashes = [self._key_hashes(text) for text in texts[:TAGS]]
-        hashes.extend(self._hashes_of_tags(text) for text in texts[TAGS:])
+        hashes = [self._key_hashes(kind, text) for kind, text in enumerate(texts)]
         keys = IndexKeys(
             in_order(hashes),
             self._frames.physical_offsets.take(rows).astype(np.int64, copy=False),
@@ -412,14 +411,12 @@ class Dispatched:
         proven = self.proven_rows.get(row)
         return proven is not None and proven.tags_code is not None
 
-    def _key_hashes(self, found: KeyTexts) -> NDArray[np.int32]:
-        prefixes = self._dispatcher.key_prefixes(self._topics.take(found.rows), of_tags=False)
-        return key_hashes(prefixes, hash_texts(found.texts))
-
-    def _hashes_of_tags(self, texts: KeyTexts) -> NDArray[np.int32]:
-        prefixes = self._dispatcher.key_prefixes(self._topics.take(texts.rows), of_tags=True)
-        values, lengths = self._tags
-        return key_hashes(prefixes, Hashes(values[texts.rows], lengths[texts.rows]))
+    def _key_hashes(self, kind: int, found: KeyTexts) -> NDArray[np.int32]:
+        prefixes = self._dispatcher.key_prefixes(self._topics.take(found.rows), of_tags=kind == TAGS)
+        if kind != TAGS:
+            return key_hashes(prefixes, hash_texts(found.texts))
+        values, lengths = self._tags  # which are hashed already
+        return key_hashes(prefixes, Hashes(values[found.rows], lengths[found.rows]))
 
     @property
     def has_optional_keys(self) -> bool:
