@@ -9,26 +9,17 @@ from dataclasses import dataclass, field
 from heapq import merge
 from typing import Literal
 
-WRONG_PROPERTIES = "properties"
-"""The reason of records whose properties a broker cannot read."""
-
-UNSOUND_FIELDS = ("property-crc", WRONG_PROPERTIES)
-"""Reasons of records that are whole, but for a field."""
-
-WRONG_BODY = "body-crc"
-"""The reason of records that are whole, but for their body."""
-
-WRONG_MAGIC = ("magic-code", "lengths")
-"""Reasons of records that may be whole but for their magic code, by which the width of a length is known."""
-
-TORN = "torn"
-"""The reason of the end of a log that a kill has left."""
-
-GAP = "gap"
-"""The reason of what stands in no file."""
-
-UNREAD = "unread"
-"""The reason of an extent whose bytes could not be read, so that its content is not known."""
+# Reasons of extents.
+WRONG_PROPERTIES = "properties"  # of records whose properties a broker cannot read
+UNSOUND_FIELDS = ("property-crc", WRONG_PROPERTIES)  # of records that are whole, but for a field
+WRONG_BODY = "body-crc"  # of records that are whole, but for their body
+WRONG_MAGIC = (
+    "magic-code",
+    "lengths",
+)  # of records that may be whole but for their magic code, or its width of a length
+TORN = "torn"  # of the end of a log that a kill has left
+GAP = "gap"  # of what stands in no file
+UNREAD = "unread"  # of an extent whose bytes could not be read, so that its content is not known
 
 MAX_EXTENTS = 1 << 18
 """Extents that are kept one by one; later ones are joined to bound the memory."""
