@@ -11,7 +11,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Literal, NamedTuple, Self
 
-from rmqtool.base.files import list_directory, status_now, unreadable
+from rmqtool.base.files import UNLIMITED, InputFile, ReadPolicy, list_directory, status_now, unreadable
 from rmqtool.base.paths import DirectoryEntry, Place, entry_path, entry_place, is_remote, place_of
 from rmqtool.base.tolerant import ReadScope
 from rmqtool.formats.file_name import MAX_OFFSET, start_offset_of
@@ -139,6 +139,15 @@ def check_unchanged(mapped: MappedFile) -> None:
 def file_at(files: Iterable[MappedFile], offset: int) -> MappedFile | None:
     """The file that holds the byte at `offset`, of files that overlap the first (`#findMappedFileByOffset`)."""
     return next((file for file in files if file.holds(offset)), None)
+
+
+def read_at(files: Iterable[MappedFile], offset: int, size: int, reading: ReadPolicy = UNLIMITED) -> bytes:
+    """At most `size` bytes of the file that holds `offset`, none without one; raises UnreadableError."""
+    file = file_at(files, offset)
+    if file is None:
+        return b""
+    with InputFile(file.path, reading) as opened:
+        return opened.read(offset - file.start_offset, size)
 
 
 def list_mapped_files(*directories: Place, scope: ReadScope = nullcontext, header_size: int = 0) -> MappedFiles:

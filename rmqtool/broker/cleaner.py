@@ -13,8 +13,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
+from itertools import takewhile
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from rmqtool.base.errors import note_failure
 from rmqtool.base.files import InputFile, unreadable
@@ -34,18 +35,9 @@ from rmqtool.store.rocksdb_queues import QueueDatabase
 from rmqtool.store.snapshot import Snapshot
 
 Reason = Literal[
-    "expired",
-    "forced",
-    "last-file",
-    "ahead",
-    "not-expired",
-    "shielded",
-    "next-run",
-    "no-trigger",
-    "cleaner-fails",
-    "in-use",
-    "plain-files",
-]
+    "expired", "forced", "last-file", "ahead", "not-expired", "shielded", "next-run", "no-trigger", "cleaner-fails",
+    "in-use", "plain-files",
+]  # fmt: skip
 NOT_BY_AGE = ("last-file", "ahead", "plain-files")
 """Reasons to keep a file, however old it is."""
 
@@ -120,14 +112,9 @@ def stat_log_file(file: MappedFile) -> LogFile | None:
 
 
 def run_over(
-    files: Sequence[LogFile],
-    max_offset: int,
-    trigger: Trigger,
-    settings: RetentionSettings,
-    now: int,
-    *,
+    files: Sequence[LogFile], max_offset: int, trigger: Trigger, settings: RetentionSettings, now: int, *,
     first_in_use: bool = False,
-) -> LogRun:
+) -> LogRun:  # fmt: skip
     """One run at `now`, epoch ms; `max_offset` is the log's end.
 
     Files past the end are allocated ahead, and the store does not count them. With `first_in_use` a reader still
@@ -150,14 +137,9 @@ def run_over(
 
 
 def run_before_entries(
-    files: Sequence[LogFile],
-    trigger: Trigger,
-    settings: RetentionSettings,
-    now: int,
-    *,
-    deletes_last: bool,
+    files: Sequence[LogFile], trigger: Trigger, settings: RetentionSettings, now: int, *, deletes_last: bool,
     first_in_use: bool = False,
-) -> LogRun:
+) -> LogRun:  # fmt: skip
     """One run where plain files stand before the entries of a DLedger node, whose own cleaner waits for their end.
 
     Where it `deletes_last` the last plain file goes alone in a run of its own (`DLedgerCommitLog#deleteExpiredFile`).
@@ -244,7 +226,7 @@ def follow(state: QueueAfterRun, log_min_offset: int, version: Version) -> tuple
     if queue.database:
         reported = queue_range(queue, log_min_offset, version)
         return [], QueueAfterRun(queue, reported, max(_first_alive(reported), state.first_alive))
-    gone = _expired(queue, log_min_offset)
+    gone = [*takewhile(lambda file: newest_offset_in(queue, file) < log_min_offset, queue.files.files[:-1])]
     if not gone and not _may_move(state, log_min_offset):
         return gone, state
     left = replace(queue, files=MappedFiles(queue.files.files[len(gone) :]))
@@ -254,26 +236,12 @@ def follow(state: QueueAfterRun, log_min_offset: int, version: Version) -> tuple
 
 def expired_index_files(files: Sequence[IndexFile], log_min_offset: int) -> list[IndexFile]:
     """The leading index files whose last message is gone; the last file stays."""
-    gone = []
-    for file in files[:-1]:
-        if file.end_physical_offset >= log_min_offset:
-            break
-        gone.append(file)
-    return gone
+    return [*takewhile(lambda file: file.end_physical_offset < log_min_offset, files[:-1])]
 
 
 def newest_offset_in(queue: Queue, file: MappedFile) -> int:
     """The physical offset in the last unit of a file, written or not, by which the broker judges the file."""
     return _offset_at(file, queue.files.file_size - queue.unit_size)
-
-
-def _expired(queue: Queue, log_min_offset: int) -> list[MappedFile]:
-    gone = []
-    for file in queue.files.files[:-1]:
-        if newest_offset_in(queue, file) >= log_min_offset:
-            break
-        gone.append(file)
-    return gone
 
 
 def _offset_at(file: MappedFile, position: int) -> int:
@@ -355,14 +323,6 @@ class QueueCleaner:
 _FILLED_BY_BROKERS = re.compile(FILLED_BY_BROKERS)
 
 
-class TopicRows(NamedTuple):
-    """A topic with rows: its queues, and its rows whose messages are in the log."""
-
-    topic: str
-    queues: int
-    rows: int
-
-
 def has_filter(snapshot: Snapshot, version: Version) -> bool:
     """Whether compactions drop rows of deleted messages.
 
@@ -384,26 +344,20 @@ def rows_below(database: QueueDatabase, log_min_offset: int, with_gaps: frozense
     return sum(database.rows_below(queue, log_min_offset, has_gaps=queue[0] in with_gaps) for queue in database.lasts)
 
 
-def unconfigured_rows(snapshot: Snapshot) -> Iterator[TopicRows]:
-    """The topics whose rows a broker deletes since it does not know them, by name; none where that is not known."""
+def unconfigured_findings(snapshot: Snapshot) -> Iterator[Finding]:
+    """One for each topic whose rows a broker deletes since it does not know it; none where that is not known."""
     database, topics = snapshot.database, snapshot.topics
     if database is None or topics.file.problem is not None:
         return
-    rows: dict[str, list[int]] = {}
+    rows: dict[str, list[int]] = {}  # of each queue, those whose messages are in the log
     for (topic, queue_id), last in database.lasts.items():
         if topic not in topics.by_name and not _FILLED_BY_BROKERS.search(topic):
             alive = last.queue_offset + 1 - database.first_live((topic, queue_id), snapshot.log_min_offset)
             rows.setdefault(topic, []).append(max(alive, 0))
     for topic, alive_rows in sorted(rows.items()):
-        if sum(alive_rows):
-            yield TopicRows(topic, len(alive_rows), sum(alive_rows))
-
-
-def unconfigured_findings(snapshot: Snapshot) -> Iterator[Finding]:
-    """One finding for each of them."""
-    for found in unconfigured_rows(snapshot):
-        yield finding("clean.topic-rows-dropped", store=snapshot.store.root, topic=found.topic,
-                      details={"rows": found.rows, "queues": found.queues})  # fmt: skip
+        if count := sum(alive_rows):
+            yield finding("clean.topic-rows-dropped", store=snapshot.store.root, topic=topic,
+                          details={"rows": count, "queues": len(alive_rows)})  # fmt: skip
 
 
 _MANUAL_RUNS = 20  # CleanCommitLogService.MAX_MANUAL_DELETE_FILE_TIMES
@@ -429,11 +383,6 @@ class Rules:
     def of_node(self) -> Rules:
         """The rules of the node's own cleaner: those by which a run deletes are the same in all releases."""
         return replace(self, settings=self.node_settings or self.settings, version=NEWEST)
-
-    @property
-    def deletes_last_plain_file(self) -> bool:
-        """Whether the last plain file goes: later releases call another method than the one that deletes it."""
-        return self.version < BATCH_MAX_CONFIGURED
 
 
 @dataclass(frozen=True)
@@ -518,7 +467,7 @@ class Cleaner:
     def _log_run(self, rules: Rules, trigger: Trigger, now: int) -> LogRun:
         files, settings, in_use = self.log_files, rules.settings, rules.first_in_use
         if rules.is_node and self._has_plain_files:
-            deletes_last = rules.deletes_last_plain_file
+            deletes_last = rules.version < BATCH_MAX_CONFIGURED  # later ones call another method than the one that does
             return run_before_entries(files, trigger, settings, now, deletes_last=deletes_last, first_in_use=in_use)
         return run_over(files, self.max_offset, trigger, settings, now, first_in_use=in_use)
 

@@ -179,12 +179,9 @@ class Dispatcher:
     """
 
     def __init__(
-        self,
-        rules: DispatchRules,
-        batch_topics: Collection[str] | None = None,
-        proven: ProvenRecords | None = None,
+        self, rules: DispatchRules, batch_topics: Collection[str] | None = None, proven: ProvenRecords | None = None,
         plain_topics: Collection[str] = (),
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.rules = rules
         self.proven = proven or ProvenRecords()
         self._plain_topics = frozenset(plain_topics)
@@ -269,9 +266,10 @@ class Dispatched:
         self._malformed = np.zeros(len(frames), dtype=np.bool_)
         self.proven_rows: dict[int, ProvenRecord] = dispatcher.proven.rows_of(frames) if dispatcher.proven else {}
         for row, proven in self.proven_rows.items():
-            topic = None if proven.topic is None else dispatcher.topic_number(proven.topic)
-            self._topics = _with(self._topics, row, topic)
-            self._sys_flags = _with(self._sys_flags, row, proven.sys_flag)
+            if proven.topic is not None:
+                self._topics = self._topics.copy()
+                self._topics[row] = dispatcher.topic_number(proven.topic)
+        self._sys_flags = self._proven(self._sys_flags, "sys_flag")
         self.optional_units: QueueUnits | None = None
         """Units that only older releases derive, None without one; known once `units` are."""
 
@@ -286,7 +284,7 @@ class Dispatched:
         frames, fields = self._frames, self._frames.headers.field
         bases, sizes, counts = self._batches
         units = QueueUnits(
-            queues=self._dispatcher.queue_numbers(self._topics, self._queue_ids),
+            queues=self._dispatcher.queue_numbers(self._topics, self._proven(fields("queue_id"), "queue_id")),
             queue_offsets=bases,
             physical_offsets=frames.physical_offsets.astype(np.int64, copy=False),
             message_sizes=frames.message_sizes.astype(np.int32),
@@ -345,8 +343,7 @@ class Dispatched:
             texts.append(texts_at(self._values(names.TAGS), indexed))
         in_order = interleaving(texts)
         rows = in_order([text.rows for text in texts])
-        hashes = [self._key_hashes(text) for text in texts[:TAGS]]
-        hashes.extend(self._hashes_of_tags(text) for text in texts[TAGS:])
+        hashes = [self._key_hashes(kind, text) for kind, text in enumerate(texts)]
         keys = IndexKeys(
             in_order(hashes),
             self._frames.physical_offsets.take(rows).astype(np.int64, copy=False),
@@ -386,13 +383,6 @@ class Dispatched:
         readable[list(self.proven_rows)] = True
         return readable
 
-    @property
-    def _queue_ids(self) -> NDArray[np.int32]:
-        queue_ids: NDArray[np.int32] = self._frames.headers.field("queue_id")
-        for row, proven in self.proven_rows.items():
-            queue_ids = _with(queue_ids, row, proven.queue_id)
-        return queue_ids
-
     @cached_property
     def malformed_rows(self) -> Positions:
         """Rows of records whose properties make a broker's parser fail: to the broker they are no records."""
@@ -408,19 +398,25 @@ class Dispatched:
         refused: Positions = rows[np.array(kept, dtype=np.bool_)]
         return refused
 
+    def _proven(self, column: NDArray[Any], field: str) -> NDArray[Any]:
+        """A column with the proven values of a field; the column itself without any."""
+        for row, proven in self.proven_rows.items():
+            if (value := getattr(proven, field)) is not None:
+                column = column.copy()
+                column[row] = value
+        return column
+
     def has_proven_unit(self, row: int) -> bool:
         """Whether the queue entry of a record with damaged fields proves what they were."""
         proven = self.proven_rows.get(row)
         return proven is not None and proven.tags_code is not None
 
-    def _key_hashes(self, found: KeyTexts) -> NDArray[np.int32]:
-        prefixes = self._dispatcher.key_prefixes(self._topics.take(found.rows), of_tags=False)
-        return key_hashes(prefixes, hash_texts(found.texts))
-
-    def _hashes_of_tags(self, texts: KeyTexts) -> NDArray[np.int32]:
-        prefixes = self._dispatcher.key_prefixes(self._topics.take(texts.rows), of_tags=True)
-        values, lengths = self._tags
-        return key_hashes(prefixes, Hashes(values[texts.rows], lengths[texts.rows]))
+    def _key_hashes(self, kind: int, found: KeyTexts) -> NDArray[np.int32]:
+        prefixes = self._dispatcher.key_prefixes(self._topics.take(found.rows), of_tags=kind == TAGS)
+        if kind != TAGS:
+            return key_hashes(prefixes, hash_texts(found.texts))
+        values, lengths = self._tags  # which are hashed already
+        return key_hashes(prefixes, Hashes(values[found.rows], lengths[found.rows]))
 
     @property
     def has_optional_keys(self) -> bool:
@@ -467,10 +463,7 @@ class Dispatched:
     @cached_property
     def _tags_codes(self) -> NDArray[np.int64]:
         """Tags codes; those that are proven count."""
-        codes = self._derived_tags_codes
-        for row, proven in self.proven_rows.items():
-            codes = _with(codes, row, proven.tags_code)
-        return codes
+        return self._proven(self._derived_tags_codes, "tags_code")
 
     @cached_property
     def _derived_tags_codes(self) -> NDArray[np.int64]:
@@ -495,10 +488,8 @@ class Dispatched:
     def _batches(self) -> tuple[NDArray[np.int64], NDArray[np.int16], NDArray[np.int16]]:
         """First queue offset of each record, messages in its unit (`BatchConsumeQueue`), and offsets that it takes."""
         offsets, sizes, taken = self._derived_batches
-        for row, proven in self.proven_rows.items():
-            offsets = _with(offsets, row, proven.queue_offset)
-            sizes, taken = _with(sizes, row, proven.batch_size), _with(taken, row, proven.batch_size)
-        return offsets, sizes, taken
+        sizes, taken = self._proven(sizes, "batch_size"), self._proven(taken, "batch_size")
+        return self._proven(offsets, "queue_offset"), sizes, taken
 
     @cached_property
     def _derived_batches(self) -> tuple[NDArray[np.int64], NDArray[np.int16], NDArray[np.int16]]:
@@ -563,15 +554,6 @@ class Dispatched:
             queues.astype(np.int32), queue_offsets, own.physical_offsets, own.message_sizes, own.tags_hashes,
             own.tags_hashes, own.store_timestamps, np.ones(len(own), np.int16), np.ones(len(own), np.int16), own.rows,
         )  # fmt: skip
-
-
-def _with(column: NDArray[Any], row: int, value: int | None) -> NDArray[Any]:
-    """A column with another value in one row; the column itself without one."""
-    if value is None:
-        return column
-    changed = column.copy()
-    changed[row] = value
-    return changed
 
 
 def _size_of_second(value: bytes) -> int:

@@ -144,12 +144,9 @@ class FieldJudge:
     """Judges suspects: which are records with a damaged field. The others are wrong units."""
 
     def __init__(
-        self,
-        files: Sequence[MappedFile],
-        dispatcher: Dispatcher,
-        unit_at: Callable[[QueueName, int], int | None],
+        self, files: Sequence[MappedFile], dispatcher: Dispatcher, unit_at: Callable[[QueueName, int], int | None],
         topics: Collection[str] = (),
-    ) -> None:
+    ) -> None:  # fmt: skip
         """`files` are those of the log; `dispatcher` derives from records as they are; `topics` are those known.
 
         `unit_at` gives the physical offset in the unit of a queue with a number, None without one.
@@ -459,16 +456,11 @@ def _key_of(properties: bytes, topic: str, key_hash: int) -> tuple[str, str] | N
 
 
 def _has_index_hash(prefix: int, key_hash: int, codes: NDArray[Any], size: int) -> NDArray[np.bool_]:
-    matches: NDArray[np.bool_] = _index_hashes(prefix, codes, size) == key_hash
-    return matches
-
-
-def _index_hashes(prefix: int, codes: NDArray[Any], size: int) -> NDArray[Any]:
-    """`IndexFile#indexKeyHashMethod` of texts of one size after a prefix, by the hashes of both."""
+    """Which texts of one size have a hash after a prefix, by the hashes of both (`IndexFile#indexKeyHashMethod`)."""
     full = (codes + prefix * pow(31, size, 1 << 32) % (1 << 32)) & 0xFFFFFFFF
-    signed = np.where(full >= 1 << 31, full - (1 << 32), full)
-    absolute = np.abs(signed)
-    return np.where(absolute == 1 << 31, 0, absolute)
+    absolute = np.abs(np.where(full >= 1 << 31, full - (1 << 32), full))
+    matches: NDArray[np.bool_] = np.where(absolute == 1 << 31, 0, absolute) == key_hash
+    return matches
 
 
 def _text_of(properties: bytes, name: str, matches: Callable[[NDArray[Any], int], NDArray[Any]]) -> str | None:

@@ -129,7 +129,8 @@ def _waiting(snapshot: Snapshot, queue: LoadedQueue, halves: pa.Table) -> Offset
     later = _halves(snapshot, queue.queue, int(offsets[rows][0]), queue.range.max_offset)
     newest = dict(zip(later.column(UNIQUE_KEY).to_pylist(), later.column("queue_offset").to_pylist(), strict=True))
     newest |= dict(zip(_firsts(later).tolist(), later.column("queue_offset").to_pylist(), strict=True))
-    keys = zip(_texts(halves.column(UNIQUE_KEY), rows), _firsts(halves)[rows].tolist(), strict=True)
+    unique_keys = halves.column(UNIQUE_KEY).filter(pa.array(rows)).to_pylist()
+    keys = zip(unique_keys, _firsts(halves)[rows].tolist(), strict=True)
     waiting = [
         offset
         for offset, (key, first) in zip(offsets[rows].tolist(), keys, strict=True)
@@ -193,8 +194,3 @@ def _halves(snapshot: Snapshot, queue: Queue, start: int, stop: int) -> pa.Table
 def _firsts(halves: pa.Table) -> Offsets:
     """The queue offset that each half message had first, -1 of those that are not copies within its immunity."""
     return np.asarray(integers(halves.column(HALF_OFFSET), _DIGITS).fill_null(-1))
-
-
-def _texts(column: pa.ChunkedArray, rows: NDArray[np.bool_]) -> list[str | None]:
-    texts: list[str | None] = column.filter(pa.array(rows)).to_pylist()
-    return texts

@@ -71,7 +71,8 @@ def other_log_opened(store: Store, version: Version) -> str | None:
         return None
     own, opened = log_directory(store.root, meant), log_directory(store.root, read)
     is_own = any(_is_same(str(own), each) for each in store.commit_log_directories)
-    return read if is_own and not _is_same(str(opened), own) and not _has_files(opened) else None
+    is_filled = opened.is_dir() and any(opened.iterdir())
+    return read if is_own and not _is_same(str(opened), own) and not is_filled else None
 
 
 def _read_twice(conf: BrokerConf, name: str, version: Version) -> tuple[str | None, str | None]:
@@ -82,10 +83,6 @@ def _read_twice(conf: BrokerConf, name: str, version: Version) -> tuple[str | No
 
 def _is_same(path: str, other: Path) -> bool:
     return os.path.realpath(path) == os.path.realpath(other)
-
-
-def _has_files(directory: Path) -> bool:
-    return directory.is_dir() and any(directory.iterdir())
 
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
@@ -103,8 +100,7 @@ class Loaded:
 
     files: tuple[MappedFile, ...]
     file_size: int
-    queue_file_size: int
-    batch_queue_file_size: int
+    queue_file_sizes: Mapping[Kind, int]
     queue_count: int
     with_fewer_files: Mapping[int, Queue]
     ignored: tuple[MappedFile, ...] = ()
@@ -125,12 +121,9 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True)
 class _LoadedFiles:
-    files: tuple[MappedFile, ...]
-    deleted: tuple[Path, ...]
-    refusal: StartRefusal | None
-
-
-_NO_FILES = _LoadedFiles((), (), None)
+    files: tuple[MappedFile, ...] = ()
+    deleted: tuple[Path, ...] = ()
+    refusal: StartRefusal | None = None
 
 
 def load(snapshot: Snapshot, rules: RecoveryRules) -> Loaded:
@@ -138,7 +131,7 @@ def load(snapshot: Snapshot, rules: RecoveryRules) -> Loaded:
     store, log = snapshot.store, snapshot.log
     size = rules.log_file_size or log.file_size or DEFAULT_LOG_FILE_SIZE
     is_elsewhere = other_log_opened(store, rules.version) is not None
-    log_files = _NO_FILES if is_elsewhere else _load_files(store, log, size, rules)
+    log_files = _LoadedFiles() if is_elsewhere else _load_files(store, log, size, rules)
     ignored = tuple(file for file in log.files if file.size and file not in log_files.files)
     refusal = _first_refusal(snapshot, rules, log_files.refusal)
     kinds = _loaded_kinds(snapshot, rules)
@@ -162,7 +155,7 @@ def load(snapshot: Snapshot, rules: RecoveryRules) -> Loaded:
     refusal = refusal or _opened_refusal(store, rules) or _index_refusal(store, rules) or _timer_refusal(store, rules)
     refusal = refusal or _pop_refusal(store, rules)
     waits = _waits_for_ever(store, rules)
-    return Loaded(log_files.files, size, sizes["simple"], sizes["batch"], count, fewer, ignored, tuple(deleted),
+    return Loaded(log_files.files, size, sizes, count, fewer, ignored, tuple(deleted),
                   waits or refusal, hangs=waits is not None)  # fmt: skip
 
 
@@ -220,14 +213,14 @@ def _load_files(
 ) -> _LoadedFiles:
     """`MappedFileQueue#load`: the files in name order up to the first obstacle; without a `queue` those of the log."""
     if size and not listed.strays and all(file.size == size for file in listed.files):
-        return _LoadedFiles(listed.files, (), None)
+        return _LoadedFiles(listed.files)
     files: list[MappedFile] = []
     entries = sorted(_entries(listed), key=lambda entry: entry.path.name)
     for index, entry in enumerate(entries):
         if entry.is_directory and rules.skips_directories:
             continue
         if entry.size == 0 and index == len(entries) - 1 and rules.deletes_empty_last_file:
-            return _LoadedFiles(tuple(files), (entry.path,), None)
+            return _LoadedFiles(tuple(files), (entry.path,))
         if entry.is_directory or entry.size != size:
             if rules.ignores_wrong_sizes:
                 break
@@ -238,7 +231,7 @@ def _load_files(
             why = "the name is not a start offset (NumberFormatException, load exception)"
             return _LoadedFiles(tuple(files), (), _file_refusal(store.relative(entry.path), why, queue))
         files.append(entry.mapped)
-    return _LoadedFiles(tuple(files), (), None)
+    return _LoadedFiles(tuple(files))
 
 
 def _file_refusal(name: str, why: str, queue: Queue | None) -> StartRefusal:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rmqtool.scan.frames import RecordRun
 
@@ -43,9 +42,5 @@ class ProvenRecords:
         """Those of a run of records, by their row in it."""
         if not self.records:
             return {}
-        known = np.isin(frames.physical_offsets, self._offsets)
+        known = np.isin(frames.physical_offsets, [*self.records])
         return {int(row): self.records[int(frames.physical_offsets[row])] for row in np.flatnonzero(known)}
-
-    @property
-    def _offsets(self) -> NDArray[np.int64]:
-        return np.fromiter(self.records, np.int64, len(self.records))

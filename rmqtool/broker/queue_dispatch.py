@@ -5,7 +5,7 @@ Brokers from 4.5.1 to 4.9.8 also wait until all missing units are dispatched (`R
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -42,18 +42,6 @@ _MOST_UNITS = 64  # that these records have, but for some of very many queues
 
 
 @dataclass
-class QueueSizes:
-    """Sizes of new consume queue files, bytes."""
-
-    simple: int
-    batch: int
-
-    def of(self, kind: Kind) -> int:
-        """The size of a file of that kind of queue."""
-        return self.batch if kind == "batch" else self.simple
-
-
-@dataclass
 class Queues:
     """All queues of a store while a start changes them; those that it creates are added.
 
@@ -61,7 +49,7 @@ class Queues:
     """
 
     rules: RecoveryRules
-    sizes: QueueSizes
+    file_sizes: Mapping[Kind, int]  # of new files, bytes
     log_end: int
     recovered: RecoveredQueues
     reading: ReadPolicy = UNLIMITED
@@ -85,15 +73,12 @@ class Queues:
         for state in self.states.values():
             state.truncate(physical_offset)
 
-    def ending_at_file(self) -> Iterator[SimulatedQueue]:
-        """Those whose last file holds no unit, although they do not begin with it."""
-        for key in self.recovered.without_unit():
-            self.state(key)
-        yield from (state for state in self.states.values() if state.ends_at_file)
-
     def min_offset_refusal(self) -> StartRefusal | None:
         """`ConsumeQueue#correctMinOffset` reads the last unit of the last file, and fails when that holds none."""
-        queue = next((state.queue for state in self.ending_at_file() if state.kind == "simple"), None)
+        for key in self.recovered.without_unit():
+            self.state(key)
+        ending = (each.queue for each in self.states.values() if each.ends_at_file and each.kind == "simple")
+        queue = next(ending, None)
         if queue is None:
             return None
         directory = f"{CONSUME_QUEUE}/{queue.topic}/{queue.queue_id}"
@@ -111,17 +96,13 @@ class Queues:
         untouched = self.recovered.max_physical(self.rules, but=self.states)
         return max((untouched, *(state.max_physical for state in self.states.values())))
 
-    def of(self, kind: Kind, name: QueueName) -> SimulatedQueue:
-        """The queue of a name, which is created when it does not exist."""
-        return self.state((kind, name.topic, name.queue_id))
-
     def state(self, key: QueueKey) -> SimulatedQueue:
-        """The same by its key."""
+        """The queue of a key, which is created when it does not exist."""
         if key not in self.states:
             kind, topic, queue_id = key
             queue = Queue(topic, queue_id, kind, MappedFiles())
             start = self.recovered.get(key) or RecoveredQueue(queue, (), (), 0, None, -1)
-            self.states[key] = SimulatedQueue(start, self.rules, self.sizes.of(kind), self.log_end, self.reading)
+            self.states[key] = SimulatedQueue(start, self.rules, self.file_sizes[kind], self.log_end, self.reading)
         return self.states[key]
 
 
@@ -217,7 +198,7 @@ class Dispatching:
     def _add_to_queue(self, name: QueueName, columns: list[NDArray[Any]]) -> None:
         if "/" in name.topic or name.topic in ("", ".", "..") or "\0" in name.topic:
             return  # such a name leads out of the queue's directory, which is not predicted
-        state = self._queues.of("batch" if name.topic in self._batch_topics else "simple", name)
+        state = self._queues.state(("batch" if name.topic in self._batch_topics else "simple", *name))
         state.append_all(*columns)
 
 

@@ -164,7 +164,7 @@ class SimulatedQueue:
 
     def append(self, offset: int, size: int, queue_offset: int, batch_size: int = 1) -> bool:
         """`putMessagePositionInfo` for one record; False when the queue has it already."""
-        if self._has(offset, size):
+        if offset + (size if self._remembers_ends else 0) <= self.max_physical:
             return False
         expected = queue_offset * self.unit
         self._make_room(expected if self.kind == "simple" else self.end)
@@ -187,12 +187,9 @@ class SimulatedQueue:
         return True
 
     def append_all(
-        self,
-        offsets: NDArray[np.int64],
-        sizes: NDArray[np.int32],
-        queue_offsets: NDArray[np.int64],
+        self, offsets: NDArray[np.int64], sizes: NDArray[np.int32], queue_offsets: NDArray[np.int64],
         batches: NDArray[np.int16],
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Append many records in log order; known ones are skipped, and consecutive ones appended, at once."""
         first = int(np.searchsorted(offsets + (sizes if self._remembers_ends else 0), self.max_physical, "right"))
         while first < len(offsets):
@@ -266,9 +263,6 @@ class SimulatedQueue:
         if self._wrote < self.unit:
             return None
         return int(self._content(self._files[-1], self._wrote // self.unit - 1, 1)["physical_offset"][0])
-
-    def _has(self, offset: int, size: int) -> bool:
-        return offset + (size if self._remembers_ends else 0) <= self.max_physical
 
     @property
     def _is_made(self) -> bool:

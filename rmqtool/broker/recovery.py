@@ -29,7 +29,7 @@ from rmqtool.broker.load import (
 )
 from rmqtool.broker.log_walk import Checkpoint, LogEnd, LogWalks, abnormal_start, end_of, normal_start, readable_behind
 from rmqtool.broker.prediction import Mode, QueueChange, ScanFrom, StartPrediction, StartRefusal
-from rmqtool.broker.queue_dispatch import Dispatching, Queues, QueueSizes
+from rmqtool.broker.queue_dispatch import Dispatching, Queues
 from rmqtool.broker.queue_recovery import KnownQueues, RecoveredQueues, SimulatedQueue
 from rmqtool.broker.rocksdb_recovery import LogPart, RocksDbRecovery, TwiceRecovery, keeps_light_queues
 from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE
@@ -92,7 +92,7 @@ class Recovery:
             return self._without_log(outline)
         cut = self.cut(mode, checkpoint)
         if cut.end.out_of_memory:
-            return replace(outline, scan_from=self._scan_from(cut), refusal=_out_of_memory(cut.end))
+            return replace(outline, scan_from=self._scan_from(cut), refusal=StartRefusal("memory", cut.end.refusal))
         if log_only:
             return self._with_cut(outline, cut)
         return self._recovered(outline, cut, self._checkpoint(checkpoint))
@@ -149,8 +149,7 @@ class Recovery:
         return given if given is not None else self.snapshot.checkpoint or NO_CHECKPOINT
 
     def _queues(self, log_end: int = MAX_OFFSET) -> Queues:
-        sizes = QueueSizes(self.loaded.queue_file_size, self.loaded.batch_queue_file_size)
-        return Queues(self.rules, sizes, log_end, self.recovered_queues, self._reading)
+        return Queues(self.rules, self.loaded.queue_file_sizes, log_end, self.recovered_queues, self._reading)
 
     def _cut_behind(self, first: int, end: LogEnd) -> LogCut:
         files = self.loaded.files
@@ -190,14 +189,12 @@ class Recovery:
         lost = sum(self._walks.of(file).readable for file in self.loaded.ignored)
         elsewhere = other_log_opened(self.snapshot.store, self.rules.version)
         return replace(
-            outline,
-            max_offset_after=0,
+            outline, max_offset_after=0,
             end="there is no commit log file" if elsewhere is None else f"it opens another directory, {elsewhere!r}",
-            setting=None if elsewhere is None else LOG_SETTING,
-            messages_lost=lost,
+            setting=None if elsewhere is None else LOG_SETTING, messages_lost=lost,
             files_deleted=self._deleted([], queues, outline.mode, self._checkpoint(None)),
             queues=list(self._changes(queues, -1)),
-        )
+        )  # fmt: skip
 
     def _in_other_root(self, outline: StartPrediction, opened: str) -> StartPrediction:
         """A start on a new directory: it leaves the store as it is, and finds at most the log."""
@@ -207,14 +204,11 @@ class Recovery:
         for state in () if finds_log and self.rules.dispatches_from_queues else queues:
             state.destroy()
         return replace(
-            outline,
-            mode="normal",
-            max_offset_after=log if finds_log else 0,
-            end=f"the broker opens another directory, {opened!r}",
-            setting=ROOT_SETTING,
+            outline, mode="normal", max_offset_after=log if finds_log else 0,
+            end=f"the broker opens another directory, {opened!r}", setting=ROOT_SETTING,
             messages_lost=0 if finds_log else sum(self._walks.of(file).readable for file in self.snapshot.log.files),
             queues=list(self._changes(queues, self.snapshot.log_min_offset if finds_log else -1)),
-        )
+        )  # fmt: skip
 
     def _recovered(self, outline: StartPrediction, cut: LogCut, checkpoint: Checkpoint) -> StartPrediction:
         queues = self._queues(cut.end.offset)
@@ -243,7 +237,8 @@ class Recovery:
         hangs = None
         if self.rules.dispatches_from_queues:
             dispatched_from = min(dispatched_from, max(queues.max_physical, cut.files[0].start_offset))
-            hangs = self._reput(queues, cut)
+            start = max(queues.max_physical, cut.files[0].start_offset, 0)
+            hangs = self._dispatching(queues, None).reput(cut.kept, start, cut.max_offset, self.loaded.file_size)
         if dispatching and all(first < dispatched_from for first in dispatching.firsts):
             dispatched_from = min(dispatched_from, *dispatching.firsts, MAX_OFFSET)  # of a copy of earlier files
         return replace(
@@ -251,9 +246,8 @@ class Recovery:
             dispatched_from=dispatched_from if dispatched_from < cut.end.offset else None,
             files_deleted=self._deleted(cut.deleted, queues, outline.mode, checkpoint),
             queues=[*self._changes(queues, cut.files[0].start_offset), *self._row_changes(queues, cut, outline.mode)],
-            refusal=None if hangs is None else StartRefusal("hang", hangs),
-            hangs=hangs is not None,
-        )
+            refusal=None if hangs is None else StartRefusal("hang", hangs), hangs=hangs is not None,
+        )  # fmt: skip
 
     def _row_changes(self, queues: Queues, cut: LogCut, mode: Mode) -> Iterator[QueueChange]:
         """What happens to the rows of queues that are written twice; `queues` are those in files, after the start."""
@@ -271,13 +265,9 @@ class Recovery:
 
     def _with_cut(self, outline: StartPrediction, cut: LogCut) -> StartPrediction:
         return replace(
-            outline,
-            scan_from=self._scan_from(cut),
-            max_offset_after=min(cut.max_offset, MAX_OFFSET),
-            end=cut.end.why,
-            commit_log_bytes_cut=cut.bytes_cut,
-            messages_lost=cut.messages_lost,
-        )
+            outline, scan_from=self._scan_from(cut), max_offset_after=min(cut.max_offset, MAX_OFFSET),
+            end=cut.end.why, commit_log_bytes_cut=cut.bytes_cut, messages_lost=cut.messages_lost,
+        )  # fmt: skip
 
     def _dispatched_from(self, cut: LogCut, mode: Mode, max_physical: int) -> int:
         """Where the first record begins that the scan dispatches; MAX_OFFSET where it dispatches none."""
@@ -308,10 +298,6 @@ class Recovery:
         if self.twice and keeps_light_queues(self.rules, conf):  # MultiDispatchUtils#checkMultiDispatchQueue
             rules = replace(rules, multi_dispatch=False)
         return Dispatching(queues, rules, self.snapshot.topics, above)
-
-    def _reput(self, queues: Queues, cut: LogCut) -> str | None:
-        start = max(queues.max_physical, cut.files[0].start_offset, 0)
-        return self._dispatching(queues, None).reput(cut.kept, start, cut.max_offset, self.loaded.file_size)
 
     def _deleted(
         self, log: list[MappedFile] | tuple[MappedFile, ...], queues: Queues, mode: Mode, checkpoint: Checkpoint
@@ -345,31 +331,14 @@ class Recovery:
                 continue
             before = queue_range(queue, min_before, self.rules.version) if queue else QueueRange(0, 0)
             change = _change(state, before, log_min_offset)
-            if change.truncated or change.dispatched or _moves(change):
+            moves = (before.min_offset, before.max_offset) != (change.min_offset, change.max_offset)
+            if change.truncated or change.dispatched or moves:
                 yield change
 
 
 def _change(state: SimulatedQueue, before: QueueRange, log_min_offset: int) -> QueueChange:
     return QueueChange(
-        state.kind,
-        state.queue.topic,
-        state.queue.queue_id,
-        before.min_offset,
-        before.max_offset,
-        state.min_offset(log_min_offset),
-        state.max_offset,
-        state.cut,
-        state.appended,
-        misplaced=state.misplaced,
-        shift=state.shift,
-        revived=state.revived,
-    )
-
-
-def _moves(change: QueueChange) -> bool:
-    before = change.min_offset_before, change.max_offset_before
-    return before != (change.min_offset, change.max_offset)
-
-
-def _out_of_memory(end: LogEnd) -> StartRefusal:
-    return StartRefusal("memory", end.refusal)
+        state.kind, state.queue.topic, state.queue.queue_id, before.min_offset, before.max_offset,
+        state.min_offset(log_min_offset), state.max_offset, state.cut, state.appended, misplaced=state.misplaced,
+        shift=state.shift, revived=state.revived,
+    )  # fmt: skip

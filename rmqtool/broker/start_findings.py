@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
-from pathlib import Path
 from typing import Any, Literal
 
 from rmqtool.broker.log_walk import NO_FILE_FOLLOWS
@@ -22,10 +21,10 @@ from rmqtool.rules.versions import (
     MULTI_DISPATCH_SPARES_DEAD_LETTERS,
     MULTI_DISPATCH_SPARES_SYSTEM_TOPICS,
     MULTI_DISPATCH_TAKES_NO_PROPERTIES,
-    RELEASES,
     VALUES_MAY_HOLD_SEPARATOR,
     Releases,
     Version,
+    ranges_of,
 )
 
 WHOLE_LOG = "commitLogRecoverMaxNum=1000000"
@@ -62,7 +61,8 @@ def start_findings(recovery: Recovery, start: StartPrediction, ends: QueueEnds |
         code = "start.hangs" if start.hangs else "start.refuses"
         yield finding(code, store=root, details={**start.refusal.details(), "why": str(start.refusal)})
     elif start.setting:
-        yield _other_directory(start, root)
+        details = {"setting": start.setting, "messages": start.messages_lost, "version": start.version}
+        yield finding("start.other-directory", store=root, details=details | {"end": start.end})
         return
     if start.messages_lost:
         yield _data_loss(recovery, start)
@@ -72,17 +72,14 @@ def start_findings(recovery: Recovery, start: StartPrediction, ends: QueueEnds |
         yield from _other_starts(recovery, start)
 
 
-def _other_directory(start: StartPrediction, root: Path) -> Finding:
-    details = {"setting": start.setting, "messages": start.messages_lost, "version": start.version, "end": start.end}
-    return finding("start.other-directory", store=root, details=details)
-
-
 def _data_loss(recovery: Recovery, start: StartPrediction) -> Finding:
     root = recovery.snapshot.store.root
     if start.max_offset_after is None or start.scan_from is None:
         details = {"problem": "out-of-reach", "cause": "log-elsewhere", "messages": start.messages_lost}
         return finding("start.data-loss", store=root, remedy=_SAVE, details=details)
-    files = sum(path.startswith(_log_prefixes(recovery)) for path in start.files_deleted)
+    store = recovery.snapshot.store
+    in_log = tuple(f"{store.relative(directory)}/" for directory in store.commit_log_directories)
+    files = sum(path.startswith(in_log) for path in start.files_deleted)
     details = {
         "problem": "cut", "cause": _cause(start.end), "version": start.version, "end_offset": start.max_offset_after,
         "why": _why(start.end), "messages": start.messages_lost, "files": files,
@@ -97,11 +94,6 @@ def _cause(end: str | None) -> LossCause:
 def _cure(end: str | None) -> Remedy | None:
     """The page's cure, dummy records in place of what ends the log; where a file is missing there is no such place."""
     return _SAVE if _cause(end) == "missing-file" else None
-
-
-def _log_prefixes(recovery: Recovery) -> tuple[str, ...]:
-    store = recovery.snapshot.store
-    return tuple(f"{store.relative(directory)}/" for directory in store.commit_log_directories)
 
 
 def _queue_losses(recovery: Recovery, start: StartPrediction, ends: QueueEnds) -> Iterator[Finding]:
@@ -207,12 +199,4 @@ def _rules_of(version: Version, conf: BrokerConf) -> tuple[object, ...]:
 
 def label(versions: Iterable[Version]) -> str:
     """Releases in order, those that follow each other as a range: ``4.9.2, 5.0.0 to 5.1.2``."""
-    return ", ".join(_ranges(sorted(versions)))
-
-
-def _ranges(versions: list[Version]) -> Iterator[str]:
-    indices = {version: index for index, version in enumerate(RELEASES)}
-    runs = groupby(enumerate(versions), key=lambda item: indices.get(item[1], 0) - item[0])
-    for _, run in runs:
-        first, *_, last = [version for _, version in run] * 2
-        yield str(first) if first == last else f"{first} to {last}"
+    return ", ".join(ranges_of(versions))

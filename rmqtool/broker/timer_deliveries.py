@@ -219,24 +219,14 @@ def never_delivered(
 
     `read_until` is the time up to which the wheel has been read, epoch ms.
     """
-    is_never_dequeued = _never_dequeued(queue, next_read, read_until, conf, version)
-    return _never_read(queue, next_read, conf, version) | is_never_dequeued
-
-
-def _never_read(queue: TimerQueue, next_read: NextRead, conf: BrokerConf, version: Version) -> NDArray[np.bool_]:
-    """The messages that a start does not read: those that are too large, or all from the first of these on."""
-    found = _are_too_large(queue, conf, version) & (queue.queue_offsets >= next_read.begin)
-    return found if version >= TIMER_PASSES_OVER else np.maximum.accumulate(found)
-
-
-def _never_dequeued(
-    queue: TimerQueue, next_read: NextRead, read_until: int, conf: BrokerConf, version: Version
-) -> NDArray[np.bool_]:
-    """The messages of the timer log that a start does not deliver: too large ones, or all from the slot of one on."""
+    too_large = _are_too_large(queue, conf, version)
     is_waiting = next_read.logged & (next_read.slots >= read_until)
-    found = _are_too_large(queue, conf, version) & is_waiting
-    if version < TIMER_PASSES_OVER and found.any():
-        found = is_waiting & (next_read.slots >= next_read.slots[found].min())
+    is_unread, is_stuck = too_large & (queue.queue_offsets >= next_read.begin), too_large & is_waiting
+    if version < TIMER_PASSES_OVER:  # which stands still there: in its queue, and in the slot of one
+        is_unread = np.maximum.accumulate(is_unread)
+        if is_stuck.any():
+            is_stuck = is_waiting & (next_read.slots >= next_read.slots[is_stuck].min())
+    found: NDArray[np.bool_] = is_unread | is_stuck
     return found
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import InputFile, ReadPolicy, list_directory, read_all
-from rmqtool.base.mapped_files import MappedFile, MappedFiles, file_at, list_mapped_files
+from rmqtool.base.mapped_files import MappedFile, MappedFiles, list_mapped_files, read_at
 from rmqtool.base.tolerant import skip_unreadable, skip_wrong_type
 from rmqtool.formats import timer_wheel
 from rmqtool.formats.checkpoint import TIMER_CHECK_SIZE, TimerCheck
@@ -399,14 +399,11 @@ def _follow(state: TimerState, position: int) -> _Chain:
     """The units from the newest one of a slot on (`TimerMessageStore#dequeue`), which are not checked in any way."""
     units: list[tuple[int, int]] = []
     seen = set[int]()
-    while position >= 0 and (file := file_at(state.log.files, position)):
+    while position >= 0 and (data := read_at(state.log.files, position, timer_wheel.UNIT_SIZE, state.reading)):
         if position in seen:
             return _Chain(units, loops=True)
         seen.add(position)
-        with InputFile(file.path, state.reading) as opened:
-            unit = decode_units(
-                timer_wheel.UNIT_DTYPE, opened.read(position - file.start_offset, timer_wheel.UNIT_SIZE)
-            )
+        unit = decode_units(timer_wheel.UNIT_DTYPE, data)
         if not len(unit):
             break
         if timer_wheel.leads_on(unit)[0]:

@@ -6,9 +6,7 @@ releases.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 from rmqtool.broker.rocksdb_recovery import SETTING, selects_rows
@@ -123,7 +121,7 @@ def _wrong_sizes(snapshot: Snapshot, version: Version) -> Iterator[Refusal]:
     """Sizes under a name that the release does not read, where the files are not of its default."""
     sizes: tuple[tuple[str, tuple[str, ...], Callable[[], int], int], ...] = (
         ("commit log", LOG_FILE_SIZE, lambda: snapshot.log.file_size, DEFAULT_LOG_FILE_SIZE),
-        ("consume queue", QUEUE_FILE_SIZE["simple"], lambda: _queue_file_size(snapshot),
+        ("consume queue", QUEUE_FILE_SIZE["simple"], lambda: snapshot.queues.usual_file_size("simple"),
          DEFAULT_QUEUE_FILE_SIZE["simple"]),
     )  # fmt: skip
     for what, names, size_of, default in sizes:
@@ -134,12 +132,6 @@ def _wrong_sizes(snapshot: Snapshot, version: Version) -> Iterator[Refusal]:
         if size not in (0, default):
             message = f"{given[0]} is not read: {what} files have {default} bytes then, and the store's have {size}"
             yield Refusal(message, _IGNORED_FILES if leaves_out_wrong_sizes(version) else None)
-
-
-def _queue_file_size(snapshot: Snapshot) -> int:
-    """The size that most files of simple queues have, bytes; 0 without any."""
-    sizes = Counter(file.size for queue in snapshot.queues if queue.kind == "simple" for file in queue.files.files)
-    return max(sizes, key=lambda size: sizes[size], default=0)
 
 
 def changes(snapshot: Snapshot, version: Version) -> Iterator[ReleaseChange]:
@@ -204,18 +196,13 @@ def _moved_offsets(store: Store) -> Iterator[str]:
     given = f"enableLmq={'true' if read == LMQ_CONSUMER_OFFSET else 'false'}"
     left = CONSUMER_OFFSET if read == LMQ_CONSUMER_OFFSET else LMQ_CONSUMER_OFFSET
     found = [load_config(store.root / CONFIG / name) for name in (left, read)]
-    there, used = (_time_of(each.path) for each in found)
+    there, used = (each.path.stat().st_mtime_ns if each.path else 0 for each in found)
     if there > used and offsets_in(found[0].content):
         why = "which is older" if used else "which is not there"
         yield (
             f"{given} reads the committed offsets of all groups from {read}, {why}, and nothing from {left}: the "
             "broker starts without those. A copy of the file under the other name gives it those of ordinary groups"
         )
-
-
-def _time_of(path: Path | None) -> int:
-    """Time of modification, ns; 0 without a file."""
-    return path.stat().st_mtime_ns if path else 0
 
 
 def changed_defaults(conf: BrokerConf, before: Version, version: Version) -> Iterator[ReleaseChange]:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from functools import partial
 from typing import Any, Literal
 
-from rmqtool.base.errors import UsageError
 from rmqtool.base.visible import quote
 from rmqtool.broker.cleaner import NOT_BY_AGE, LogFile, unconfigured_findings
 from rmqtool.broker.trigger import failing_hours, matching_hours
 from rmqtool.clean.plan import AsIf, CleanPlan, Facts, cleaner_of, rules_of
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
+from rmqtool.formats.consume_queue import UNIT_SIZE
 from rmqtool.formats.index_file import DEFAULT_SLOTS, DEFAULT_UNITS, file_size
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.file_sizes import (
@@ -22,7 +21,6 @@ from rmqtool.rules.file_sizes import (
     DEFAULT_QUEUE_FILE_SIZE,
     LOG_FILE_SIZE,
     QUEUE_FILE_SIZE,
-    queue_file_size,
 )
 from rmqtool.rules.versions import (
     DISK_LEVELS_CONFIGURED,
@@ -62,39 +60,31 @@ def geometry_findings(facts: Facts) -> Iterator[Finding]:
 
 def wrong_sizes(facts: Facts) -> Iterator[WrongSize]:
     """Sizes by broker.conf that differ from the store's; a size that it does not set is the broker's default."""
-    conf = facts.snapshot.store.conf
+    snapshot, conf = facts.snapshot, facts.snapshot.store.conf
     if not conf.settings:
         return
-    size = _size(conf, DEFAULT_LOG_FILE_SIZE, lambda: conf.size(*LOG_FILE_SIZE))
-    if size and facts.snapshot.log.file_size not in (0, size):
-        yield WrongSize(LOG_FILE_SIZE[0], size, facts.snapshot.log.file_size, "commitlog")
+    size = _size(conf, LOG_FILE_SIZE, DEFAULT_LOG_FILE_SIZE)
+    if size and snapshot.log.file_size not in (0, size):
+        yield WrongSize(LOG_FILE_SIZE[0], size, snapshot.log.file_size, "commitlog")
     for kind, names in QUEUE_FILE_SIZE.items():
-        size = _size(conf, DEFAULT_QUEUE_FILE_SIZE[kind], partial(queue_file_size, conf, kind))
+        size = _size(conf, names, DEFAULT_QUEUE_FILE_SIZE[kind])
+        size = -(-size // UNIT_SIZE) * UNIT_SIZE if kind == "simple" else size  # `#getMappedFileSizeConsumeQueue`
         queue = next((s.queue for s in facts.states if s.queue.kind == kind and s.queue.files.file_size), None)
         if size and queue and queue.files.file_size != size:
-            directory = facts.snapshot.store.relative(queue.files.files[0].path.parent)
+            directory = snapshot.store.relative(queue.files.files[0].path.parent)
             yield WrongSize(names[0], size, queue.files.file_size, directory)
-    yield from _of_index(facts)
-
-
-def _of_index(facts: Facts) -> Iterator[WrongSize]:
-    first = facts.snapshot.index_files[0] if facts.snapshot.index_files else None
-    conf = facts.snapshot.store.conf
-    slots = _size(conf, DEFAULT_SLOTS, lambda: conf.size("maxHashSlotNum"))
-    units = _size(conf, DEFAULT_UNITS, lambda: conf.size("maxIndexNum"))
+    first = snapshot.index_files[0] if snapshot.index_files else None
+    slots, units = _size(conf, ("maxHashSlotNum",), DEFAULT_SLOTS), _size(conf, ("maxIndexNum",), DEFAULT_UNITS)
     if first and slots and units and first.size != file_size(slots, units):
         effect = "not detected: keys are looked up and written at wrong places of the index"
-        path = facts.snapshot.store.relative(first.path)
+        path = snapshot.store.relative(first.path)
         yield WrongSize("maxHashSlotNum and maxIndexNum", file_size(slots, units), first.size, path, effect)
 
 
-def _size(conf: BrokerConf, default: int, configured: Callable[[], int | None]) -> int:
+def _size(conf: BrokerConf, names: Sequence[str], default: int) -> int:
     """A size by broker.conf, bytes or a count; without it the default; 0 without a broker.conf."""
-    try:
-        given = configured()
-    except UsageError:
-        given = None  # a value that the broker cannot parse either: its default counts
-    return given or (default if conf.path is not None else 0)
+    given = conf.number(*names)  # one of 0 or less the broker does not take either: its default counts
+    return given if given is not None and given > 0 else default if conf.path is not None else 0
 
 
 TOLERANCE_MS = 3_600_000  # the kernel writes a map's pages, and the time with them, later than the message came

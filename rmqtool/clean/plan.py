@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 
 from rmqtool.base.files import RateLimit, ReadPolicy
-from rmqtool.base.mapped_files import MappedFile, MappedFiles
+from rmqtool.base.mapped_files import MappedFile
 from rmqtool.broker.cleaner import (
     Cleaner,
     CleanerRun,
@@ -29,7 +29,6 @@ from rmqtool.rules.retention import settings_of, settings_of_node
 from rmqtool.rules.versions import SEVERAL_LOG_PATHS, Version
 from rmqtool.scan.single_record import single_record_at
 from rmqtool.store.commit_log import LogRange, log_range
-from rmqtool.store.index_files import IndexFile
 from rmqtool.store.rocksdb_queues import QueueDatabase
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONSUME_QUEUE, Store
@@ -64,14 +63,14 @@ def take_snapshot(
     measured = _measured_paths(store, release, has_plain_files=bool(snapshot.older_log.files))
     disks = [disk_of(path, release, used_ratio) for path in measured]
     queue_disk = disk_of(store.root / CONSUME_QUEUE, release, used_ratio)
+    # Log, queues and index together, bytes (`DefaultMessageStore#getMajorFileSize`).
+    index_size = sum(file.size for file in snapshot.index_files)
+    major_size = log.size + sum(state.queue.files.size for state in states) + index_size
     return Facts(
-        snapshot=snapshot,
-        log_range=log_range(log.files, max(ends, default=None), reading),
-        log_files=log_files,
+        snapshot=snapshot, log_range=log_range(log.files, max(ends, default=None), reading), log_files=log_files,
         first_timestamps=[_first_timestamp(log_file.file, reading) for log_file in log_files],
-        disks=Disks(disks, queue_disk, _major_size(log, states, snapshot.index_files)),
-        states=states,
-    )
+        disks=Disks(disks, queue_disk, major_size), states=states,
+    )  # fmt: skip
 
 
 def _measured_paths(store: Store, version: Version, *, has_plain_files: bool) -> Sequence[Path]:
@@ -92,11 +91,6 @@ def _first_timestamp(file: MappedFile, reading: ReadPolicy) -> int | None:
         reading.rate_limit.spend(os.sysconf("SC_PAGESIZE"))
     record = single_record_at([file], file.start_offset + file.header_size)
     return record.number("store_timestamp") if record is not None else None
-
-
-def _major_size(log: MappedFiles, states: Sequence[QueueAfterRun], index_files: Sequence[IndexFile]) -> int:
-    """Commit log, queues and index together, bytes (`DefaultMessageStore#getMajorFileSize`)."""
-    return log.size + sum(state.queue.files.size for state in states) + sum(file.size for file in index_files)
 
 
 @dataclass(frozen=True)
@@ -162,14 +156,9 @@ class AsIf:
 
 
 def next_deletions(
-    store: Store,
-    version: Version | None,
-    now: int,
-    as_if: AsIf | None = None,
-    *,
-    limit: RateLimit | None = None,
+    store: Store, version: Version | None, now: int, as_if: AsIf | None = None, *, limit: RateLimit | None = None,
     all_runs: bool = False,
-) -> CleanPlan:
+) -> CleanPlan:  # fmt: skip
     """The plan for a store as it is now, at `now`, epoch ms; `version` None: the newest release that fits."""
     as_if = as_if or AsIf()
     facts = take_snapshot(store, version, as_if.used_ratio, limit)
@@ -201,14 +190,11 @@ def plan(facts: Facts, rules: Rules, now: int, *, all_runs: bool = False) -> Cle
 def cleaner_of(facts: Facts, rules: Rules, *, log_only: bool = False) -> Cleaner:
     """The cleaner of a broker that has started on the store as it is, or on its log alone."""
     return Cleaner(
-        rules=rules,
-        log_files=list(facts.log_files),
-        max_offset=facts.log_range.max_offset,
-        disks=facts.disks,
+        rules=rules, log_files=list(facts.log_files), max_offset=facts.log_range.max_offset, disks=facts.disks,
         index_files=[] if log_only else list(facts.snapshot.index_files),
         queues=QueueCleaner([] if log_only else facts.states, rules.version),
         has_row_filter=facts.snapshot.database is not None and has_filter(facts.snapshot, rules.version),
-    )
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

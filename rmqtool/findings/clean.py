@@ -8,8 +8,7 @@ _DRY_RUN = "rmqtool clean {store} --dry-run"
 
 CLEANING = (
     Entry(
-        code="clean.delete-when",
-        fault="F54",
+        code="clean.delete-when", fault="F54",
         title="deleteWhen cannot be parsed, or never comes",
         what="A piece of deleteWhen is not a number, or none is an hour of the day.",
         how="A blank after the semicolon, a comma, an empty piece, 24.",
@@ -29,9 +28,7 @@ CLEANING = (
         repair="Write hours from 0 to 23, separated by semicolons alone: 04 or 04;16.",
     ),
     Entry(
-        code="clean.blocked-by-older-file",
-        fault="F54",
-        severity="warning",
+        code="clean.blocked-by-older-file", fault="F54", severity="warning",
         title="Expired files wait after a younger one",
         what="A file was changed later than files after it, which have expired.",
         how="It was copied or touched; its modification time lies in the future.",
@@ -42,9 +39,7 @@ CLEANING = (
         repair="Set the younger file's time to that of its last message: touch -d.",
     ),
     Entry(
-        code="clean.disk-full-nothing-deleted",
-        fault="F54",
-        severity="warning",
+        code="clean.disk-full-nothing-deleted", fault="F54", severity="warning",
         title="The disk is too full, but no log file is deleted",
         what="The disk is above diskMaxUsedSpaceRatio, and the next run deletes no log file.",
         how="No file has expired and the disk is not full enough to ignore that; cleanFileForciblyEnable=false; or the "
@@ -70,9 +65,7 @@ CLEANING = (
         remedy=_DRY_RUN + " --file-reserved-time 24",
     ),
     Entry(
-        code="clean.mtime-future",
-        fault="F54",
-        severity="warning",
+        code="clean.mtime-future", fault="F54", severity="warning",
         title="A file's modification time lies in the future",
         what="A commit log file was changed later than now.",
         how="A clock that was wrong, a restore, touch.",
@@ -82,9 +75,7 @@ CLEANING = (
         repair="Set the file's time to that of its last message: touch -d.",
     ),
     Entry(
-        code="clean.mtime-later",
-        fault="F55",
-        severity="warning",
+        code="clean.mtime-later", fault="F55", severity="warning",
         title="A file's modification time is later than its messages",
         what="A commit log file was changed more than an hour after its last message.",
         how="It was restored with cp, rsync or tar without its times, or touched.",
@@ -95,9 +86,7 @@ CLEANING = (
         repair="If it matters, set each file's time to that of its last message: touch -d.",
     ),
     Entry(
-        code="clean.mtime-earlier",
-        fault="F55",
-        severity="warning",
+        code="clean.mtime-earlier", fault="F55", severity="warning",
         title="A file's modification time is earlier than its messages",
         what="A commit log file was last changed more than an hour before its first message.",
         how="A clock that was wrong, touch.",
@@ -107,8 +96,7 @@ CLEANING = (
         repair="Set the file's time to that of its last message: touch -d.",
     ),
     Entry(
-        code="clean.overdue",
-        severity="info",
+        code="clean.overdue", severity="info",
         title="An expired file was not deleted",
         what="The first file has expired, and an hour of deleteWhen has passed since.",
         how="No broker was running; it has other settings than those given; or somebody still reads the file.",
@@ -124,8 +112,7 @@ CLEANING = (
         remedy=_DRY_RUN,
     ),
     Entry(
-        code="clean.setting",
-        severity="warning",
+        code="clean.setting", severity="warning",
         title="A setting of the cleaner does not mean what was given",
         what="The broker ignores the value, changes it, or reads it otherwise.",
         how="A blank after a number, a value out of bounds, a setting that the release does not have.",
@@ -138,8 +125,7 @@ CLEANING = (
         repair="Correct broker.conf.",
     ),
     Entry(
-        code="clean.file-size",
-        fault="F02",
+        code="clean.file-size", fault="F02",
         title="broker.conf gives other file sizes than the store has",
         what="Files of the log, a queue or the index have another size than broker.conf says, or its defaults.",
         how="The broker.conf of another broker; a size that was changed.",
@@ -152,8 +138,7 @@ CLEANING = (
         repair="Start with the broker.conf that the store was written with. `rmqtool clean` refuses to delete.",
     ),
     Entry(
-        code="clean.topic-rows-dropped",
-        severity="warning",
+        code="clean.topic-rows-dropped", severity="warning",
         title="A running broker deletes the queue entries of a topic that it does not have",
         what="Queues of the topic are in RocksDB, and the configuration does not name it.",
         how="topics.json or config/topics was lost, or comes from another time. With configManagerVersion=v2 topics "
@@ -167,14 +152,11 @@ CLEANING = (
         repair="Make the topic before the broker has run for ten minutes: `mqadmin updateTopic` with the number of "
         "queues that it had, or bring its configuration back. Rows that are gone come back with `rmqtool rebuild-cq`.",
     ),
-)
+)  # fmt: skip
 
 OWN_RUNS = (
     Entry(
-        code="store.interrupted-run",
-        severity="warning",
-        treatment="interrupted",
-        is_trace=True,
+        code="store.interrupted-run", severity="warning", treatment="interrupted", is_trace=True,
         title="A run of rmqtool that writes was interrupted",
         what="The directory .rmqtool holds a run that did not end.",
         how="rmqtool was killed, or the machine went down.",
@@ -192,10 +174,7 @@ OWN_RUNS = (
         remedy="rmqtool undo {store} --dry-run",
     ),
     Entry(
-        code="store.recorded-loss",
-        severity="warning",
-        treatment="acknowledge",
-        about="surroundings",
+        code="store.recorded-loss", severity="warning", treatment="acknowledge", about="surroundings",
         title="Messages were lost before the store was rebuilt",
         what="A rebuild or a repair replaced what proved a loss (queues or an index that led past the end of the "
         "log, a newer checkpoint, damaged bytes of the log), or a salvage made the store without the lost messages. "
@@ -210,8 +189,7 @@ OWN_RUNS = (
         remedy="rmqtool repair {store} --acknowledge",
     ),
     Entry(
-        code="store.selection",
-        severity="info",
+        code="store.selection", severity="info",
         title="The store was made of chosen messages of another one",
         what="`rmqtool salvage` made it with filters: other messages of its sources were left out on purpose. Its log "
         "begins past the end of the old one, so that ids and physical offsets of the old store lead to nothing here.",
@@ -227,4 +205,4 @@ OWN_RUNS = (
         "counted again, `queue-offsets.csv` beside it maps the old ones.",
         remedy=None,
     ),
-)
+)  # fmt: skip

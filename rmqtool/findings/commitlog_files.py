@@ -6,9 +6,7 @@ from rmqtool.findings.finding import Entry
 
 LOG_FILES = (
     Entry(
-        code="commitlog.file-size",
-        fault="F02",
-        treatment="files",
+        code="commitlog.file-size", fault="F02", treatment="files",
         title="A commit log file has another size than it should",
         what="All files of a commit log have the size that mappedFileSizeCommitLog says, 1 GiB by default. This one "
         "has not.",
@@ -34,11 +32,7 @@ LOG_FILES = (
         remedy="rmqtool inspect {store} --scan",
     ),
     Entry(
-        code="commitlog.empty-file",
-        fault="F03",
-        severity="warning",
-        treatment="files",
-        is_trace=True,
+        code="commitlog.empty-file", fault="F03", severity="warning", treatment="files", is_trace=True,
         title="A commit log file has 0 bytes",
         what="The file exists and holds nothing.",
         how="A crash between making the file and giving it its size, a full disk, or somebody's `touch`.",
@@ -60,8 +54,7 @@ LOG_FILES = (
         "see commitlog.gap.",
     ),
     Entry(
-        code="commitlog.unreadable",
-        treatment="access",
+        code="commitlog.unreadable", treatment="access",
         title="A commit log file cannot be read",
         what="A commit log file gives an error instead of its bytes, from some byte on. The files in front of it and "
         "after it are verified; what queues and index say of messages in it is neither right nor wrong.",
@@ -73,9 +66,7 @@ LOG_FILES = (
         repair="Run as the broker's user. Copy a failing disk with a tool that skips bad sectors, and verify the copy.",
     ),
     Entry(
-        code="commitlog.stray",
-        fault="F04",
-        treatment="files",
+        code="commitlog.stray", fault="F04", treatment="files",
         title="Something in the commit log directory is not a commit log file",
         what="A name that is not 20 digits, or something that is neither file nor directory.",
         how="Backups of editors, nohup.out, a copy such as 00000000000000000000.bak, a named pipe.",
@@ -90,10 +81,7 @@ LOG_FILES = (
         repair="Move it out of the directory. Do not delete it: it may be the only copy of something.",
     ),
     Entry(
-        code="commitlog.stray-directory",
-        fault="F05",
-        severity="warning",
-        treatment="files",
+        code="commitlog.stray-directory", fault="F05", severity="warning", treatment="files",
         title="A directory stands among the commit log files",
         what="A directory inside commitlog/.",
         how="Somebody's backup folder.",
@@ -107,9 +95,7 @@ LOG_FILES = (
         repair="Move it out of the directory.",
     ),
     Entry(
-        code="commitlog.gap",
-        fault="F08",
-        treatment="restore",
+        code="commitlog.gap", fault="F08", treatment="restore",
         title="A commit log file is missing in the middle",
         what="The file before this one ends before this one begins: bytes of the log are in no file.",
         how="Files were deleted by hand to free space, a disk of a log with several paths is not mounted, or a restore "
@@ -132,9 +118,7 @@ LOG_FILES = (
         remedy="rmqtool inspect {store} --scan",
     ),
     Entry(
-        code="commitlog.no-first-file",
-        fault="F09",
-        severity="info",
+        code="commitlog.no-first-file", fault="F09", severity="info",
         title="The commit log does not begin at offset 0",
         what="The first file has a start offset above 0: what was before has been deleted.",
         how="Retention: the broker deletes old files. Or somebody deleted them by hand, which looks the same.",
@@ -146,9 +130,7 @@ LOG_FILES = (
         "commitlog.head-missing.",
     ),
     Entry(
-        code="commitlog.last-file-missing",
-        fault="F10",
-        treatment="restore",
+        code="commitlog.last-file-missing", fault="F10", treatment="restore",
         title="The end of the commit log is missing",
         what="Consume queue units or index files point past the end of the commit log.",
         how="The last file was deleted or not restored. After a power loss the queues may be ahead a little; that is "
@@ -164,9 +146,7 @@ LOG_FILES = (
         "committed offsets may point past the end of their queues.",
     ),
     Entry(
-        code="commitlog.overlap",
-        fault="F11",
-        treatment="files",
+        code="commitlog.overlap", fault="F11", treatment="files",
         title="Two commit log files overlap",
         what="A file begins before the one before it ends.",
         how="A file was renamed or copied from elsewhere; mappedFileSizeCommitLog was changed.",
@@ -180,9 +160,7 @@ LOG_FILES = (
         "two files claim the same offsets, decide which is the right one and move the other out of the store.",
     ),
     Entry(
-        code="commitlog.misaligned-file",
-        fault="F11",
-        treatment="files",
+        code="commitlog.misaligned-file", fault="F11", treatment="files",
         title="A commit log file's name does not fit what is in it",
         what="The records in the file give positions that differ from those that the file's name gives them.",
         how="The file was renamed, or copied from another broker.",
@@ -195,26 +173,17 @@ LOG_FILES = (
         repair="Rename the file to the position that its first record gives, in 20 digits, while no broker runs.",
     ),
     Entry(
-        code="commitlog.duplicate-file",
-        fault="F07",
-        treatment="files",
+        code="commitlog.duplicate-file", fault="F07", treatment="files",
         title="Two directories of the commit log hold a file of the same offset",
         what="storePathCommitLog names several directories, and two of them have a file with the same name.",
         how="A file was copied from one disk to another and the original left in place.",
         says="{other_file} begins at the same offset",
         effect="the broker loads both, and which one it reads is chance",
-        versions={
-            "4.9.2 and later": "loads both.",
-            "before 4.9.2": "does not know several paths.",
-        },
+        versions={"4.9.2 and later": "loads both.", "before 4.9.2": "does not know several paths."},
         repair="Compare the two (`cmp`), keep the right one, move the other out.",
     ),
     Entry(
-        code="commitlog.preallocated",
-        fault="F12",
-        severity="info",
-        treatment="start",
-        is_trace=True,
+        code="commitlog.preallocated", fault="F12", severity="info", treatment="start", is_trace=True,
         title="Empty commit log files past the end",
         what="The last files hold only zeros: the broker makes the next file ahead of time.",
         how="Every running broker has one. After a crash they stay.",
@@ -228,9 +197,7 @@ LOG_FILES = (
         repair="No repair is needed. Three or more may be moved out of the directory while no broker runs.",
     ),
     Entry(
-        code="commitlog.sparse",
-        fault="F56",
-        severity="info",
+        code="commitlog.sparse", fault="F56", severity="info",
         title="Commit log files have holes",
         what="The file system has given the files fewer blocks than their size, and has less free than is missing.",
         how="The broker makes files without writing to all of them; copies by rsync -S or tar -S keep it so.",
@@ -240,15 +207,12 @@ LOG_FILES = (
         repair="Keep enough free space for the rest of the last file.",
         not_detected="Holes for which the disk has room are not reported: every store that was never full has them.",
     ),
-)
+)  # fmt: skip
 
 
 OTHER_LOGS = (
     Entry(
-        code="store.dledger-index",
-        severity="warning",
-        treatment="none",
-        is_trace=True,
+        code="store.dledger-index", severity="warning", treatment="none", is_trace=True,
         title="The index of DLedger's entries is missing, or does not lead to them",
         what="A node of a DLedger group has an index beside its log, with a unit of 32 bytes for each entry. Those of "
         "the first entry of each data file that a start reads and of the last entry are looked up, and those of all "
@@ -272,8 +236,7 @@ OTHER_LOGS = (
         "error), move the directory of the index away first. Otherwise no repair is needed: the node does it.",
     ),
     Entry(
-        code="store.compacted-log",
-        treatment="none",
+        code="store.compacted-log", treatment="none",
         title="The compacted log of a queue is missing",
         what="Consumers of a topic with cleanup.policy=COMPACTION get its messages from compaction/compactionLog/ and "
         "compaction/compactionCq/ alone. By compaction/position-checkpoint a compaction has reached this queue, and it "
@@ -289,8 +252,7 @@ OTHER_LOGS = (
         "serves the messages that are still in the commit log from the plain queue.",
     ),
     Entry(
-        code="store.dledger-checkpoint",
-        treatment="files",
+        code="store.dledger-checkpoint", treatment="files",
         title="The checkpoint of a DLedger node has no number",
         what="dledger-ID/checkpoint gives the Raft index up to which entries were committed, as committedIndex=NUMBER. "
         "What stands there is not a number.",
@@ -300,5 +262,5 @@ OTHER_LOGS = (
         versions={"DLedger 0.2 and later": "the same."},
         repair="Move the file away: a node starts without it, and learns from its group what is committed.",
     ),
-)
+)  # fmt: skip
 """Of DLedger and compaction."""

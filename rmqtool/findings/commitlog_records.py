@@ -42,11 +42,7 @@ _SCAN_REPAIR = (
 
 RECORDS = (
     Entry(
-        code="commitlog.torn",
-        fault="F15",
-        severity="warning",
-        treatment="start",
-        is_trace=True,
+        code="commitlog.torn", fault="F15", severity="warning", treatment="start", is_trace=True,
         title="The last record was not written to its end",
         what="The last record of the log is cut, or its end is zeros, and nothing but zeros follows.",
         how="The broker was killed or the machine lost power while it appended.",
@@ -62,11 +58,7 @@ RECORDS = (
         repair="No repair is needed: the next start does it.",
     ),
     Entry(
-        code="commitlog.stale-bytes",
-        fault="F29",
-        severity="info",
-        treatment="start",
-        is_trace=True,
+        code="commitlog.stale-bytes", fault="F29", severity="info", treatment="start", is_trace=True,
         title="Old bytes after the last record",
         what="After the last record, up to the end of the page, are bytes that are no record.",
         how="Brokers that write without mmap write whole pages, and what was in the buffer before stays behind the "
@@ -77,11 +69,7 @@ RECORDS = (
         repair="No repair is needed.",
     ),
     Entry(
-        code="commitlog.stale-records",
-        fault="F29",
-        severity="info",
-        treatment="start",
-        is_trace=True,
+        code="commitlog.stale-records", fault="F29", severity="info", treatment="start", is_trace=True,
         title="Old records past the end of the log",
         what="After the logical end of the log stand records that were cut from it.",
         how="A start cuts the log without zeroing what follows the cut.",
@@ -94,9 +82,7 @@ RECORDS = (
         "records are counted as good.",
     ),
     Entry(
-        code="commitlog.body-crc",
-        fault="F16",
-        treatment="neutralise",
+        code="commitlog.body-crc", fault="F16", treatment="neutralise",
         title="A message's body is not what was stored",
         what="The CRC-32 of the body differs from the one in the record.",
         how="A flipped bit on the disk or in memory, a page of another time after a power loss.",
@@ -114,9 +100,7 @@ RECORDS = (
         "covered only in records with the property __CRC32#.",
     ),
     Entry(
-        code="commitlog.property-crc",
-        fault="F16",
-        treatment="none",
+        code="commitlog.property-crc", fault="F16", treatment="none",
         title="A record is not what its __CRC32# property says",
         what="Since 5.2.0, with enabledAppendPropCRC, a record ends with a CRC-32 over all of it. It differs.",
         how="As commitlog.body-crc, but anywhere in the record.",
@@ -135,61 +119,43 @@ RECORDS = (
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
     ),
     Entry(
-        code="commitlog.lengths",
-        fault="F17",
-        treatment="neutralise",
+        code="commitlog.lengths", fault="F17", treatment="neutralise",
         title="The lengths in a record do not add up",
         what="Body, topic and properties together do not give the record's size.",
         how="A flipped bit in one of the lengths, or something else was written over the record.",
         says=f"{DAMAGE_MEANINGS['lengths']} ({{bytes}} bytes)",
-        effect=_SCAN_ENDS_HERE,
-        versions=_SCAN_VERSIONS,
-        repair=_SCAN_REPAIR,
+        effect=_SCAN_ENDS_HERE, versions=_SCAN_VERSIONS, repair=_SCAN_REPAIR,
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
     ),
     Entry(
-        code="commitlog.truncated",
-        fault="F17",
-        treatment="neutralise",
+        code="commitlog.truncated", fault="F17", treatment="neutralise",
         title="A file ends inside a record",
         what="A record's size leads past the end of its file.",
         how="A flipped bit in the size, or the file was cut.",
         says=f"{DAMAGE_MEANINGS['truncated']} ({{bytes}} bytes)",
-        effect=_SCAN_ENDS_HERE,
-        versions=_SCAN_VERSIONS,
-        repair=_SCAN_REPAIR,
+        effect=_SCAN_ENDS_HERE, versions=_SCAN_VERSIONS, repair=_SCAN_REPAIR,
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
     ),
     Entry(
-        code="commitlog.magic-code",
-        fault="F18",
-        treatment="neutralise",
+        code="commitlog.magic-code", fault="F18", treatment="neutralise",
         title="Neither a message nor a blank begins where one should",
         what="The four bytes that give the kind of record are none that RocketMQ writes.",
         how="A flipped bit, a page of something else, or a wrong size in the record before.",
         says=f"{DAMAGE_MEANINGS['magic-code']} ({{bytes}} bytes)",
-        effect=_SCAN_ENDS_HERE,
-        versions=_SCAN_VERSIONS,
-        repair=_SCAN_REPAIR,
+        effect=_SCAN_ENDS_HERE, versions=_SCAN_VERSIONS, repair=_SCAN_REPAIR,
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
     ),
     Entry(
-        code="commitlog.zeroed",
-        fault="F18",
-        treatment="neutralise",
+        code="commitlog.zeroed", fault="F18", treatment="neutralise",
         title="Zero bytes inside the commit log",
         what="Zeros where a record should begin, and good records after them.",
         how="A page was not on the disk when the power went; a disk or RAID lost blocks; a sparse copy went wrong.",
         says=f"{DAMAGE_MEANINGS['zeroed']} ({{bytes}} bytes)",
-        effect=_SCAN_ENDS_HERE,
-        versions=_SCAN_VERSIONS,
-        repair=_SCAN_REPAIR,
+        effect=_SCAN_ENDS_HERE, versions=_SCAN_VERSIONS, repair=_SCAN_REPAIR,
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
     ),
     Entry(
-        code="commitlog.physical-offset",
-        fault="F19",
-        treatment="neutralise",
+        code="commitlog.physical-offset", fault="F19", treatment="neutralise",
         title="A record gives another position than its own",
         what="The physical offset stored in the record is not where the record stands.",
         how="The file was copied from another broker or renamed; a flipped bit.",
@@ -205,8 +171,7 @@ RECORDS = (
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
     ),
     Entry(
-        code="commitlog.entry-header",
-        treatment="neutralise",
+        code="commitlog.entry-header", treatment="neutralise",
         title="The header of a DLedger entry does not fit",
         what="Before each message of a DLedger log stands a header of 48 bytes. It gives another position or size than "
         "the entry has, a Raft index that is not the next one, or a lower Raft term than the entry before.",
@@ -229,9 +194,7 @@ RECORDS = (
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
     ),
     Entry(
-        code="commitlog.blank",
-        fault="F20",
-        treatment="neutralise",
+        code="commitlog.blank", fault="F20", treatment="neutralise",
         title="The end of a commit log file is not as it should be",
         what="A file that is not the last must end with a blank of the right length. It is missing, zeroed, or has "
         "another length.",
@@ -252,9 +215,7 @@ RECORDS = (
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
     ),
     Entry(
-        code="commitlog.huge-size",
-        fault="F21",
-        treatment="neutralise",
+        code="commitlog.huge-size", fault="F21", treatment="neutralise",
         title="A record claims a size that none can have",
         what="The kind of record is right, the size is larger than any broker accepts.",
         how="A flipped bit in the size.",
@@ -268,7 +229,7 @@ RECORDS = (
         repair=_SCAN_REPAIR,
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
     ),
-)
+)  # fmt: skip
 
 
 _WITNESSES: dict[str, Says] = {
@@ -291,9 +252,7 @@ _WITNESSES: dict[str, Says] = {
 
 LOG_LOSSES = (
     Entry(
-        code="commitlog.missing",
-        fault="F10",
-        treatment="restore",
+        code="commitlog.missing", fault="F10", treatment="restore",
         title="The commit log is gone, or in another place",
         what="The log holds no message, and checkpoint, index, epochs, committed offsets, delay offsets or the "
         "timer's files prove that it did. No cleaner deletes the newest file of a log.",
@@ -313,9 +272,7 @@ LOG_LOSSES = (
         "messages, use an empty directory with topics.json and subscriptionGroup.json, without checkpoint and offsets.",
     ),
     Entry(
-        code="commitlog.end-missing",
-        fault="F10",
-        treatment="restore",
+        code="commitlog.end-missing", fault="F10", treatment="restore",
         title="The commit log once held newer messages",
         what="After a clean stop, the checkpoint, an index file or the epochs know a newer message than the newest one "
         "in the log. After a crash, only what lies past the last file counts: the rest may be what a power loss took.",
@@ -332,10 +289,7 @@ LOG_LOSSES = (
         not_detected="Committed offsets alone prove nothing, for a tool may set any (config.offset-out-of-range).",
     ),
     Entry(
-        code="commitlog.head-missing",
-        fault="F09",
-        severity="warning",
-        treatment="restore",
+        code="commitlog.head-missing", fault="F09", severity="warning", treatment="restore",
         title="The first commit log files were not deleted by the cleaner",
         what="The log does not begin at 0, and queues or index files still hold files of deleted messages only. Or "
         "the log's directory was last changed before the deleted files can have expired, and no queue has lost its "
@@ -359,14 +313,12 @@ LOG_LOSSES = (
         not_detected="Files that were deleted by hand later than they could have expired, or whose queues and index "
         "files were deleted with them.",
     ),
-)
+)  # fmt: skip
 
 
 MESSAGES = (
     Entry(
-        code="commitlog.deleted-topic",
-        fault="F22",
-        severity="info",
+        code="commitlog.deleted-topic", fault="F22", severity="info",
         title="Messages of a topic that is not configured",
         what="The commit log holds messages of topics that topics.json does not list.",
         how="The topic was deleted. Its messages stay in the log until the files expire.",
@@ -376,10 +328,7 @@ MESSAGES = (
         repair="No repair is needed. Leave the topic out of a rebuild if its queues should stay away.",
     ),
     Entry(
-        code="commitlog.queue-offset-restart",
-        fault="F23",
-        severity="warning",
-        treatment="none",
+        code="commitlog.queue-offset-restart", fault="F23", severity="warning", treatment="none",
         title="Queue offsets begin again",
         what="Within one queue a later record has a smaller queue offset, or the same one twice.",
         how="The topic was deleted and made again; a broker started without its consume queues; a role change.",
@@ -392,10 +341,7 @@ MESSAGES = (
         "`export`.",
     ),
     Entry(
-        code="commitlog.queue-offset-gap",
-        fault="F24",
-        severity="warning",
-        treatment="none",
+        code="commitlog.queue-offset-gap", fault="F24", severity="warning", treatment="none",
         title="Queue offsets are missing",
         what="Within one queue the queue offsets of two neighbouring records are more than one apart.",
         how="Records between them were lost, or an append failed after its offset was given away.",
@@ -406,9 +352,7 @@ MESSAGES = (
         repair="No repair is needed as long as the present consume queue is sound.",
     ),
     Entry(
-        code="commitlog.properties",
-        fault="F25",
-        treatment="neutralise",
+        code="commitlog.properties", fault="F25", treatment="neutralise",
         title="A record's properties cannot be read as the broker needs them",
         what="A property that the broker itself uses is not a number, or lists that belong together differ in length.",
         how="A flipped bit: no CRC covers properties. Or a client that sets reserved properties.",
@@ -423,9 +367,7 @@ MESSAGES = (
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
     ),
     Entry(
-        code="commitlog.magic-code-v2",
-        fault="F26",
-        treatment="decide",
+        code="commitlog.magic-code-v2", fault="F26", treatment="decide",
         title="Records that the broker's version cannot read",
         what="The log holds records of the second format (topics longer than 127 bytes), which 5.1.0 introduced, and "
         "the broker is older.",
@@ -439,10 +381,7 @@ MESSAGES = (
         repair="Go back to 5.1.0 or later.",
     ),
     Entry(
-        code="commitlog.sys-flag",
-        fault="F27",
-        severity="warning",
-        treatment="none",
+        code="commitlog.sys-flag", fault="F27", severity="warning", treatment="none",
         title="A record's flags cannot be right",
         what="Bits of the sys flag that no version sets, or that contradict the rest of the record.",
         how="A flipped bit, or files of different brokers.",
@@ -453,10 +392,7 @@ MESSAGES = (
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
     ),
     Entry(
-        code="commitlog.field",
-        fault="F27",
-        severity="warning",
-        treatment="none",
+        code="commitlog.field", fault="F27", severity="warning", treatment="none",
         title="A field of a record is damaged",
         what="A field that no CRC covers (topic, queue id, queue offset, flags, tags, keys) differs from what the "
         "record's queue entry or its index units prove; body and position of the record are right.",
@@ -473,10 +409,7 @@ MESSAGES = (
         not_detected="Fields that neither queue nor index have: hosts, born time, reconsume times.",
     ),
     Entry(
-        code="commitlog.body-compression",
-        fault="F27",
-        treatment="none",
-        treatment_by_cause={"flag": "files"},
+        code="commitlog.body-compression", fault="F27", treatment="none", treatment_by_cause={"flag": "files"},
         title="A body is not compressed as its flags say",
         what="The sys flag calls a body compressed that does not decompress, or the other way round; its CRC is right.",
         how="A flipped bit in the flags, which no CRC covers; or a producer that sets the flag without compressing.",
@@ -498,9 +431,7 @@ MESSAGES = (
         not_detected="A compressed body that begins right and breaks later, and whose CRC is right.",
     ),
     Entry(
-        code="commitlog.time-order",
-        fault="F28",
-        severity="info",
+        code="commitlog.time-order", fault="F28", severity="info",
         title="Store timestamps go backwards",
         what="A record has an earlier store timestamp than the one before it, by more than a moment.",
         how="The broker's clock was set back.",
@@ -510,10 +441,7 @@ MESSAGES = (
         repair="No repair is needed.",
     ),
     Entry(
-        code="commitlog.future-timestamp",
-        fault="F58",
-        severity="warning",
-        treatment="running",
+        code="commitlog.future-timestamp", fault="F58", severity="warning", treatment="running",
         title="Messages were stored in the future",
         what="A record's store timestamp is later than now.",
         how="The broker's clock was ahead, or the clock of this machine is behind.",
@@ -523,4 +451,4 @@ MESSAGES = (
         versions={"all": "retention goes by the files' modification times and is not touched."},
         repair="Check both clocks.",
     ),
-)
+)  # fmt: skip

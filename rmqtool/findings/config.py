@@ -13,10 +13,7 @@ _DAMAGED = {
 
 CONFIG = (
     Entry(
-        code="config.consumer-offset",
-        fault="F48",
-        severity="warning",
-        treatment="config",
+        code="config.consumer-offset", fault="F48", severity="warning", treatment="config",
         title="The committed offsets cannot be read",
         what="consumerOffset.json is empty or not JSON.",
         how="A full disk or a power loss while it was written; an edit by hand.",
@@ -33,10 +30,7 @@ CONFIG = (
         "there.",
     ),
     Entry(
-        code="config.unreadable",
-        fault="F48",
-        severity="warning",
-        treatment="config",
+        code="config.unreadable", fault="F48", severity="warning", treatment="config",
         title="A configuration file cannot be read",
         what="A JSON file in config/ is empty or not JSON.",
         how="A full disk or a power loss while it was written; an edit by hand.",
@@ -56,9 +50,7 @@ CONFIG = (
         "there.",
     ),
     Entry(
-        code="config.rocksdb",
-        fault="F52",
-        severity="info",
+        code="config.rocksdb", fault="F52", severity="info",
         title="Configuration is kept in RocksDB",
         what="A RocksDB database in config/ holds topics, groups or committed offsets.",
         how="storeType=defaultRocksDB since 5.1.4, configManagerVersion=v2 since 5.3.2.",
@@ -68,19 +60,13 @@ CONFIG = (
             "'rmqtool[rocksdb]'): consumers below may be missing or old",
         },
         effect="none: the broker reads them",
-        versions={
-            "before 5.1.4": "reads JSON only.",
-            "5.1.4 and later": "takes the newer one of the two.",
-        },
+        versions={"before 5.1.4": "reads JSON only.", "5.1.4 and later": "takes the newer one of the two."},
         repair="No repair is needed.",
         not_detected="Without the package rocksdict the JSON files count, which may be old, and no row is checked. "
         "Nothing shows that a single row is gone, unless the store has messages of its topic.",
     ),
     Entry(
-        code="config.backup-differs",
-        fault="F52",
-        severity="warning",
-        treatment="config",
+        code="config.backup-differs", fault="F52", severity="warning", treatment="config",
         title="Two copies of the configuration disagree",
         what="The file topics.json or subscriptionGroup.json has the data version of its .bak, and an entry in both "
         "that differs.",
@@ -93,9 +79,7 @@ CONFIG = (
         "their data version, so that consumerOffset.json is not compared.",
     ),
     Entry(
-        code="config.topic-queues",
-        fault="F49",
-        severity="info",
+        code="config.topic-queues", fault="F49", severity="info",
         title="A topic's configuration does not fit its queues",
         about="surroundings",
         treatment="none",
@@ -114,11 +98,7 @@ CONFIG = (
         repair="Raise readQueueNums (mqadmin updateTopic), or give perm back, until the queues are consumed.",
     ),
     Entry(
-        code="config.offset-out-of-range",
-        fault="F50",
-        severity="warning",
-        treatment="config",
-        about="surroundings",
+        code="config.offset-out-of-range", fault="F50", severity="warning", treatment="config", about="surroundings",
         title="A group's committed offset lies outside its queue",
         what="The offset is below the queue's minimum or above its maximum. A warning when it is above and the log or "
         "the queue has lost its end: these messages were consumed and are gone. Otherwise information.",
@@ -134,9 +114,7 @@ CONFIG = (
         "repair` moves it to the nearest offset of its queue.",
     ),
     Entry(
-        code="config.delay-offset",
-        fault="F51",
-        treatment="config",
+        code="config.delay-offset", fault="F51", treatment="config",
         title="A delay level's offset is not where its deliveries ended",
         what="delayOffset.json is ahead of the end of SCHEDULE_TOPIC_XXXX, or of messages that have no copy in their "
         "topic, or, as a warning, after messages that have one.",
@@ -161,9 +139,7 @@ CONFIG = (
         not_detected="Messages without a unique key, and copies that came much later than they were due.",
     ),
     Entry(
-        code="config.delay-level",
-        fault="F51",
-        treatment="decide",
+        code="config.delay-level", fault="F51", treatment="decide",
         title="Delayed messages wait at a level that is not configured",
         what="A queue of SCHEDULE_TOPIC_XXXX holds messages that are not delivered yet, of a level above those that "
         "messageDelayLevel in broker.conf names.",
@@ -177,8 +153,7 @@ CONFIG = (
         not_detected="Without --broker-conf: the levels that have queues are taken to be configured.",
     ),
     Entry(
-        code="config.missing",
-        treatment="config",
+        code="config.missing", treatment="config",
         title="Configuration that the store proves is gone",
         what="A file in config/ and its .bak are gone, or the file no longer has the table that it is there for, and "
         "topics, retries, deliveries or the other files show what was in it. Where topics, groups and offsets are kept "
@@ -222,9 +197,7 @@ CONFIG = (
         "left and broker.conf is not given: config/topics and the others of that kind are named then.",
     ),
     Entry(
-        code="config.half-messages-skipped",
-        severity="warning",
-        treatment="config",
+        code="config.half-messages-skipped", severity="warning", treatment="config",
         title="Half messages wait that no broker looks at again",
         what="The committed offset of the group that reads half messages is past some that neither were committed nor "
         "rolled back, of which there is no later copy, and that were not given up.",
@@ -241,9 +214,7 @@ CONFIG = (
         "waits.",
     ),
     Entry(
-        code="config.filters-ignored",
-        severity="warning",
-        treatment="config",
+        code="config.filters-ignored", severity="warning", treatment="config",
         title="The broker ignores all filters in consumerFilter.json",
         what="The Bloom filter data of a filter is missing, or of another size than the broker's own: it then ignores "
         "the filters of all groups, and writes an empty file.",
@@ -262,9 +233,7 @@ CONFIG = (
         "the consumers of these groups after the broker.",
     ),
     Entry(
-        code="config.topic-missing",
-        severity="warning",
-        treatment="config",
+        code="config.topic-missing", severity="warning", treatment="config",
         title="A topic has lost its configuration",
         what="topics.json does not name a topic, and the store proves that nobody deleted it: a message of it was "
         "stored after topics.json was changed last, or groups still have offsets in it. Information for a retry "
@@ -291,9 +260,7 @@ CONFIG = (
         "looks like one that was deleted (commitlog.deleted-topic, consumequeue.orphan).",
     ),
     Entry(
-        code="config.topic-permission",
-        severity="warning",
-        treatment="running",
+        code="config.topic-permission", severity="warning", treatment="running",
         title="A topic that may not be read or written",
         what="The permission (perm) of a topic lacks reading or writing. A warning for a retry topic, for which nobody "
         "wants that; information for others, where it is a setting.",
@@ -304,9 +271,7 @@ CONFIG = (
         repair="Set it with mqadmin updateTopicPerm -p 6 once the broker runs.",
     ),
     Entry(
-        code="config.wrong-offset",
-        severity="warning",
-        treatment="config",
+        code="config.wrong-offset", severity="warning", treatment="config",
         title="A committed offset contradicts the store",
         what="The offset of a group is negative, more than 10,000 beyond the end of its queue, lower than in the .bak "
         "that was written before, or 0 or far behind although retries show that the group has consumed.",
@@ -332,9 +297,7 @@ CONFIG = (
         not_detected="Offsets that are too small by less than retries or the .bak show; a group without retries.",
     ),
     Entry(
-        code="config.older-copy",
-        severity="warning",
-        treatment="config",
+        code="config.older-copy", severity="warning", treatment="config",
         title="A configuration file is older than the store",
         what="topics.json or subscriptionGroup.json has a lower data version than its .bak, or has lost more entries "
         "than its data version has grown by; or the committed offsets were written more than an hour before the newest "
@@ -354,9 +317,7 @@ CONFIG = (
         not_detected="A copy that was restored together with its .bak and got the time of the restore.",
     ),
     Entry(
-        code="config.rocksdb-damaged",
-        fault="F52",
-        treatment="decide",
+        code="config.rocksdb-damaged", fault="F52", treatment="decide",
         title="A database of topics, groups or offsets is damaged",
         what="A table, the MANIFEST, CURRENT or the write-ahead log of a database in config/ is missing or damaged, or "
         "tables are there that the MANIFEST does not name; or it has a column family that no broker names when it "
@@ -371,9 +332,7 @@ CONFIG = (
         "are stopped.",
     ),
     Entry(
-        code="config.row",
-        fault="F52",
-        treatment="decide",
+        code="config.row", fault="F52", treatment="decide",
         title="A row of topics, groups or offsets that no broker writes",
         what="A key or a value of another form than its table has: no JSON, a name other than its key, no number.",
         how="An edit by hand, a program other than the broker, or a disk error that no checksum covers.",
@@ -384,8 +343,7 @@ CONFIG = (
         "others over: `rmqtool rebuild-cq STORE --to files` once the row is fixed.",
     ),
     Entry(
-        code="config.swapped-offset",
-        severity="info",
+        code="config.swapped-offset", severity="info",
         title="A committed offset with topic and group in each other's place",
         what="config/rdb holds an offset whose group is the name of a topic.",
         how="mqadmin resetOffsetByTime with configManagerVersion=v2: the broker commits with its arguments swapped.",
@@ -395,9 +353,7 @@ CONFIG = (
         repair="No repair is needed.",
     ),
     Entry(
-        code="store.rocksdb-damaged",
-        fault="F59",
-        treatment="decide",
+        code="store.rocksdb-damaged", fault="F59", treatment="decide",
         title="The database of index, timers and half messages, or that of POP, is damaged",
         what="A table, the MANIFEST, CURRENT or the write-ahead log of rocksdbstore or kvStore is missing or damaged, "
         "or tables are there that the MANIFEST does not name; or it has a column family that no broker names when it "
@@ -405,18 +361,12 @@ CONFIG = (
         how="A disk error, a copy of a running store, or a file that was deleted.",
         says=_DAMAGED,
         effect="the broker does not start on it, or timers are not delivered and half messages are not checked",
-        versions={
-            "5.4.0 and later": "open rocksdbstore at every start.",
-            "5.3.2 and later": "may have kvStore.",
-        },
+        versions={"5.4.0 and later": "open rocksdbstore at every start.", "5.3.2 and later": "may have kvStore."},
         repair="Put the directory back from a backup of the same time. Without one move it away: the broker makes "
         "it again, and derives what the last files of the log hold (commitLogRecoverMaxNum), but nothing of kvStore.",
     ),
     Entry(
-        code="store.half-row",
-        fault="F59",
-        severity="warning",
-        treatment="none",
+        code="store.half-row", fault="F59", severity="warning", treatment="none",
         title="A row of a half message leads to none",
         what="A row in the family trans of rocksdbstore is of another form, or leads to no half message of that size.",
         how="The log or the database was restored from another time, or a disk error.",
@@ -426,9 +376,7 @@ CONFIG = (
         repair="`rmqtool pending` lists the half messages that have no answer.",
     ),
     Entry(
-        code="store.pop-store-missing",
-        severity="warning",
-        treatment="none",
+        code="store.pop-store-missing", severity="warning", treatment="none",
         title="What POP consumers hold is gone",
         what="By broker.conf the broker keeps in kvStore/ which messages POP consumers have taken and not "
         "acknowledged, and this database is not there, although groups have consumed messages.",
@@ -445,10 +393,7 @@ CONFIG = (
         not_detected="Without broker.conf nothing in the store shows that there was one.",
     ),
     Entry(
-        code="store.pop-row",
-        fault="F59",
-        severity="warning",
-        treatment="none",
+        code="store.pop-row", fault="F59", severity="warning", treatment="none",
         title="A row of what a POP consumer holds leads nowhere",
         what="A row of kvStore is of another form, or names a queue offset past the end of its queue.",
         how="The log or the database was restored from another time, or a disk error.",
@@ -457,4 +402,4 @@ CONFIG = (
         versions={"5.3.2 and later": "keep them there with popConsumerKVServiceEnable."},
         repair="No repair is needed: the message is delivered by its queue.",
     ),
-)
+)  # fmt: skip

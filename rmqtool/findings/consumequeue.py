@@ -8,10 +8,7 @@ _REBUILD = "rmqtool rebuild-cq {store} --topic {topic} --queue {queue_id} --dry-
 
 CONSUME_QUEUE_FILES = (
     Entry(
-        code="consumequeue.zero-file",
-        fault="F35",
-        severity="warning",
-        treatment="queues",
+        code="consumequeue.zero-file", fault="F35", severity="warning", treatment="queues",
         title="The last file of a queue holds only zeros",
         what="The file was made, and no unit was written to it.",
         how="A crash just after the file was made.",
@@ -28,10 +25,7 @@ CONSUME_QUEUE_FILES = (
         remedy=_REBUILD,
     ),
     Entry(
-        code="consumequeue.garbage-after-end",
-        fault="F35",
-        severity="warning",
-        treatment="queues",
+        code="consumequeue.garbage-after-end", fault="F35", severity="warning", treatment="queues",
         title="A queue holds a unit that is not a message",
         what="A unit of zeros at the start of a file, and good units after it.",
         how="A broker was started on a queue whose last file held only zeros: see consumequeue.zero-file.",
@@ -42,9 +36,7 @@ CONSUME_QUEUE_FILES = (
         remedy=_REBUILD,
     ),
     Entry(
-        code="consumequeue.gap",
-        fault="F36",
-        treatment="queues",
+        code="consumequeue.gap", fault="F36", treatment="queues",
         title="A consume queue file is missing in the middle",
         what="A file of the queue does not begin where the one before it ends.",
         how="Files were deleted by hand, or a restore was incomplete.",
@@ -55,9 +47,7 @@ CONSUME_QUEUE_FILES = (
         remedy=_REBUILD,
     ),
     Entry(
-        code="consumequeue.file-size",
-        fault="F37",
-        treatment="queues",
+        code="consumequeue.file-size", fault="F37", treatment="queues",
         title="A consume queue file has another size than it should",
         what="All files of all queues have the size that mappedFileSizeConsumeQueue says (6,000,000 bytes by default).",
         how="An incomplete copy; or the setting was changed.",
@@ -75,11 +65,7 @@ CONSUME_QUEUE_FILES = (
         remedy=_REBUILD,
     ),
     Entry(
-        code="consumequeue.empty-file",
-        fault="F37",
-        severity="warning",
-        treatment="queues",
-        is_trace=True,
+        code="consumequeue.empty-file", fault="F37", severity="warning", treatment="queues", is_trace=True,
         title="A consume queue file has 0 bytes",
         what="The file exists and holds nothing. An error when no release that may run here starts on it.",
         how="The broker was killed between creating the file and giving it its size, a full disk, or somebody's "
@@ -101,9 +87,7 @@ CONSUME_QUEUE_FILES = (
         "start after it derives what is missing from the commit log.",
     ),
     Entry(
-        code="consumequeue.stray",
-        fault="F04",
-        treatment="files",
+        code="consumequeue.stray", fault="F04", treatment="files",
         title="Something in a consume queue's directory is not a consume queue file",
         what="A name that is not 20 digits, a directory, or something that is neither file nor directory.",
         how="Backups of editors, copies made by hand.",
@@ -119,9 +103,7 @@ CONSUME_QUEUE_FILES = (
         repair="Move it out of the directory.",
     ),
     Entry(
-        code="consumequeue.database",
-        fault="F40",
-        treatment="queues",
+        code="consumequeue.database", fault="F40", treatment="queues",
         title="The RocksDB database of the consume queues is damaged",
         what="RocksDB does not open the database, or meets a block of a table that is not as it was written; or it has "
         "a column family that brokers do not name when they open it.",
@@ -136,10 +118,7 @@ CONSUME_QUEUE_FILES = (
         not_detected="Rows in the damaged part are not compared, nor are the other rows of its queue.",
     ),
     Entry(
-        code="consumequeue.row",
-        fault="F40",
-        severity="warning",
-        treatment="queues",
+        code="consumequeue.row", fault="F40", severity="warning", treatment="queues",
         title="A row of the consume queues is neither a unit nor the end of a queue",
         what="A key or a value in the RocksDB database has another form than brokers write.",
         how="Another program wrote into the database, a fault of the memory.",
@@ -154,8 +133,7 @@ CONSUME_QUEUE_FILES = (
         repair="Have the queues written again from the commit log.",
     ),
     Entry(
-        code="consumequeue.left-over-table",
-        severity="info",
+        code="consumequeue.left-over-table", severity="info",
         title="Tables that the database of the consume queues does not name",
         what="Files of rows stand in the directory, and the MANIFEST of the RocksDB database does not name them.",
         how="The broker was killed while it wrote them; an older MANIFEST was restored.",
@@ -165,9 +143,7 @@ CONSUME_QUEUE_FILES = (
         repair="No repair is needed where no unit is missing. Else restore the whole directory.",
     ),
     Entry(
-        code="consumequeue.orphan",
-        fault="F39",
-        severity="info",
+        code="consumequeue.orphan", fault="F39", severity="info",
         title="A queue that no topic is configured for",
         what="A directory of a topic that is not in topics.json, a number above the topic's queues, or a name that is "
         "no number.",
@@ -178,9 +154,7 @@ CONSUME_QUEUE_FILES = (
         repair="No repair is needed.",
     ),
     Entry(
-        code="consumequeue.kind",
-        fault="F40",
-        treatment="config",
+        code="consumequeue.kind", fault="F40", treatment="config",
         title="A topic's queues are of another kind than it is configured for",
         what="The topic's attribute says batch queues and simple ones are there, or the other way round; or file "
         "queues stand beside a RocksDB database.",
@@ -194,16 +168,12 @@ CONSUME_QUEUE_FILES = (
         repair="Set the attribute back to what the directories are; `rmqtool repair` does so.",
         not_detected="Of queues in RocksDB the kind of the topic is not asked for.",
     ),
-)
+)  # fmt: skip
 
 
 CONSUME_QUEUES = (
     Entry(
-        code="consumequeue.behind",
-        fault="F30",
-        severity="warning",
-        treatment="queues",
-        is_trace=True,
+        code="consumequeue.behind", fault="F30", severity="warning", treatment="queues", is_trace=True,
         title="The queue ends before the commit log does",
         what="The last records of the queue in the commit log have no units yet.",
         how="The broker was killed: the log is flushed more often than the queues.",
@@ -232,9 +202,7 @@ CONSUME_QUEUES = (
         remedy=_REBUILD,
     ),
     Entry(
-        code="consumequeue.missing-unit",
-        fault="F30",
-        treatment="queues",
+        code="consumequeue.missing-unit", fault="F30", treatment="queues",
         title="A message has no unit in its queue",
         what="A record that the broker dispatches is in the commit log, other messages after it have units, it has "
         "none.",
@@ -249,10 +217,7 @@ CONSUME_QUEUES = (
         remedy=_REBUILD,
     ),
     Entry(
-        code="consumequeue.missing-queue",
-        fault="F30",
-        treatment="queues",
-        is_trace=True,
+        code="consumequeue.missing-queue", fault="F30", treatment="queues", is_trace=True,
         title="A queue has messages but no consume queue",
         what="The commit log holds messages of a queue whose directory does not exist.",
         how="The directory was deleted or not restored.",
@@ -282,11 +247,7 @@ CONSUME_QUEUES = (
         remedy=_REBUILD,
     ),
     Entry(
-        code="consumequeue.ahead",
-        fault="F31",
-        severity="warning",
-        treatment="queues",
-        is_trace=True,
+        code="consumequeue.ahead", fault="F31", severity="warning", treatment="queues", is_trace=True,
         title="The queue points past the end of the commit log",
         what="The last units of the queue point to messages that are not in the commit log.",
         how="After a power loss the queue's pages may be on the disk and the log's not; or the last commit log file is "
@@ -300,9 +261,7 @@ CONSUME_QUEUES = (
         repair="No repair is needed after a crash. If commit log files are missing, restore them before any start.",
     ),
     Entry(
-        code="consumequeue.hole",
-        fault="F32",
-        treatment="queues",
+        code="consumequeue.hole", fault="F32", treatment="queues",
         title="A unit of zeros or nonsense inside a queue",
         what="A unit without a size stands before units that are in use.",
         how="A page was not on the disk when the power went; a damaged disk.",
@@ -322,9 +281,7 @@ CONSUME_QUEUES = (
         remedy=_REBUILD,
     ),
     Entry(
-        code="consumequeue.wrong-record",
-        fault="F33",
-        treatment="queues",
+        code="consumequeue.wrong-record", fault="F33", treatment="queues",
         title="A unit points to something that is not its message",
         what="Where the unit points stands no record, or one of another topic, queue, queue offset or size.",
         how="Commit log and queues of different times or brokers; a flipped bit in a unit.",
@@ -341,9 +298,7 @@ CONSUME_QUEUES = (
         remedy=_REBUILD,
     ),
     Entry(
-        code="consumequeue.wrong-end",
-        fault="F33",
-        treatment="queues",
+        code="consumequeue.wrong-end", fault="F33", treatment="queues",
         title="A queue in RocksDB does not begin or end with its units",
         what="The max row, by which a broker knows the end of a queue, names another unit than the last one, or one "
         "of another message; or rows have no max row. Or the min row, by which it knows the beginning, is behind units "
@@ -362,9 +317,7 @@ CONSUME_QUEUES = (
         remedy=_REBUILD,
     ),
     Entry(
-        code="consumequeue.copies-differ",
-        fault="F33",
-        treatment="queues",
+        code="consumequeue.copies-differ", fault="F33", treatment="queues",
         title="A queue in files and its copy in RocksDB differ",
         what="The broker writes each unit twice, into queue files and into RocksDB, and one of both is another or "
         "missing.",
@@ -381,8 +334,7 @@ CONSUME_QUEUES = (
         remedy=_REBUILD,
     ),
     Entry(
-        code="consumequeue.stale-row",
-        severity="info",
+        code="consumequeue.stale-row", severity="info",
         title="Rows past the end of a queue in RocksDB",
         what="Rows of messages that are not in the commit log stand past the end that the queue has.",
         how="A start has cut the commit log after a crash: it moves the ends of queues back, and leaves the rows.",
@@ -392,10 +344,7 @@ CONSUME_QUEUES = (
         repair="No repair is needed.",
     ),
     Entry(
-        code="consumequeue.unread-batches",
-        severity="info",
-        treatment="none",
-        about="surroundings",
+        code="consumequeue.unread-batches", severity="info", treatment="none", about="surroundings",
         title="Batches whose queue is read from RocksDB, where consumers do not get them",
         what="In RocksDB a batch has one row, at its first queue offset; in files each of its offsets leads to it. A "
         "broker searches for the minimum of the queue as if each offset had a row, so that the minimum may be behind "
@@ -417,10 +366,7 @@ CONSUME_QUEUES = (
         "messages of the batches, each by itself, to a broker that keeps queues in files.",
     ),
     Entry(
-        code="consumequeue.store-timestamp",
-        fault="F33",
-        severity="warning",
-        treatment="queues",
+        code="consumequeue.store-timestamp", fault="F33", severity="warning", treatment="queues",
         title="A unit's store time is not that of its message",
         what="Units in RocksDB and batch units hold the time at which the broker stored the message; it differs from "
         "the record's.",
@@ -432,10 +378,7 @@ CONSUME_QUEUES = (
         remedy=_REBUILD,
     ),
     Entry(
-        code="consumequeue.shifted",
-        fault="F24",
-        severity="warning",
-        treatment="none",
+        code="consumequeue.shifted", fault="F24", severity="warning", treatment="none",
         title="Units stand at other offsets than their messages say",
         what="The number of a unit in its queue differs from the queue offset in its record.",
         how="A broker rebuilt the queue around lost records, or lost a unit and went on.",
@@ -445,10 +388,7 @@ CONSUME_QUEUES = (
         repair="A rebuild as the broker does it keeps the shift. Committed offsets fit the queue as it is.",
     ),
     Entry(
-        code="consumequeue.duplicate-unit",
-        fault="F33",
-        severity="warning",
-        treatment="queues",
+        code="consumequeue.duplicate-unit", fault="F33", severity="warning", treatment="queues",
         title="Two units of a queue point to the same message",
         what="A message stands twice in its queue.",
         how="A start that derived the same record twice, a repair that filled a hole with a copy of its neighbour.",
@@ -459,8 +399,7 @@ CONSUME_QUEUES = (
         remedy=_REBUILD,
     ),
     Entry(
-        code="consumequeue.neutral-unit",
-        severity="info",
+        code="consumequeue.neutral-unit", severity="info",
         title="A unit stands for a lost message",
         what="It points to the next message of the queue, which has its own unit after it.",
         how="`rmqtool rebuild-cq` keeps the queue offsets of the messages after one that is lost.",
@@ -470,10 +409,7 @@ CONSUME_QUEUES = (
         repair="No repair is needed.",
     ),
     Entry(
-        code="consumequeue.tags-code",
-        fault="F34",
-        severity="warning",
-        treatment="queues",
+        code="consumequeue.tags-code", fault="F34", severity="warning", treatment="queues",
         title="A unit's tags code is not that of its message",
         what="The hash of the tag, or the delivery time of a delayed message, differs from what the record gives.",
         how="4.9.2 to 4.9.8 write hashes instead of delivery times when a recovery rebuilds SCHEDULE_TOPIC_XXXX; "
@@ -490,10 +426,7 @@ CONSUME_QUEUES = (
         remedy=_REBUILD,
     ),
     Entry(
-        code="consumequeue.pre-blank",
-        fault="F38",
-        severity="warning",
-        treatment="queues",
+        code="consumequeue.pre-blank", fault="F38", severity="warning", treatment="queues",
         title="Filler units where none belong",
         what="Filler units (offset 0, size 2147483647) stand elsewhere than at the head of the queue's first file.",
         how="An incomplete rebuild, a missing first file.",
@@ -504,26 +437,18 @@ CONSUME_QUEUES = (
         remedy=_REBUILD,
     ),
     Entry(
-        code="consumequeue.lmq-mismatch",
-        fault="F41",
-        severity="warning",
-        treatment="queues",
+        code="consumequeue.lmq-mismatch", fault="F41", severity="warning", treatment="queues",
         title="A light queue does not fit its messages",
         what="The queues or offsets in INNER_MULTI_DISPATCH and INNER_MULTI_QUEUE_OFFSET differ from the units.",
         how="enableLmq or enableMultiDispatch was switched on or off in between; a flipped bit.",
         says="points to a record of {topic_of_record}, queue {queue_id_of_record}, at {found}{units:+unit}",
         effect="consumers of the light queue miss messages or get others",
-        versions={
-            "before 4.9": "knows no light queues.",
-            "4.9 and later": "trusts the units.",
-        },
+        versions={"before 4.9": "knows no light queues.", "4.9 and later": "trusts the units."},
         repair="Rebuild the consume queue.",
         remedy=_REBUILD,
     ),
     Entry(
-        code="consumequeue.batch-unit",
-        fault="F42",
-        treatment="queues",
+        code="consumequeue.batch-unit", fault="F42", treatment="queues",
         title="A unit of a batch queue is not valid",
         what="A negative offset, a size or count of 0, or a base that does not follow the unit before.",
         how="As consumequeue.hole.",
@@ -533,18 +458,12 @@ CONSUME_QUEUES = (
             "other-fields": "other times, offsets or counts than the record gives",
         },
         effect="a start cuts the queue before the first invalid unit",
-        versions={
-            "before 5.0": "knows no batch queues.",
-            "5.0 and later": "cuts the queue there.",
-        },
+        versions={"before 5.0": "knows no batch queues.", "5.0 and later": "cuts the queue there."},
         repair="Rebuild the consume queue.",
         remedy=_REBUILD,
     ),
     Entry(
-        code="consumequeue.ext-address",
-        fault="F43",
-        severity="warning",
-        treatment="queues",
+        code="consumequeue.ext-address", fault="F43", severity="warning", treatment="queues",
         title="Units refer to ext units that are not there",
         what="The tags code of a unit is an address in consumequeue_ext/, and no ext unit is there.",
         how="consumequeue_ext/, or a file in it, was deleted or damaged; or a flipped bit.",
@@ -555,4 +474,4 @@ CONSUME_QUEUES = (
         repair="Bring the files back and enable them, or rebuild the consume queue with plain tags codes.",
         remedy=_REBUILD,
     ),
-)
+)  # fmt: skip

@@ -10,10 +10,7 @@ _INDEX_REPAIR = "Rebuild the index. Or delete the directory index/ while no brok
 
 DERIVED = (
     Entry(
-        code="index.geometry",
-        fault="F44",
-        severity="warning",
-        treatment="index",
+        code="index.geometry", fault="F44", severity="warning", treatment="index",
         title="An index file has a wrong size",
         what="It is not the size of the configured geometry, or of the other files; or no number of hash slots fits.",
         how="maxHashSlotNum or maxIndexNum was changed; an incomplete copy.",
@@ -29,10 +26,7 @@ DERIVED = (
         remedy=_REBUILD,
     ),
     Entry(
-        code="index.header",
-        fault="F44",
-        severity="warning",
-        treatment="index",
+        code="index.header", fault="F44", severity="warning", treatment="index",
         title="An index file's header cannot be right",
         what="It counts more units than there is room for, or its times or offsets run backwards. A number of used "
         "hash slots that no release would have counted is only information: no broker reads it.",
@@ -48,15 +42,10 @@ DERIVED = (
             "no-units": "its header counts no unit, and there are some after it",
         },
         effect="the broker does not notice: queries by key miss messages",
-        versions=_INDEX_TRUSTED,
-        repair=_INDEX_REPAIR,
-        remedy=_REBUILD,
+        versions=_INDEX_TRUSTED, repair=_INDEX_REPAIR, remedy=_REBUILD,
     ),
     Entry(
-        code="index.slot",
-        fault="F44",
-        severity="warning",
-        treatment="index",
+        code="index.slot", fault="F44", severity="warning", treatment="index",
         title="A hash slot leads to no unit of its own",
         what="A slot's number is larger than the number of units, or the unit there belongs to another slot.",
         how="A page was not on the disk when the power went; a flipped bit.",
@@ -65,28 +54,19 @@ DERIVED = (
             "slot": "hash slot {slot}: leads to unit {found}, expected {expected}",
         },
         effect="queries for keys of this slot find nothing",
-        versions=_INDEX_TRUSTED,
-        repair=_INDEX_REPAIR,
-        remedy=_REBUILD,
+        versions=_INDEX_TRUSTED, repair=_INDEX_REPAIR, remedy=_REBUILD,
     ),
     Entry(
-        code="index.chain",
-        fault="F44",
-        treatment="index",
+        code="index.chain", fault="F44", treatment="index",
         title="A chain of index units runs in a circle",
         what="A unit's predecessor is itself or a newer one.",
         how="A flipped bit, a torn page.",
         says="unit {unit}: links to unit {found}, which is not older",
         effect="a query by key for this slot may never end and take a thread of the broker with it",
-        versions=_INDEX_TRUSTED,
-        repair=_INDEX_REPAIR,
-        remedy=_REBUILD,
+        versions=_INDEX_TRUSTED, repair=_INDEX_REPAIR, remedy=_REBUILD,
     ),
     Entry(
-        code="index.unit",
-        fault="F44",
-        severity="warning",
-        treatment="index",
+        code="index.unit", fault="F44", severity="warning", treatment="index",
         title="An index unit points to something that is not its message",
         what="No record stands where it points, or one without the key that the unit is for.",
         how="Index and commit log of different times; a flipped bit; a log that was cut.",
@@ -97,16 +77,10 @@ DERIVED = (
             "negative-hash": "unit {unit}: a hash below 0: {found}",
         },
         effect="queries by key give nothing for it, or a message of another key",
-        versions=_INDEX_TRUSTED,
-        repair=_INDEX_REPAIR,
-        remedy=_REBUILD,
+        versions=_INDEX_TRUSTED, repair=_INDEX_REPAIR, remedy=_REBUILD,
     ),
     Entry(
-        code="index.ahead",
-        fault="F44",
-        severity="warning",
-        treatment="index",
-        is_trace=True,
+        code="index.ahead", fault="F44", severity="warning", treatment="index", is_trace=True,
         title="The index points past the end of the commit log",
         what="The newest index units are of messages that are not in the commit log.",
         how="A power loss that kept the index and lost the end of the log; a commit log file that is missing at the "
@@ -114,15 +88,10 @@ DERIVED = (
         says="unit {unit}: points past the end of the commit log[ (and {others:more unit})]",
         effect="queries by key give nothing for these units; a start after a crash deletes the file, after a clean "
         "stop new messages are not indexed until the log has grown past them",
-        versions=_INDEX_TRUSTED,
-        repair=_INDEX_REPAIR,
-        remedy=_REBUILD,
+        versions=_INDEX_TRUSTED, repair=_INDEX_REPAIR, remedy=_REBUILD,
     ),
     Entry(
-        code="index.missing",
-        fault="F45",
-        severity="warning",
-        treatment="index",
+        code="index.missing", fault="F45", severity="warning", treatment="index",
         title="Messages have keys that are not in the index",
         what="A record has keys, and no index unit points to it. Information after an unclean stop for keys that the "
         "next start puts again, for tags, which only brokers since 5.4.0 put, and where broker.conf has "
@@ -142,9 +111,7 @@ DERIVED = (
         remedy=_REBUILD,
     ),
     Entry(
-        code="index.duplicate-unit",
-        fault="F45",
-        severity="info",
+        code="index.duplicate-unit", fault="F45", severity="info",
         title="Index units stand twice",
         what="The same key of the same message has more than one unit.",
         how="The broker indexes the last record again after a start.",
@@ -157,10 +124,7 @@ DERIVED = (
         repair="No repair is needed. A rebuild of the index leaves them out.",
     ),
     Entry(
-        code="index.row",
-        fault="F59",
-        severity="warning",
-        treatment="none",
+        code="index.row", fault="F59", severity="warning", treatment="none",
         title="A row of the index in RocksDB leads to no message with its key",
         what="A row of rocksdbstore is of another form, or its message is gone, is of another time, or has no such "
         "key.",
@@ -171,10 +135,7 @@ DERIVED = (
         repair="`rmqtool rebuild-index` writes index files, which a broker without indexRocksDBReadEnable reads.",
     ),
     Entry(
-        code="index.row-missing",
-        fault="F59",
-        severity="warning",
-        treatment="none",
+        code="index.row-missing", fault="F59", severity="warning", treatment="none",
         title="A message has a key without a row in RocksDB",
         what="The index in rocksdbstore has come past the message, and holds older ones, and has no row of its key.",
         how="A broker was killed: rows reach the disk late, and a start reads only the last files of the log.",
@@ -184,10 +145,7 @@ DERIVED = (
         repair="`rmqtool rebuild-index` writes index files, which a broker without indexRocksDBReadEnable reads.",
     ),
     Entry(
-        code="index.name",
-        fault="F46",
-        severity="warning",
-        treatment="index",
+        code="index.name", fault="F46", severity="warning", treatment="index",
         title="The names of index files are in another order than their messages",
         what="A name is the time of creation: the later one must hold the later messages.",
         how="The broker's clock was set back; files were copied or swapped by hand.",
@@ -202,10 +160,7 @@ DERIVED = (
         repair="Build the index again. Move what is not an index file out of the directory.",
     ),
     Entry(
-        code="checkpoint.missing",
-        fault="F14",
-        severity="warning",
-        treatment="files",
+        code="checkpoint.missing", fault="F14", severity="warning", treatment="files",
         title="There is no checkpoint",
         what="The file checkpoint does not exist, or is shorter than its numbers.",
         how="It was not copied, or the broker never stopped properly.",
@@ -219,11 +174,7 @@ DERIVED = (
         repair="No repair is needed while the log is sound. While it is not, no start may happen with abort present.",
     ),
     Entry(
-        code="checkpoint.future",
-        fault="F14",
-        severity="warning",
-        treatment="start",
-        is_trace=True,
+        code="checkpoint.future", fault="F14", severity="warning", treatment="start", is_trace=True,
         title="The checkpoint is newer than the commit log",
         what="A time in the checkpoint is later than the newest record.",
         how="A power failure: the checkpoint was on disk and the end of the log was not. Or the clock was set back, or "
@@ -239,9 +190,7 @@ DERIVED = (
         "the queues.",
     ),
     Entry(
-        code="checkpoint.behind",
-        fault="F14",
-        severity="info",
+        code="checkpoint.behind", fault="F14", severity="info",
         title="The checkpoint is far behind the commit log",
         what="The checkpoint's times are 0 or much older than the newest record.",
         how="Normal after a crash; or the checkpoint is older than the log.",
@@ -251,11 +200,7 @@ DERIVED = (
         repair="No repair is needed.",
     ),
     Entry(
-        code="checkpoint.logics-offset",
-        fault="F14",
-        severity="warning",
-        treatment="files",
-        is_trace=True,
+        code="checkpoint.logics-offset", fault="F14", severity="warning", treatment="files", is_trace=True,
         title="The checkpoint's offset is not the start of a record",
         what="Bytes 40 to 47, which 5.5.0 uses, point after the log or between two records.",
         how="A power failure took the end of the log; or the log was cut or restored and the checkpoint kept. An error "
@@ -263,10 +208,7 @@ DERIVED = (
         says="no record begins at {physical_offset}",
         effect="5.5.0 with enableAcceleratedRecovery refuses to start or cuts the log there; without it, the offset "
         "only chooses the file where a start after a crash begins",
-        versions={
-            "before 5.5.0": "does not read it.",
-            "5.5.0 and later": "see above.",
-        },
+        versions={"before 5.5.0": "does not read it.", "5.5.0 and later": "see above."},
         repair="Switch enableAcceleratedRecovery off for the next start.",
     ),
-)
+)  # fmt: skip

@@ -9,8 +9,7 @@ _AS_IT_IS = {"all": "uses what is written like its own."}
 
 REBUILDS = (
     Entry(
-        code="rebuild.file-size-assumed",
-        severity="info",
+        code="rebuild.file-size-assumed", severity="info",
         title="The size of new files is the default one",
         what="No file of that kind is there, and broker.conf was not given or does not set it.",
         how="A directory was deleted as a whole, or nothing was ever stored.",
@@ -26,8 +25,7 @@ REBUILDS = (
         "a size that nothing shows are planned (--dry-run) and written elsewhere (--output), but not into a store.",
     ),
     Entry(
-        code="rebuild.file-size-differs",
-        severity="warning",
+        code="rebuild.file-size-differs", severity="warning",
         title="broker.conf and the files give different sizes",
         what="Most queue files have another size than broker.conf sets; that of broker.conf is written.",
         how="The setting was changed, or the file is that of another broker.",
@@ -38,8 +36,7 @@ REBUILDS = (
         repair="Give the broker.conf with which the broker runs.",
     ),
     Entry(
-        code="rebuild.version-assumed",
-        severity="info",
+        code="rebuild.version-assumed", severity="info",
         title="Whose rules an index follows is a choice",
         what="From 5.4.0 on tags are keys too, before 4.7.1 a header counts every put; no version was given.",
         how="--broker-version was not given.",
@@ -53,8 +50,7 @@ REBUILDS = (
         repair="Give --broker-version.",
     ),
     Entry(
-        code="rebuild.rocksdb-unreadable",
-        severity="warning",
+        code="rebuild.rocksdb-unreadable", severity="warning",
         title="The database of the consume queues cannot be read as a whole",
         what="A table, the MANIFEST or CURRENT is missing or damaged; what cannot be read counts as missing.",
         how="A disk error, a copy of a running store, or a file that was deleted.",
@@ -65,8 +61,7 @@ REBUILDS = (
         "it keeps the ends that can be read.",
     ),
     Entry(
-        code="rebuild.not-carried",
-        severity="warning",
+        code="rebuild.not-carried", severity="warning",
         title="A conversion leaves something out",
         what="Configuration that the broker keeps in JSON files, and has no place for in RocksDB.",
         how="rmqtool rebuild-cq --to rocksdb, for a release before 5.3.1 or for configManagerVersion=v2.",
@@ -77,8 +72,7 @@ REBUILDS = (
         "file back.",
     ),
     Entry(
-        code="rebuild.version-needed",
-        severity="warning",
+        code="rebuild.version-needed", severity="warning",
         title="What is rebuilt depends on a release that is not known",
         what="Releases differ in units or keys that are missing, and nothing in the store shows which one wrote them: "
         "which records with INNER_MULTI_DISPATCH go to light queues, and whether a property whose value holds the byte "
@@ -98,22 +92,17 @@ REBUILDS = (
         repair="Give --broker-version with the release that wrote these messages. Without it nothing is written.",
     ),
     Entry(
-        code="rebuild.index-disabled",
-        severity="info",
+        code="rebuild.index-disabled", severity="info",
         title="The broker keeps no index",
         what="broker.conf sets messageIndexEnable=false, or from 5.4.0 on indexFileWriteEnable=false.",
         how="The setting; index files that are there are from before it.",
         says="{setting}=false: this broker puts nothing into an index, and none is built",
         effect="puts no key into an index; queries by key find what is in the files from before",
-        versions={
-            "all": "honours messageIndexEnable.",
-            "5.4.0 and later": "also honours indexFileWriteEnable.",
-        },
+        versions={"all": "honours messageIndexEnable.", "5.4.0 and later": "also honours indexFileWriteEnable."},
         repair="To build an index all the same leave --broker-conf away.",
     ),
     Entry(
-        code="rebuild.ext-units",
-        severity="info",
+        code="rebuild.ext-units", severity="info",
         title="Units of consumequeue_ext/ are not rebuilt",
         what="Units that a rebuild writes hold the plain tags code, not an address in consumequeue_ext/.",
         how="enableConsumeQueueExt=true: an ext unit adds the filter bits of SQL subscriptions, which no log holds.",
@@ -144,8 +133,7 @@ REBUILDS = (
         repair="Nothing is written for the queue. --append-order closes the jump as a broker does.",
     ),
     Entry(
-        code="rebuild.neutral-units",
-        severity="warning",
+        code="rebuild.neutral-units", severity="warning",
         title="Units stand for messages that are lost",
         what="The log has lost messages of a queue; units that do no harm keep the offsets of the others.",
         how="Damage to the commit log, or a file of it that is missing.",
@@ -155,8 +143,7 @@ REBUILDS = (
         repair="Nothing is to be done. --append-order closes such gaps, and moves what consumers have committed.",
     ),
     Entry(
-        code="rebuild.no-messages-in-log",
-        severity="warning",
+        code="rebuild.no-messages-in-log", severity="warning",
         title="A queue or the index is left as it is, for the log holds no message of it",
         what="Units of the queue point into the log or after its end, and no message in the log is of this queue; or "
         "there is an index, and no message at all.",
@@ -170,8 +157,7 @@ REBUILDS = (
         repair="Look for missing files of the log first. If they cannot be brought back, move the directory away.",
     ),
     Entry(
-        code="rebuild.superseded",
-        severity="info",
+        code="rebuild.superseded", severity="info",
         title="A queue began again at a lower offset",
         what="The stored queue offsets go back; the units from there on are those of the later messages.",
         how="The queue was behind at an unclean stop, or the topic was deleted and made again.",
@@ -181,8 +167,7 @@ REBUILDS = (
         repair="Nothing is to be done.",
     ),
     Entry(
-        code="rebuild.queue-offset",
-        severity="warning",
+        code="rebuild.queue-offset", severity="warning",
         title="A stored queue offset is refuted by the messages around it",
         what="Exactly one place is free between its neighbours, and its stored offset is another: it stands there.",
         how="A flipped bit: no CRC covers the stored offset.",
@@ -192,8 +177,7 @@ REBUILDS = (
         repair="Nothing is to be done.",
     ),
     Entry(
-        code="rebuild.stranger",
-        severity="warning",
+        code="rebuild.stranger", severity="warning",
         title="Messages are in no queue, since their queue offset fits nowhere",
         what="The queue that a record names goes on as if the record were not there: its topic, queue id or queue "
         "offset is damaged, and no queue entry shows which queue it is of.",
@@ -204,8 +188,7 @@ REBUILDS = (
         repair="Find the message with `rmqtool inspect`, or restore the bytes from a replica or a backup.",
     ),
     Entry(
-        code="rebuild.shifted",
-        severity="warning",
+        code="rebuild.shifted", severity="warning",
         title="Units stand at other numbers than stored, as a broker puts them",
         what="With --append-order units are numbered in the order in which a broker appends them.",
         how="Gaps or repeated offsets in the log.",
@@ -215,8 +198,7 @@ REBUILDS = (
         repair="Without --append-order the stored offsets are kept.",
     ),
     Entry(
-        code="rebuild.repeated",
-        severity="info",
+        code="rebuild.repeated", severity="info",
         title="Units are dropped as repeated",
         what="Their offsets are below the end of the queue, or their record has its unit already.",
         how="A topic that was deleted and made again; a queue that a record names twice.",
@@ -226,8 +208,7 @@ REBUILDS = (
         repair="Without --append-order the later messages count.",
     ),
     Entry(
-        code="commitlog.skipped",
-        severity="warning",
+        code="commitlog.skipped", severity="warning",
         title="Bytes of the log were skipped",
         what="They hold no record; what follows them is derived all the same.",
         how="Damage of any kind: verify reports each.",
@@ -239,8 +220,7 @@ REBUILDS = (
         remedy=_VERIFY,
     ),
     Entry(
-        code="commitlog.neutralised",
-        severity="info",
+        code="commitlog.neutralised", severity="info",
         title="Damage is replaced by dummy records",
         what="Rolled back messages of the topic %RMQTOOL%LOST, or a blank, stand in the place of what nobody can read.",
         how="rmqtool rebuild-cq --neutralise.",
@@ -263,7 +243,7 @@ REBUILDS = (
         versions={"all": "ends the log at the first record that it cannot read."},
         repair="Rebuild what is derived; keep the broker from scanning that part: a clean stop, no file abort.",
     ),
-)
+)  # fmt: skip
 
 
 _EFFECT = "none: the store is not concerned"
@@ -283,9 +263,7 @@ EXPORTS = (
             "crc": "the CRC-32 of its bytes is {crc}, where the manifest has {expected_crc}",
             "extra": "not in the manifest: readers of the directory read it too",
         },
-        effect=_EFFECT,
-        versions=_VERSIONS,
-        repair=_REPAIR,
+        effect=_EFFECT, versions=_VERSIONS, repair=_REPAIR,
     ),
     Entry(
         code="export.sums",
@@ -298,9 +276,7 @@ EXPORTS = (
             "no-queue": "{rows:message} in the log, none in the manifest",
         },
         parts={"differences": "{name} {expected}, in the log {found}"},
-        effect=_EFFECT,
-        versions=_VERSIONS,
-        repair=_REPAIR,
+        effect=_EFFECT, versions=_VERSIONS, repair=_REPAIR,
     ),
     Entry(
         code="export.missing",
@@ -309,9 +285,7 @@ EXPORTS = (
         how="The files or the log were changed since the export, or files of several exports lie together.",
         says="{count:message of the log is|messages of the log are} not in the export; physical offsets {offsets!l}[ "
         "and {more} more]",
-        effect=_EFFECT,
-        versions=_VERSIONS,
-        repair=_REPAIR,
+        effect=_EFFECT, versions=_VERSIONS, repair=_REPAIR,
     ),
     Entry(
         code="export.extra",
@@ -319,9 +293,7 @@ EXPORTS = (
         what="No message of the log stands where these rows say.",
         how="The files or the log were changed since the export, or files of several exports lie together.",
         says="{count:row is|rows are} in the export and not in the log; physical offsets {offsets!l}[ and {more} more]",
-        effect=_EFFECT,
-        versions=_VERSIONS,
-        repair=_REPAIR,
+        effect=_EFFECT, versions=_VERSIONS, repair=_REPAIR,
     ),
     Entry(
         code="export.doubled",
@@ -330,9 +302,7 @@ EXPORTS = (
         how="The files or the log were changed since the export, or files of several exports lie together.",
         says="{count:message is|messages are} in the export more than once; physical offsets {offsets!l}[ and {more} "
         "more]",
-        effect=_EFFECT,
-        versions=_VERSIONS,
-        repair=_REPAIR,
+        effect=_EFFECT, versions=_VERSIONS, repair=_REPAIR,
     ),
     Entry(
         code="export.differs",
@@ -340,8 +310,6 @@ EXPORTS = (
         what="A column has another value than the log gives.",
         how="The files or the log were changed since the export, or files of several exports lie together.",
         says="{count:row has|rows have} another {column} than the log; physical offsets {offsets!l}[ and {more} more]",
-        effect=_EFFECT,
-        versions=_VERSIONS,
-        repair=_REPAIR,
+        effect=_EFFECT, versions=_VERSIONS, repair=_REPAIR,
     ),
-)
+)  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
@@ -120,6 +120,11 @@ class Report:
         tally.total += finding.count
         if len(tally.examples) < self.max_examples:
             tally.examples.append(finding)
+
+    def add_findings(self, findings: Iterable[Finding]) -> None:
+        """Add several findings."""
+        for each in findings:
+            self.add_finding(each)
 
     def add_always(self, finding: Finding) -> None:
         """Add a finding whatever codes are selected: a file could not be read."""

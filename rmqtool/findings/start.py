@@ -14,8 +14,7 @@ _REPAIR = "rmqtool repair {store}"
 
 STARTS = (
     Entry(
-        code="start.data-loss",
-        treatment="neutralise",
+        code="start.data-loss", treatment="neutralise",
         treatment_by_cause={"missing-file": "restore", "log-elsewhere": "restore"},
         title="A start would destroy good messages",
         what="The next start of a broker would end the commit log at a bad place and delete readable messages after "
@@ -48,9 +47,7 @@ STARTS = (
         remedy=_REPAIR,
     ),
     Entry(
-        code="start.other-mode-data-loss",
-        severity="warning",
-        treatment="neutralise",
+        code="start.other-mode-data-loss", severity="warning", treatment="neutralise",
         treatment_by_cause={"missing-file": "restore", "log-elsewhere": "restore"},
         title="Another kind of start would destroy good messages",
         what="The next start is harmless. But with the file abort (after a kill), or without the checkpoint, it would "
@@ -68,10 +65,7 @@ STARTS = (
         remedy=_REPAIR,
     ),
     Entry(
-        code="start.depends-on-release",
-        severity="warning",
-        treatment="release",
-        is_trace=True,
+        code="start.depends-on-release", severity="warning", treatment="release", is_trace=True,
         title="What a start does depends on the release",
         what="Nothing in the store shows which of several releases the broker is of, and they would not all do the "
         "same: some refuse to start, or lose messages or queue entries, and others do not.",
@@ -90,8 +84,7 @@ STARTS = (
         remedy="rmqtool verify {store} --broker-version VERSION",
     ),
     Entry(
-        code="start.other-directory",
-        treatment="settings",
+        code="start.other-directory", treatment="settings",
         title="The broker would open another directory",
         what="With these settings a start would open another directory, which is empty, instead of the one that "
         "holds the store or its log.",
@@ -99,15 +92,11 @@ STARTS = (
         "5.2.0.",
         says="a start of {version}: {end}, by {setting} in broker.conf: {messages:message} would be out of reach",
         effect="the broker starts without the messages of the store; without a log it deletes the consume queues, too",
-        versions={
-            "before 5.2.0": "blanks around a path belong to it.",
-            "5.2.0 and later": "they are cut off.",
-        },
+        versions={"before 5.2.0": "blanks around a path belong to it.", "5.2.0 and later": "they are cut off."},
         repair="Take the blanks at the end of the value away in broker.conf, before a broker starts with it.",
     ),
     Entry(
-        code="start.refuses",
-        treatment="refused",
+        code="start.refuses", treatment="refused",
         treatment_by_cause={"queue-file": "queues", "queue-end": "queues", "index": "index", "setting": "settings"},
         title="The broker would not start",
         what="Loading the store would fail: the broker ends with an exception or the exit status -3.",
@@ -122,25 +111,20 @@ STARTS = (
         repair="Correct what the message names, then verify again.",
     ),
     Entry(
-        code="start.hangs",
-        treatment="queues",
+        code="start.hangs", treatment="queues",
         title="The broker would hang while it starts",
         what="The start would never end: it waits for a dispatch that stops.",
         how="4.5.1 to 4.9.8 wait until all messages after the queues are dispatched; a missing file in the middle of "
         "the log stops the dispatch.",
         says="{why}",
         effect="the process runs, but never serves",
-        versions={
-            "4.5.1 to 4.9.8": "hangs.",
-            "others": "do not wait.",
-        },
+        versions={"4.5.1 to 4.9.8": "hangs.", "others": "do not wait."},
         repair="Restore the missing files, or rebuild the consume queues with rmqtool, so that nothing is left to "
         "dispatch.",
         remedy="rmqtool rebuild-cq {store} --dry-run",
     ),
     Entry(
-        code="start.queue-loss",
-        treatment="queues",
+        code="start.queue-loss", treatment="queues",
         title="A start would cut or shift a consume queue",
         what="After a start the queue has fewer units than messages, or units at other offsets, though the messages "
         "are in the log.",
@@ -156,10 +140,7 @@ STARTS = (
         remedy="rmqtool rebuild-cq {store} --topic {topic} --queue {queue_id} --dry-run",
     ),
     Entry(
-        code="start.delay-times",
-        fault=None,
-        treatment="decide",
-        treatment_by_cause={"derived": "queues"},
+        code="start.delay-times", fault=None, treatment="decide", treatment_by_cause={"derived": "queues"},
         title="After a start delayed messages would come at another time",
         what="The entry of a delayed message holds the time of its delivery. The start derives it again with another "
         "one, or does not keep to it.",
@@ -182,8 +163,7 @@ STARTS = (
         remedy="rmqtool rebuild-cq {store} --dry-run",
     ),
     Entry(
-        code="start.keys-lost",
-        treatment="files",
+        code="start.keys-lost", treatment="files",
         title="A start would delete index files and put only some of their keys again",
         what="Queries by these keys find their messages now, and not after the start. The messages themselves are "
         "whole, and consumers get them.",
@@ -203,8 +183,7 @@ STARTS = (
         remedy="rmqtool repair {store}",
     ),
     Entry(
-        code="start.rows-lost",
-        treatment="whole-log",
+        code="start.rows-lost", treatment="whole-log",
         title="A start would leave out queue entries in RocksDB for good",
         what="The broker was killed before it had flushed the rows of these messages, and the next start looks for "
         "them in the newest commit log files only. The messages are in older ones.",
@@ -235,13 +214,11 @@ STARTS = (
         "written twice combineCQMaxExtraSearchCommitLogFiles=1000000: the start then makes all of them again. After a "
         "start without it they are missing (consumequeue.missing-unit) until the queues are rebuilt from the log.",
     ),
-)
+)  # fmt: skip
 
 UPGRADES = (
     Entry(
-        code="upgrade.refused",
-        treatment="settings",
-        about="surroundings",
+        code="upgrade.refused", treatment="settings", about="surroundings",
         title="The named release does not start with this broker.conf",
         what="A broker of the release that --broker-version names would end before it serves anything: its settings "
         "exclude each other, or do not fit the store. The store itself is as sound as the verdict says.",
@@ -261,10 +238,7 @@ UPGRADES = (
         "broker start and stop the old release once more.",
     ),
     Entry(
-        code="upgrade.changed",
-        severity="warning",
-        treatment="none",
-        about="surroundings",
+        code="upgrade.changed", severity="warning", treatment="none", about="surroundings",
         title="The named release does something otherwise",
         what="The release that --broker-version names is newer than all that may have written the store, and treats "
         "it otherwise than the last broker did; or a setting makes it look elsewhere than where the store has it. As "
@@ -293,10 +267,7 @@ UPGRADES = (
         "broker cleanly before the upgrade.",
     ),
     Entry(
-        code="upgrade.setting",
-        severity="warning",
-        treatment="ignored",
-        about="surroundings",
+        code="upgrade.setting", severity="warning", treatment="ignored", about="surroundings",
         title="A setting of broker.conf is not read, or not as it looks",
         what="broker.conf has a setting that the release of --broker-version does not have, or ignores. Or, in any "
         "release, a value that a broker does not take as it looks: a number with a blank or a letter in it, true with "
@@ -332,4 +303,4 @@ UPGRADES = (
         repair="Where the finding gives the name that the release reads, write that name; take blanks at the end of a "
         "value away. Otherwise the setting may stay: a start does not depend on it.",
     ),
-)
+)  # fmt: skip

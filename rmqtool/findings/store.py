@@ -6,9 +6,7 @@ from rmqtool.findings.finding import Entry
 
 STORE = (
     Entry(
-        code="store.in-use",
-        fault="F01",
-        treatment="stop",
+        code="store.in-use", fault="F01", treatment="stop",
         title="A broker runs on this store",
         what="A process holds the store's lock.",
         how="The broker is running, or a second one was started on the same directory.",
@@ -21,8 +19,7 @@ STORE = (
         repair="Never start a second broker. rmqtool reads a store in use, and refuses to write to it.",
     ),
     Entry(
-        code="store.unreadable",
-        treatment="access",
+        code="store.unreadable", treatment="access",
         title="A part of the store cannot be read",
         what="A file or a directory gives an error instead of its bytes. The rest of the store is shown.",
         how="A permission, a link that leads nowhere, a disk that fails.",
@@ -36,8 +33,7 @@ STORE = (
         repair="Run as the broker's user. Copy a failing disk with a tool that skips bad sectors; use the copy.",
     ),
     Entry(
-        code="store.wrong-kind",
-        treatment="files",
+        code="store.wrong-kind", treatment="files",
         title="A file stands where a directory belongs, or a directory where a file belongs",
         what="What has the name of a part of the store is not of its kind, so there is nothing to read. The rest of "
         "the store is verified.",
@@ -52,11 +48,7 @@ STORE = (
         "index.",
     ),
     Entry(
-        code="store.unclean-stop",
-        fault="F13",
-        severity="warning",
-        treatment="start",
-        is_trace=True,
+        code="store.unclean-stop", fault="F13", severity="warning", treatment="start", is_trace=True,
         title="The last broker did not stop properly",
         what="The file abort is there and no broker runs.",
         how="The broker was killed, crashed, or the machine went down.",
@@ -75,10 +67,7 @@ STORE = (
         remedy="rmqtool verify {store}",
     ),
     Entry(
-        code="store.abort-missing",
-        fault="F13",
-        severity="warning",
-        treatment="queues",
+        code="store.abort-missing", fault="F13", severity="warning", treatment="queues",
         title="The store looks like after a crash, but the file abort is missing",
         what="The log's end is torn, or queues are behind, and yet the last stop claims to have been clean.",
         how="The file was deleted or not copied; or a broker since 5.3.4 failed to load and removed it.",
@@ -95,9 +84,7 @@ STORE = (
         remedy="rmqtool rebuild-cq {store} --dry-run",
     ),
     Entry(
-        code="store.permission",
-        fault="F06",
-        treatment="access",
+        code="store.permission", fault="F06", treatment="access",
         title="Files that the broker may not write",
         what="A file or directory of the store belongs to another user than the others, or its owner may not write it.",
         how="The store was restored or touched as root, or made read-only in part.",
@@ -112,23 +99,17 @@ STORE = (
         "written, nothing is reported.",
     ),
     Entry(
-        code="store.paths",
-        fault="F07",
-        severity="info",
+        code="store.paths", fault="F07", severity="info",
         title="The commit log is in other directories",
         what="broker.conf names other or several directories for the commit log, or there is none in the store.",
         how="storePathCommitLog is set. In 4.4.0 its default is $HOME/store/commitlog whatever the root is.",
         says="{directories} directories hold the commit log",
         effect="none: the broker loads all of them",
-        versions={
-            "before 4.9.2": "knows one path.",
-            "4.9.2 and later": "knows several, separated by commas.",
-        },
+        versions={"before 4.9.2": "knows one path.", "4.9.2 and later": "knows several, separated by commas."},
         repair="Give --broker-conf, so that rmqtool looks there too.",
     ),
     Entry(
-        code="store.version-ambiguous",
-        severity="info",
+        code="store.version-ambiguous", severity="info",
         title="What a broker would say depends on its version",
         what="The store fits several versions, which answer differently. The newest one's answer is shown.",
         how="Most files look the same in all versions.",
@@ -142,9 +123,7 @@ STORE = (
         repair="Give --broker-version.",
     ),
     Entry(
-        code="store.rocksdb-queues",
-        fault="F40",
-        severity="info",
+        code="store.rocksdb-queues", fault="F40", severity="info",
         title="Consume queues are kept in RocksDB",
         what="The directory of the consume queues is a RocksDB database.",
         how="storeType=defaultRocksDB, or queues written to both.",
@@ -154,17 +133,12 @@ STORE = (
             "'rmqtool[rocksdb]'): queues and lag below may be missing",
         },
         effect="none: the broker reads them",
-        versions={
-            "before 5.2.0": "cannot read them.",
-            "5.2.0 and later": "reads them.",
-        },
+        versions={"before 5.2.0": "cannot read them.", "5.2.0 and later": "reads them."},
         repair="No repair is needed.",
         not_detected="Without the package rocksdict they are not read.",
     ),
     Entry(
-        code="store.rocksdb-side-store",
-        fault="F59",
-        severity="info",
+        code="store.rocksdb-side-store", fault="F59", severity="info",
         title="A RocksDB database stands beside the log",
         what="The directory rocksdbstore, which every broker since 5.4.0 makes, is used: broker.conf keeps index, "
         "timers or transactions there, or tables are in it.",
@@ -175,19 +149,12 @@ STORE = (
         },
         effect="none, unless its features are on and log or database were restored from another time: then new "
         "messages are not indexed until the log has grown past the old end",
-        versions={
-            "before 5.4.0": "does not know it.",
-            "5.4.0 and later": "makes it again when it is missing.",
-        },
+        versions={"before 5.4.0": "does not know it.", "5.4.0 and later": "makes it again when it is missing."},
         repair="No repair is needed.",
         not_detected="Without the package rocksdict its rows are not read.",
     ),
     Entry(
-        code="store.disk-full",
-        fault="F53",
-        severity="warning",
-        treatment="running",
-        about="surroundings",
+        code="store.disk-full", fault="F53", severity="warning", treatment="running", about="surroundings",
         title="The disk is nearly full",
         what="The file system of the store is filled beyond the ratio at which the broker deletes by force, or nearly "
         "has no inodes left. Above information only where a broker runs and refuses messages: a copy may lie on a full "
@@ -205,11 +172,7 @@ STORE = (
         remedy="rmqtool clean {store} --dry-run",
     ),
     Entry(
-        code="store.retention-blocked",
-        fault="F54",
-        severity="warning",
-        treatment="running",
-        about="surroundings",
+        code="store.retention-blocked", fault="F54", severity="warning", treatment="running", about="surroundings",
         title="Old files will not be deleted",
         what="The setting deleteWhen or a modification time in the future keeps the cleaner from deleting what has "
         "expired.",
@@ -229,9 +192,7 @@ STORE = (
         "reported by `rmqtool clean --dry-run`.",
     ),
     Entry(
-        code="store.modification-times",
-        fault="F55",
-        severity="info",
+        code="store.modification-times", fault="F55", severity="info",
         title="Modification times are not those of the messages",
         what="A log file was modified before its first message was stored, or all of them at once although their "
         "messages are hours apart.",
@@ -248,9 +209,7 @@ STORE = (
         "clean.mtime-earlier).",
     ),
     Entry(
-        code="store.mixed",
-        fault="F57",
-        treatment="decide",
+        code="store.mixed", fault="F57", treatment="decide",
         title="Files of different brokers in one store",
         what="Log files name another broker in their first message than the file before, and queues do not fit the "
         "log. Where they fit it is only information, whatever the index has: a kill leaves it with units of messages "
@@ -269,4 +228,4 @@ STORE = (
         "commitlog.physical-offset, foreign queues as consumequeue.wrong-record, a file that is there twice as "
         "commitlog.duplicate-file.",
     ),
-)
+)  # fmt: skip

@@ -14,26 +14,18 @@ _BEFORE = {"before 5.0": "has no timer wheel."}
 
 TIMER = (
     Entry(
-        code="timer.wheel-size",
-        fault="F47",
-        treatment="files",
+        code="timer.wheel-size", fault="F47", treatment="files",
         title="The timer wheel has another size than it must have",
         what="The file timerwheel has a fixed number of slots, 38,707,200 bytes, whatever timerPrecisionMs is.",
         how="The file was cut, or is of another program.",
         says="{size} bytes, expected {expected}",
         effect="the broker refuses to start: `Timer wheel length:... != expected:...`",
-        versions={
-            **_BEFORE,
-            "5.0 and later": "refuses to start; an empty file is made again.",
-        },
+        versions={**_BEFORE, "5.0 and later": "refuses to start; an empty file is made again."},
         repair="Move timerwheel away: the slots are entered again from the timer log. Messages that wait in older "
         "files of the timer log are lost by that (timer.lost); then move timerlog and config/timercheck away too.",
     ),
     Entry(
-        code="timer.log",
-        fault="F47",
-        severity="warning",
-        treatment="files",
+        code="timer.log", fault="F47", severity="warning", treatment="files",
         title="Timer log and timer check do not fit each other",
         what="The file config/timercheck points after the timer log, the newest slot of the wheel points at no unit "
         "of the timer log, or the log's files do not follow each other.",
@@ -58,9 +50,7 @@ TIMER = (
         "findings of its own: timer.lost and timer.again.",
     ),
     Entry(
-        code="timer.unit",
-        fault="F47",
-        treatment="files",
+        code="timer.unit", fault="F47", treatment="files",
         title="Units of the timer log lead to no timer message",
         what="A unit of the timer log is not due yet and leads past the end of the commit log, or to a message that "
         "is no timer message.",
@@ -84,9 +74,7 @@ TIMER = (
         not_detected="Units that lead to another timer message than theirs: it comes at the time of both.",
     ),
     Entry(
-        code="timer.ahead",
-        fault="F47",
-        treatment="files",
+        code="timer.ahead", fault="F47", treatment="files",
         title="The timer would go on past the end of its queue",
         what="By config/timercheck the timer has read more messages than rmq_sys_wheel_timer has, once a start has cut "
         "the units that lead past the end of the commit log. A warning where a start corrects it: since 5.3.2, and "
@@ -103,9 +91,7 @@ TIMER = (
         remedy="rmqtool repair {store}",
     ),
     Entry(
-        code="timer.too-large",
-        fault="F47",
-        treatment="decide",
+        code="timer.too-large", fault="F47", treatment="decide",
         title="Timer messages are larger than the timer can read",
         what="A record of the queue rmq_sys_wheel_timer has more bytes than the timer's buffer, and the broker has not "
         "read it yet, or waits to deliver it, or has passed over it before it is due. Information where all that it "
@@ -134,9 +120,7 @@ TIMER = (
         "assumed, unless a message shows that it was more.",
     ),
     Entry(
-        code="timer.chain",
-        fault="F47",
-        treatment="files",
+        code="timer.chain", fault="F47", treatment="files",
         title="The timer wheel does not lead to all that waits",
         what="A slot of the wheel leads to the newest unit of the timer log that is due then, and each unit to the one "
         "before it. A unit that waits is in no such chain, or a chain leads to a unit of another slot, or back to one "
@@ -167,9 +151,7 @@ TIMER = (
         remedy="rmqtool repair {store}",
     ),
     Entry(
-        code="timer.read-time",
-        fault="F47",
-        treatment="files",
+        code="timer.read-time", fault="F47", treatment="files",
         title="The timer wheel was not read up to the time that timercheck says",
         what="config/timercheck says that the wheel was read up to a time at which no broker has run, by its own time "
         "of change, the checkpoint and the newest message; a warning where no message waits between both. Or, as a "
@@ -182,18 +164,13 @@ TIMER = (
             "due after that were} delivered",
         },
         effect="the broker skips what is due before that time, and never delivers it",
-        versions={
-            **_BEFORE,
-            "5.0 and later": "go on in the wheel at the time of timercheck.",
-        },
+        versions={**_BEFORE, "5.0 and later": "go on in the wheel at the time of timercheck."},
         repair="`rmqtool repair` writes the time up to which a broker has read the wheel.",
         remedy="rmqtool repair {store}",
         not_detected="A wrong time where timercheck holds no time of change.",
     ),
     Entry(
-        code="timer.lost",
-        fault="F47",
-        treatment="files",
+        code="timer.lost", fault="F47", treatment="files",
         title="Timer messages wait that no broker would deliver",
         what="A message of the queue rmq_sys_wheel_timer is not due yet, the broker has read it from the queue, as "
         "config/timercheck says, and no unit of the timer log points to it that the wheel leads to.",
@@ -206,16 +183,12 @@ TIMER = (
             "5.0 and later": "reads the queue from where timercheck says, and enters only the newest file of the timer "
             "log into the wheel.",
         },
-        repair=_RESET_TEXT,
-        remedy=_RESET,
+        repair=_RESET_TEXT, remedy=_RESET,
         not_detected="Of more than 4,194,304 timer messages the older ones, and of 10,000 that are missing the older "
         "ones; timers in RocksDB (timerRocksDBEnable).",
     ),
     Entry(
-        code="timer.again",
-        fault="F47",
-        severity="warning",
-        treatment="files",
+        code="timer.again", fault="F47", severity="warning", treatment="files",
         title="Timer messages would be delivered again",
         what="A start reads messages of the queue rmq_sys_wheel_timer that are in the timer log already, or that were "
         "delivered before. Information after an unclean stop that left config/timercheck, and where timerlog/ is gone "
@@ -224,36 +197,26 @@ TIMER = (
         says="the queue is read again from {begin} on: {messages:message} of the timer log, and {delivered} "
         "more that were delivered",
         effect="consumers get these messages twice",
-        versions={
-            **_BEFORE,
-            "5.0 and later": "takes 0 for every number of a missing timercheck.",
-        },
+        versions={**_BEFORE, "5.0 and later": "takes 0 for every number of a missing timercheck."},
         repair="`rmqtool repair` writes a lost config/timercheck again where timer log, queue and log show how far "
         "each was read. Else restore it as it was when the broker stopped. Without it: " + _RESET_TEXT,
         remedy=_RESET,
     ),
     Entry(
-        code="timer.aged",
-        fault=None,
-        severity="info",
+        code="timer.aged", fault=None, severity="info",
         title="Timer messages wait for so long that a broker that starts now leaves them out",
         what="Messages wait in the timer wheel that were due more than a week ago: the wheel goes around in two weeks. "
         "What clients lose is counted as of the newest message, and leaves these out.",
         how="The broker has been stopped for more than a week, or the store is an old copy.",
         says="{messages:message} due from {first_due!t} on: a start now leaves out what was due more than a week ago",
         effect="these messages are never delivered, though they are in the commit log",
-        versions={
-            **_BEFORE,
-            "5.0 and later": "leave out what was due a week before (`TimerMessageStore#recover`).",
-        },
+        versions={**_BEFORE, "5.0 and later": "leave out what was due a week before (`TimerMessageStore#recover`)."},
         repair="No repair is needed for a copy. Before a start take timerwheel, timerlog/ and config/timercheck out "
         "together: the broker then reads its queue from the beginning, and delivers at once what is due, also what it "
         "has delivered before.",
     ),
     Entry(
-        code="timer.row",
-        fault="F59",
-        treatment="decide",
+        code="timer.row", fault="F59", treatment="decide",
         title="A timer in RocksDB leads to no message",
         what="A row of the family timer of rocksdbstore is of another form, or leads to no message of the timer's "
         "topic with its unique key and size.",
@@ -264,9 +227,7 @@ TIMER = (
         repair="`rmqtool query` finds the message; send it again once the broker runs.",
     ),
     Entry(
-        code="timer.row-missing",
-        fault="F59",
-        treatment="decide",
+        code="timer.row-missing", fault="F59", treatment="decide",
         title="A timer message that waits has no row in RocksDB",
         what="The time line in rocksdbstore has come past the message, its time has not come, and it has no row.",
         how="A table of the database is lost, or it was restored from another time.",
@@ -276,4 +237,4 @@ TIMER = (
         repair="`rmqtool query STORE --offset` shows the message; send it again once the broker runs.",
         not_detected="Messages that wait longer than a day, which may stand at another time first.",
     ),
-)
+)  # fmt: skip

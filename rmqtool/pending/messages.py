@@ -1,4 +1,7 @@
-"""The messages of a part of a queue as columns; those that wait as rows of one shape, and what is not known of them."""
+"""The messages of a part of a queue as columns; those that wait as rows of one shape, and what is not known of them.
+
+Retries, dead letters, and half messages that no op message ends (`TransactionalMessageServiceImpl#check`).
+"""
 
 from __future__ import annotations
 
@@ -12,17 +15,36 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.tolerant import ReadErrors
 from rmqtool.broker.dispatched_units import QueueName
+from rmqtool.broker.half_messages import ended_halves, skipped_halves
 from rmqtool.clients.queue_view import QueueViews
 from rmqtool.findings.finding import counted
-from rmqtool.rules.system_topics import DEAD_LETTER_PREFIX, RETRY_PREFIX
+from rmqtool.formats.properties import (
+    CHECK_IMMUNITY,
+    ENDED_HALF,
+    HALF_OFFSET,
+    PRODUCER_GROUP,
+    REAL_QUEUE_ID,
+    REAL_TOPIC,
+)
+from rmqtool.rules.system_topics import (
+    DEAD_LETTER_PREFIX,
+    HALF_TOPIC,
+    OP_TOPIC,
+    RETRY_PREFIX,
+    ROCKSDB_HALF_TOPIC,
+    ROCKSDB_OP_TOPIC,
+    TRANSACTION_GROUP,
+)
 from rmqtool.scan.columns import PROPERTY_COLUMN, message_schema, record_batches
 from rmqtool.scan.pointed_records import read_heads, sound_records
-from rmqtool.scan.windows import constant_strings
+from rmqtool.scan.windows import constant_strings, integers
 from rmqtool.store.config_tables import CONSUMER_OFFSET
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.queue_units import LoadedQueue
+from rmqtool.store.side_rows import HalfRows, half_rows
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.unit_files import open_units, written_units
 
@@ -55,7 +77,7 @@ SCHEMA = pa.schema(
 )
 """A message that waits: when it is due (null: when its group consumes), where it goes, for whom, where it stands."""
 
-QUEUE_ID_DIGITS = 9
+_QUEUE_ID_DIGITS = 9
 
 
 def waiting(kind: Kind, messages: pa.Table, **columns: Any) -> pa.RecordBatch:
@@ -88,6 +110,11 @@ def _column(value: Any, count: int, kind: pa.DataType) -> pa.Array:
     return (value if isinstance(value, pa.Array) else pa.array(value)).cast(kind)
 
 
+def one_topic(topic: str, messages: pa.Table) -> pa.ChunkedArray:
+    """A column of one topic for all messages."""
+    return pa.chunked_array([constant_strings(topic, messages.num_rows)])
+
+
 def is_true(mask: pa.ChunkedArray | pa.Array) -> NDArray[np.bool_]:
     """An Arrow mask as NumPy's, false where it is null."""
     filled = mask.fill_null(False)
@@ -115,15 +142,11 @@ class Notes:
 
     def add_unread(self, what: str, why: str) -> None:
         """Note what could not be read, once."""
-        note = Note(what, why)
-        if note not in self.unread:
-            self.unread.append(note)
+        self.unread += {Note(what, why)}.difference(self.unread)
 
     def add_uncertain(self, what: str, why: str) -> None:
         """Note what cannot be known, once."""
-        note = Note(what, why)
-        if note not in self.uncertain:
-            self.uncertain.append(note)
+        self.uncertain += {Note(what, why)}.difference(self.uncertain)
 
 
 RETRY_TOPIC, DEAD_LETTER_ORIGIN = "RETRY_TOPIC", "DLQ_ORIGIN_TOPIC"  # MessageConst.PROPERTY_...
@@ -179,10 +202,10 @@ class View:
         self._progress = progress
         self._read = 0
 
-    def queues(self, prefix: str) -> Iterator[LoadedQueue]:
-        """The queues of topics that begin with `prefix` and hold messages; none of them is a batch queue."""
+    def queues(self, prefix: str, *, is_whole: bool = False) -> Iterator[LoadedQueue]:
+        """The queues with messages of topics that begin with `prefix`, or are it; none of them is a batch queue."""
         for queue in self.snapshot.queues:
-            if queue.topic.startswith(prefix) and queue.kind == "simple":
+            if (queue.topic == prefix if is_whole else queue.topic.startswith(prefix)) and queue.kind == "simple":
                 loaded = None
                 with self.errors.scope():
                     loaded = self.snapshot.queue(queue.topic, queue.queue_id)
@@ -190,7 +213,7 @@ class View:
                 if loaded is not None and loaded.range.max_offset > max(loaded.range.min_offset, 0):
                     yield loaded
         for name in self._missing:
-            if name.topic.startswith(prefix):
+            if name.topic == prefix if is_whole else name.topic.startswith(prefix):
                 self._note_holes_of(*name)
 
     def _note_holes(self, queue: LoadedQueue | None) -> None:
@@ -236,6 +259,17 @@ class View:
     def groups(self) -> frozenset[str]:
         """The groups that have committed an offset."""
         return frozenset(each.group for each in self.snapshot.committed.offsets)
+
+    def rows(
+        self, kind: Kind, queue: Queue | QueueName, messages: pa.Table, topics: pa.ChunkedArray | None = None,
+        **columns: Any,
+    ) -> pa.RecordBatch:  # fmt: skip
+        """Messages of a queue that wait; with the `topics` that they are delivered to also for whom."""
+        if topics is not None:
+            columns = {**receivers(messages, topics, self.groups), **columns}
+        if REAL_QUEUE_ID in messages.column_names:
+            columns["to_queue_id"] = integers(messages.column(REAL_QUEUE_ID), _QUEUE_ID_DIGITS)
+        return waiting(kind, messages, **columns, topic=queue.topic, queue_id=queue.queue_id)
 
     def advance(self, size: int) -> None:
         """Say that so many more bytes of messages were read."""
@@ -367,7 +401,115 @@ def dead_letters(view: View) -> Iterator[pa.RecordBatch]:
 
 
 def _of_queue(view: View, kind: Kind, queue: LoadedQueue, start: int) -> Iterator[pa.RecordBatch]:
-    topic, queue_id = queue.queue.topic, queue.queue.queue_id
     for messages in messages_of(view, part_from(queue, start, _PROPERTIES)):
-        topics = pa.chunked_array([pa.array([topic] * messages.num_rows, pa.string())])
-        yield waiting(kind, messages, **receivers(messages, topics, view.groups), topic=topic, queue_id=queue_id)
+        yield view.rows(kind, queue.queue, messages, one_topic(queue.queue.topic, messages))
+
+
+_OF_HALVES = (REAL_TOPIC, REAL_QUEUE_ID, PRODUCER_GROUP, HALF_OFFSET, CHECK_IMMUNITY)
+_TIMEOUT_MS = 6_000  # BrokerConfig#transactionTimeOut
+_CHECK_MAX = 15  # BrokerConfig#transactionCheckMax: what was asked for more often is given up, not asked for again
+
+
+def pending_halves(view: View) -> Iterator[pa.RecordBatch]:
+    """The half messages without an answer; due is when the broker asks their producers first."""
+    any_half = False
+    for rows in (*_in_files(view), *_in_rocksdb(view)):
+        any_half |= rows.num_rows > 0
+        yield rows
+    if any_half:
+        why = "the broker asks their producers again: what they answer, no file says"
+        view.notes.add_uncertain("whether half messages are committed or rolled back", why)
+
+
+def lost_halves(view: View) -> Iterator[pa.RecordBatch]:
+    """The half messages before the committed offset that wait for an answer: no broker asks for it."""
+    for skipped in skipped_halves(view.snapshot):
+        for messages in messages_of(view, part_from(skipped.queue, int(skipped.offsets[0]), _OF_HALVES)):
+            is_skipped = np.isin(np.asarray(messages.column("queue_offset")), skipped.offsets)
+            yield _half_rows_of(view, skipped.queue, messages.filter(pa.array(is_skipped)), "lost-half")
+
+
+def _in_files(view: View) -> Iterator[pa.RecordBatch]:
+    for queue in view.queues(HALF_TOPIC, is_whole=True):
+        ended, superseded = _ended(view, queue.queue.queue_id), _superseded(view, queue)
+        for messages in messages_of(view, part_from(queue, _start(view, queue), _OF_HALVES)):
+            own, first = np.asarray(messages.column("queue_offset")), _first_offsets(messages)
+            is_done = np.isin(own, ended) | np.isin(first, ended) | np.isin(own, superseded)
+            yield _half_rows_of(view, queue, messages.filter(pa.array(~is_done)))
+
+
+def _in_rocksdb(view: View) -> Iterator[pa.RecordBatch]:
+    """Half messages of a topic of their own, of which RocksDB knows those that wait (`TransMessageRocksDBStore`)."""
+    for queue in view.queues(ROCKSDB_HALF_TOPIC, is_whole=True):
+        if (known := _half_rows(view)) is None:
+            continue
+        times = view.snapshot.store.conf.size("transactionCheckMax") or _CHECK_MAX
+        waiting_ones, ended = known.physical_offsets[known.check_times <= times], _ended_in_rocksdb(view)
+        for messages in messages_of(view, part_from(queue, 0, _OF_HALVES)):
+            offsets = np.asarray(messages.column("physical_offset"))
+            waits = np.isin(offsets, waiting_ones) | (offsets > known.indexed_to)
+            yield _half_rows_of(view, queue, messages.filter(pa.array(waits & ~np.isin(offsets, ended))))
+
+
+def _half_rows(view: View) -> HalfRows | None:
+    why = "no row of them is in RocksDB"
+    try:
+        if known := half_rows(view.snapshot.store):
+            return known
+    except RmqtoolError as error:
+        why = f"they are in RocksDB: {error.message}"
+    view.notes.add_unread(f"half messages of {ROCKSDB_HALF_TOPIC}", why)
+    return None
+
+
+def _ended_in_rocksdb(view: View) -> NDArray[np.int64]:
+    """Physical offsets of half messages that op messages name, whether their rows are gone yet or not."""
+    found = (
+        np.asarray(integers(messages.column(ENDED_HALF)).fill_null(-1))
+        for queue in view.queues(ROCKSDB_OP_TOPIC)
+        for messages in messages_of(view, part_from(queue, 0, (ENDED_HALF,)))
+    )
+    return np.concatenate([np.zeros(0, dtype=np.int64), *found])
+
+
+def _half_rows_of(view: View, queue: LoadedQueue, messages: pa.Table, kind: Kind = "half") -> pa.RecordBatch:
+    timeout = view.snapshot.store.conf.size("transactionTimeOut") or _TIMEOUT_MS
+    seconds = integers(messages.column(CHECK_IMMUNITY)).fill_null(timeout // 1000)
+    due = pc.add(messages.column("born_timestamp"), pc.multiply(seconds, 1000))
+    to_topic, group = messages.column(REAL_TOPIC), messages.column(PRODUCER_GROUP)
+    return view.rows(kind, queue.queue, messages, due_timestamp=due, to_topic=to_topic, group=group)
+
+
+def _start(view: View, queue: LoadedQueue) -> int:
+    return view.committed(TRANSACTION_GROUP, queue) or 0
+
+
+def _ended(view: View, queue_id: int) -> NDArray[np.int64]:
+    """Queue offsets of half messages that op messages name."""
+    for queue in view.queues(OP_TOPIC, is_whole=True):
+        if queue.queue.queue_id == queue_id:
+            start, stop = max(queue.range.min_offset, _start(view, queue), 0), queue.range.max_offset
+            with view.errors.scope():
+                ended = ended_halves(queue.queue, start, stop, view.snapshot.log.files, view.snapshot.reading)
+                if ended.unread:
+                    what = f"{counted(ended.unread, 'message')} of {OP_TOPIC}, queue {queue_id}"
+                    view.notes.add_unread(what, "damaged or missing: half messages may be done that it names")
+                return ended.offsets
+    return np.zeros(0, dtype=np.int64)
+
+
+def _superseded(view: View, queue: LoadedQueue) -> NDArray[np.int64]:
+    """Queue offsets of half messages of which a later copy waits, as the broker puts them back in their queue."""
+    firsts, copies = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
+    for messages in messages_of(view, part_from(queue, _start(view, queue), (HALF_OFFSET,))):
+        offsets = _first_offsets(messages)
+        firsts.append(offsets[offsets >= 0])
+        copies.append(np.asarray(messages.column("queue_offset"))[offsets >= 0])
+    newest_first, copy = np.concatenate(firsts)[::-1], np.concatenate(copies)[::-1]
+    originals, newest = np.unique(newest_first, return_index=True)
+    return np.concatenate([originals, np.delete(copy, newest)])
+
+
+def _first_offsets(messages: pa.Table) -> NDArray[np.int64]:
+    """The queue offset that each half message had first, -1 of those that are not copies."""
+    return np.asarray(integers(messages.column(HALF_OFFSET)).fill_null(-1))

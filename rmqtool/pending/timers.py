@@ -1,11 +1,15 @@
 """Messages of the timer and of delay levels: those that a start delivers, and those that it never would.
 
-In the broker: `TimerMessageStore`, `Timeline`, `ScheduleMessageService`.
+In the broker: `TimerMessageStore`, `Timeline`, `ScheduleMessageService`. Also messages that POP consumers took and did
+not acknowledge (`PopReviveService`): a check point names the messages of one POP, an acknowledgement takes some of them
+back. Both wait in a revive topic, and before that in the timer's; what is left of a check point at its time is
+delivered again by way of a retry topic.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import cached_property
 
 import numpy as np
@@ -13,7 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from rmqtool.base.errors import RmqtoolError, UnsupportedError
+from rmqtool.base.errors import RmqtoolError, UnreadableError, UnsupportedError
+from rmqtool.base.files import list_directory
+from rmqtool.broker.check_points import Pop, Taken, in_flight
+from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.timer_deliveries import TimerCopies, never_delivered
 from rmqtool.broker.timer_start import (
     TIMER_LAG,
@@ -25,10 +32,10 @@ from rmqtool.broker.timer_start import (
     read_timer_queue,
     timer_state_of,
 )
+from rmqtool.clients.never_delivered import lacks_pop_store
 from rmqtool.findings.finding import counted
-from rmqtool.formats.properties import REAL_QUEUE_ID, REAL_TOPIC, TIMER_DELETES, TIMER_DUE, TIMER_ROLL_TIMES
+from rmqtool.formats.properties import REAL_QUEUE_ID, REAL_TOPIC, TAGS, TIMER_DELETES, TIMER_DUE, TIMER_ROLL_TIMES
 from rmqtool.pending.messages import (
-    QUEUE_ID_DIGITS,
     RETRY_TOPIC,
     Kind,
     Part,
@@ -37,17 +44,18 @@ from rmqtool.pending.messages import (
     messages_at,
     messages_of,
     note_beyond,
+    one_topic,
     part_from,
-    receivers,
-    waiting,
 )
 from rmqtool.rules.broker_conf import DelayLevels, known_levels
-from rmqtool.rules.system_topics import REVIVE_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
+from rmqtool.rules.system_topics import REVIVE_GROUP, REVIVE_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqtool.rules.versions import TIMER_DELETE_KEY_CONFIGURED, TIMER_DELETE_KEY_HAS_TOPIC
 from rmqtool.scan.windows import integers
 from rmqtool.store.config_json import ConfigFile
 from rmqtool.store.config_tables import DELAYS, load_delay_offsets
-from rmqtool.store.side_rows import NO_TIMELINE_MS, TimerRows, timer_rows
+from rmqtool.store.rocksdb import holds_rows
+from rmqtool.store.side_rows import NO_TIMELINE_MS, POP_STORE, HeldMessage, TimerRows, held_messages, timer_rows
+from rmqtool.store.store import is_rocksdb_directory
 
 _PROPERTIES = (REAL_TOPIC, REAL_QUEUE_ID, RETRY_TOPIC, TIMER_DUE, TIMER_DELETES)
 _ELSEWHERE = "they are in RocksDB, or the broker's timer is turned off: not checked"
@@ -224,15 +232,8 @@ def lost_timers(view: View, timers: Timers) -> Iterator[pa.RecordBatch]:
 
 
 def _rows(view: View, kind: Kind, messages: pa.Table) -> pa.RecordBatch:
-    return waiting(
-        kind,
-        messages,
-        due_timestamp=integers(messages.column(TIMER_DUE)),
-        **receivers(messages, messages.column(REAL_TOPIC), view.groups),
-        to_queue_id=integers(messages.column(REAL_QUEUE_ID), QUEUE_ID_DIGITS),
-        topic=TIMER_TOPIC,
-        queue_id=0,
-    )
+    due = integers(messages.column(TIMER_DUE))
+    return view.rows(kind, QueueName(TIMER_TOPIC, 0), messages, messages.column(REAL_TOPIC), due_timestamp=due)
 
 
 def _copies_in(messages: pa.Table) -> Iterator[tuple[str | None, int | None, int]]:
@@ -280,6 +281,7 @@ def _in_slot(due: pa.Array, precision: int, keys: pa.ChunkedArray) -> pa.Array:
     return joined.combine_chunks() if isinstance(joined, pa.ChunkedArray) else joined
 
 
+_DELAYS: tuple[Kind, Kind] = ("delay", "lost-delay")
 _OF_DELAYED = (REAL_TOPIC, REAL_QUEUE_ID, RETRY_TOPIC)
 
 
@@ -289,7 +291,7 @@ def delayed(view: View, *, are_lost: bool = False) -> Iterator[pa.RecordBatch]:
     Those of levels that the broker does not have `are_lost`: they come alone, or the others do.
     """
     offsets, without_time = load_delay_offsets(view.snapshot.store), 0
-    queues = [queue for queue in view.queues(SCHEDULE_TOPIC) if queue.queue.topic == SCHEDULE_TOPIC]
+    queues, kind = [*view.queues(SCHEDULE_TOPIC, is_whole=True)], _DELAYS[are_lost]
     if queues:
         _note_file(view, offsets.file)
     ends = {queue.queue.queue_id + 1: queue.range.max_offset for queue in queues}
@@ -303,16 +305,8 @@ def delayed(view: View, *, are_lost: bool = False) -> Iterator[pa.RecordBatch]:
         for messages in messages_of(view, part_from(queue, offsets.by_level.get(level, 0), _OF_DELAYED)):
             due, unknown = _dues(messages, level, view.snapshot.delay_levels)
             without_time += unknown
-            yield waiting(
-                "lost-delay" if are_lost else "delay",
-                messages,
-                level=level,
-                due_timestamp=due,
-                **receivers(messages, messages.column(REAL_TOPIC), view.groups),
-                to_queue_id=integers(messages.column(REAL_QUEUE_ID), QUEUE_ID_DIGITS),
-                topic=SCHEDULE_TOPIC,
-                queue_id=queue.queue.queue_id,
-            )
+            topics = messages.column(REAL_TOPIC)
+            yield view.rows(kind, queue.queue, messages, topics, level=level, due_timestamp=due)
     if without_time:
         view.notes.add_uncertain(
             f"when {counted(without_time, 'delayed message')} would be delivered",
@@ -337,3 +331,77 @@ def _note_file(view: View, file: ConfigFile) -> None:
     elif file.problem:
         why = f"{file.problem}: its .bak counts, and what was delivered since is delivered again"
         view.notes.add_uncertain(f"what was delivered last of the delay levels: config/{DELAYS}", why)
+
+
+def popped(view: View, timers: Timers) -> Iterator[pa.RecordBatch]:
+    """The messages of all check points that are not acknowledged, queue by queue."""
+    taken, odd = in_flight(_bookkeeping(view, timers))
+    if odd:
+        view.notes.add_unread(f"{counted(odd, 'check point')} of POP consumers", "their JSON cannot be read")
+    yield from _left_of(view, taken, _held(view))
+
+
+def _bookkeeping(view: View, timers: Timers) -> Iterator[tuple[str, bytes]]:
+    """Tag and body of each check point and acknowledgement that is not processed yet."""
+    for messages in timers.delivered((TAGS, REAL_TOPIC), bodies=True):
+        yield from _tagged(messages.filter(pc.starts_with(messages.column(REAL_TOPIC), REVIVE_PREFIX)))
+    for queue in view.queues(REVIVE_PREFIX):
+        last = view.committed(REVIVE_GROUP, queue)  # the last one, where others commit the next
+        for messages in messages_of(view, part_from(queue, 0 if last is None else last + 1, (TAGS,), bodies=True)):
+            yield from _tagged(messages)
+
+
+def _tagged(messages: pa.Table) -> Iterable[tuple[str, bytes]]:
+    return zip(messages.column(TAGS).to_pylist(), messages.column("stored_body").to_pylist(), strict=True)
+
+
+def _left_of(view: View, taken: dict[Pop, Taken], held: Iterable[HeldMessage]) -> Iterator[pa.RecordBatch]:
+    """The messages that are left of check points, and those of RocksDB, by queue and group."""
+    by_queue: dict[tuple[str, int, str], dict[int, int]] = {}
+    for pop, rest in taken.items():
+        dues = by_queue.setdefault((pop.topic, pop.queue_id, pop.group), {})
+        dues.update(dict.fromkeys(rest.offsets, rest.due))
+    for each in held:
+        by_queue.setdefault((each.topic, each.queue_id, each.group), {})[each.queue_offset] = each.visible_timestamp
+    gone = 0
+    for (topic, queue_id, group), dues in sorted(by_queue.items()):
+        queue = None
+        with view.errors.scope():
+            queue = view.snapshot.queue(topic, queue_id)
+        kept = sorted(offset for offset in dues if queue and queue.range.min_offset <= offset < queue.range.max_offset)
+        gone += len(dues) - len(kept)
+        units = [queue.unit_at(offset) for offset in kept] if queue else []
+        numbers = np.array([offset for offset, unit in zip(kept, units, strict=True) if unit], dtype=np.int64)
+        offsets = np.array([unit.physical_offset for unit in units if unit], dtype=np.int64)
+        if not queue or not len(numbers):
+            continue
+        for messages in messages_at(view, Part(queue.queue, 0, 0, (RETRY_TOPIC,)), numbers, offsets):
+            due = [dues[number] for number in messages.column("queue_offset").to_pylist()]
+            yield view.rows("pop", queue.queue, messages, one_topic(topic, messages), due_timestamp=due, group=group)
+    if gone:
+        what = counted(gone, "message") + " that POP consumers took"
+        view.notes.add_uncertain(what, "the queue does not hold them any more: they are not delivered again")
+
+
+def _held(view: View) -> list[HeldMessage]:
+    """What is in RocksDB, where brokers since 5.3.2 may keep it (popConsumerKVServiceEnable)."""
+    store = view.snapshot.store
+    try:
+        if is_rocksdb_directory(store.root / POP_STORE):
+            return [*held_messages(store)]
+        problem = "not a whole database"
+    except UnreadableError as error:
+        _note_rocksdb(view, error.message)
+        return []
+    except UnsupportedError as error:
+        problem = error.message
+    if lacks_pop_store(view.snapshot):
+        _note_rocksdb(view, "it is not there, and whatever was in it is never delivered again")
+    with suppress(RmqtoolError):
+        if any(map(holds_rows, list_directory(store.root / POP_STORE))):
+            _note_rocksdb(view, problem)
+    return []
+
+
+def _note_rocksdb(view: View, problem: str) -> None:
+    view.notes.add_unread("messages that POP consumers took", f"they are in RocksDB, {POP_STORE}/: {problem}")

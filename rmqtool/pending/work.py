@@ -15,10 +15,20 @@ from rmqtool.base.times import MAX_TIMESTAMP
 from rmqtool.base.tolerant import ReadErrors
 from rmqtool.base.visible import quote
 from rmqtool.findings.finding import counted
-from rmqtool.pending.halves import lost_halves, pending_halves
-from rmqtool.pending.messages import KINDS, OWED, SCHEMA, Kind, Notes, View, dead_letters, is_true, retries
-from rmqtool.pending.pops import popped
-from rmqtool.pending.timers import Timers, delayed, lost_timers, timed
+from rmqtool.pending.messages import (
+    KINDS,
+    OWED,
+    SCHEMA,
+    Kind,
+    Notes,
+    View,
+    dead_letters,
+    is_true,
+    lost_halves,
+    pending_halves,
+    retries,
+)
+from rmqtool.pending.timers import Timers, delayed, lost_timers, popped, timed
 from rmqtool.scan.filters import TopicChoice
 from rmqtool.store.snapshot import Snapshot
 
@@ -65,12 +75,10 @@ class Count:
 
     def __add__(self, other: Count) -> Count:
         return Count(
-            self.messages + other.messages,
-            self.overdue + other.overdue,
-            _least(self.first_due, other.first_due),
+            self.messages + other.messages, self.overdue + other.overdue, _least(self.first_due, other.first_due),
             _least(self.next_due, other.next_due),
             max((due for due in (self.last_due, other.last_due) if due is not None), default=None),
-        )
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

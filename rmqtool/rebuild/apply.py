@@ -16,7 +16,7 @@ import numpy as np
 from rmqtool.base.errors import ChangedError
 from rmqtool.base.files import Progress, list_directory, no_progress
 from rmqtool.base.times import file_time, rfc3339
-from rmqtool.broker.other_log import index_of_another_log
+from rmqtool.broker.dispatched_record import index_of_another_log
 from rmqtool.formats import consume_queue
 from rmqtool.formats.index_file import SLOT_DTYPE
 from rmqtool.formats.index_file import UNIT_SIZE as INDEX_UNIT_SIZE

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from rmqtool.broker.dispatched_record import index_of_another_log
 from rmqtool.broker.dispatched_units import QueueName
-from rmqtool.broker.other_log import index_of_another_log
 from rmqtool.findings.finding import Finding
 from rmqtool.findings.report import UNREADABLE
 from rmqtool.repair.change import Change, codes_of, name_in_store

@@ -94,10 +94,6 @@ def _truth(value: object, version: Version) -> str | None:
     return None
 
 
-def _anything(value: object, version: Version) -> str | None:
-    return None
-
-
 def _group_topics(value: object, version: Version) -> str | None:
     """`ConsumerOffsetManager#getGroupTopicMap`: nothing uses it, but it is decoded."""
     if value is None and version >= FASTJSON_2:
@@ -167,7 +163,7 @@ _GROUP = _bean(
     }
 )
 _VERSION = _bean({"counter": _long_field, "timestamp": _long_field, "stateVersion": _long_field})
-_OBJECTS = _map(_map(_anything))
+_OBJECTS = _map(_map(lambda *_: None))
 _OFFSETS = _map(_map(_long, whole_keys=True))
 _OF_CONSUMERS = (
     _Table("offsetTable", _OFFSETS, nullable=True),

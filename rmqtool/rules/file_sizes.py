@@ -7,7 +7,7 @@ from typing import Literal
 
 from rmqtool.formats import consume_queue
 from rmqtool.rules.broker_conf import BrokerConf
-from rmqtool.rules.versions import RELEASES, Releases, Version
+from rmqtool.rules.versions import Releases, Version, ranges_of
 
 _DEFAULT_QUEUE_UNITS = 300_000  # of either kind
 LOG_FILE_SIZE = ("mappedFileSizeCommitLog", "mapedFileSizeCommitLog")
@@ -82,13 +82,6 @@ def effect_of_empty_last_file(releases: Releases) -> str:
 
 
 def spans_of(versions: Sequence[Version]) -> str:
-    """``4.5.1 to 4.9.1 and 4.9.3 to 5.1.2``: releases as stretches of those that follow each other."""
-    spans: list[list[Version]] = []
-    for version in versions:
-        before = spans[-1][-1] if spans else None
-        if before in RELEASES and version in RELEASES and RELEASES.index(version) == RELEASES.index(before) + 1:
-            spans[-1].append(version)
-        else:
-            spans.append([version])
-    texts = [str(span[0]) if len(span) == 1 else f"{span[0]} to {span[-1]}" for span in spans]
+    """``4.5.1 to 4.9.1 and 4.9.3 to 5.1.2``: releases in words."""
+    texts = ranges_of(versions)
     return " and ".join(filter(None, (", ".join(texts[:-1]), *texts[-1:])))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from rmqtool.formats.java import whole_number
-from rmqtool.rules.versions import BATCH_MAX_CONFIGURED, DISK_LEVELS_CONFIGURED, TEXT_SETTINGS_TRIMMED, Version
+from rmqtool.rules.versions import BATCH_MAX_CONFIGURED, DISK_LEVELS_CONFIGURED, NEWEST, TEXT_SETTINGS_TRIMMED, Version
 
 T = TypeVar("T", bound=str | float)
 
@@ -55,21 +55,6 @@ class RetentionSettings:
         return self.file_reserved_time * 3_600_000
 
 
-NAMES = (
-    "fileReservedTime",
-    "deleteWhen",
-    "diskMaxUsedSpaceRatio",
-    "diskSpaceWarningLevelRatio",
-    "diskSpaceCleanForciblyRatio",
-    "cleanFileForciblyEnable",
-    "deleteFileBatchMax",
-    "cleanResourceInterval",
-    "replicasPerDiskPartition",
-    "logicalDiskSpaceCleanForciblyThreshold",
-)
-"""The settings that decide what is deleted, by the broker's own names."""
-
-
 def settings_of(conf: Mapping[str, str], options: Mapping[str, str], version: Version) -> RetentionSettings:
     """The effective settings of a broker of `version`; `options` override `conf`, the settings of broker.conf."""
     reader = _Reader(conf, options, version)
@@ -111,15 +96,10 @@ def settings_of_node(settings: RetentionSettings, version: Version) -> Retention
         for each in settings.shown
     )
     return replace(
-        settings,
-        file_reserved_time=hours,
-        warning_level=_NODE_FULL,
-        forcibly_level=_NODE_FORCIBLY,
-        clean_file_forcibly_enable=forcibly,
-        delete_file_batch_max=_NODE_BATCH,
-        replicas_per_disk_partition=1,
+        settings, file_reserved_time=hours, warning_level=_NODE_FULL, forcibly_level=_NODE_FORCIBLY,
+        clean_file_forcibly_enable=forcibly, delete_file_batch_max=_NODE_BATCH, replicas_per_disk_partition=1,
         shown=tuple(shown),
-    )
+    )  # fmt: skip
 
 
 class _Reader:
@@ -132,12 +112,9 @@ class _Reader:
         self.shown: list[Setting] = []
 
     def whole(
-        self,
-        name: str,
-        default: int,
-        bounded: Callable[[int], tuple[int, str | None]] | None = None,
+        self, name: str, default: int, bounded: Callable[[int], tuple[int, str | None]] | None = None,
         since: Version | None = None,
-    ) -> int:
+    ) -> int:  # fmt: skip
         """A setting of type int."""
         given, ignored = self._given(name, since)
         value, why = default, ignored
@@ -239,3 +216,7 @@ def _at_least_one(value: int) -> tuple[int, str | None]:
 
 def _percent(fraction: float) -> float:
     return round(fraction * 100, 6)
+
+
+NAMES = tuple(setting.name for setting in settings_of({}, {}, NEWEST).shown)
+"""The settings that decide what is deleted, by the broker's own names."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import groupby
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -28,22 +29,10 @@ class Version(NamedTuple):
 
 OLDEST = Version(4, 4, 0)
 NEWEST = Version(5, 5, 1)
-LAST_PATCHES: Mapping[tuple[int, int], int] = MappingProxyType(
-    {
-        (4, 4): 0,
-        (4, 5): 2,
-        (4, 6): 1,
-        (4, 7): 1,
-        (4, 8): 0,
-        (4, 9): 8,
-        (5, 0): 0,
-        (5, 1): 4,
-        (5, 2): 0,
-        (5, 3): 4,
-        (5, 4): 0,
-        (5, 5): 1,
-    }
-)
+LAST_PATCHES: Mapping[tuple[int, int], int] = MappingProxyType({
+    (4, 4): 0, (4, 5): 2, (4, 6): 1, (4, 7): 1, (4, 8): 0, (4, 9): 8,
+    (5, 0): 0, (5, 1): 4, (5, 2): 0, (5, 3): 4, (5, 4): 0, (5, 5): 1,
+})  # fmt: skip
 """The last patch of each minor release; there is one of each number up to it."""
 
 # Rules that changed, by the first release that has the new one.
@@ -165,7 +154,8 @@ def parse_version(text: str) -> Version:
         raise UsageError(f"broker version {version} is not known: {OLDEST} to {NEWEST} are")
     last = LAST_PATCHES.get(version[:2], -1)
     if (last < version.patch != _ANY_PATCH and version < NEWEST) or last < 0:
-        raise UsageError(f"there is no release {version}: the nearest are {_before(version)} and {_after(version)}")
+        nearest = max(each for each in RELEASES if each < version), min(each for each in RELEASES if each > version)
+        raise UsageError(f"there is no release {version}: the nearest are {nearest[0]} and {nearest[1]}")
     return version
 
 
@@ -173,15 +163,6 @@ def newer_than_known(version: Version) -> str | None:
     """What is to be said of a release that came after this program; None for those that are known."""
     is_newer = version > NEWEST and version.patch != _ANY_PATCH
     return f"{version} is newer than {NEWEST}, whose rules are taken for it" if is_newer else None
-
-
-def _before(version: Version) -> Version:
-    minors = [minor for minor in LAST_PATCHES if minor <= version[:2]]
-    return Version(*minors[-1], LAST_PATCHES[minors[-1]])
-
-
-def _after(version: Version) -> Version:
-    return Version(*next(minor for minor in LAST_PATCHES if minor > version[:2]), 0)
 
 
 def delays_unknown_to_recovery(version: Version) -> bool:
@@ -204,6 +185,14 @@ def release_before(version: Version) -> Version:
 def release_of(version: Version) -> Version:
     """The release that a version names; of ``5.3``, any patch, the last one."""
     return next(release for release in reversed(RELEASES) if release <= version)
+
+
+def ranges_of(versions: Iterable[Version]) -> list[str]:
+    """Releases in order, those that follow each other as a range: ``4.9.2``, ``5.0.0 to 5.1.2``."""
+    indices = {version: index for index, version in enumerate(RELEASES)}
+    runs = groupby(enumerate(sorted(versions)), key=lambda item: indices.get(item[1], 0) - item[0])
+    ends = ([version for _, version in run] for _, run in runs)
+    return [str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in ends]
 
 
 @dataclass(frozen=True)
@@ -237,13 +226,9 @@ class Releases:
         return any(self.oldest < change <= self.newest for change in changes)
 
     def narrow(
-        self,
-        evidence: str,
-        *,
-        since: Version | None = None,
-        before: Version | None = None,
+        self, evidence: str, *, since: Version | None = None, before: Version | None = None,
         other_than: Version | None = None,
-    ) -> Releases:
+    ) -> Releases:  # fmt: skip
         """Only the releases from `since` on, older than `before` and `other_than` one.
 
         Evidence that no release fits changes nothing.

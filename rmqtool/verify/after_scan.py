@@ -41,7 +41,7 @@ from rmqtool.verify.part_result import StoreFindings
 from rmqtool.verify.queue_leftovers import LogBounds, QueueVisit, check_copies_alone, check_database, check_light_rows
 from rmqtool.verify.queue_progress import WHETHER_DELETED, lost_by_topic, report_missing_units
 from rmqtool.verify.record_checks import finish_compression, finish_end, finish_times
-from rmqtool.verify.start import Prediction, Predictor, report_starts
+from rmqtool.verify.start import Prediction, predict, report_starts
 from rmqtool.verify.store_checks import check_abort_missing, check_checkpoint, check_preallocated
 from rmqtool.verify.task import StoreReader, VerifyTask
 from rmqtool.verify.timer_checks import check_timer
@@ -196,7 +196,7 @@ class AfterScan:
             return
         try:
             recovered = visit.recovered if visit else KnownQueues(snapshot.queues)
-            follows.starts = Predictor(snapshot, total.walks, total.states, recovered).predict()
+            follows.starts = predict(snapshot, total.walks, total.states, recovered)
             if visit:
                 witnesses, beyond = visit.unmatched.witnesses, visit.unmatched.beyond_files
                 total.keys.without_tags(visit.unmatched.without_tags)

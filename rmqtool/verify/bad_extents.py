@@ -9,26 +9,17 @@ from dataclasses import dataclass, field
 from heapq import merge
 from typing import Literal
 
-WRONG_PROPERTIES = "properties"
-"""The reason of records whose properties a broker cannot read."""
-
-UNSOUND_FIELDS = ("property-crc", WRONG_PROPERTIES)
-"""Reasons of records that are whole, but for a field."""
-
-WRONG_BODY = "body-crc"
-"""The reason of records that are whole, but for their body."""
-
-WRONG_MAGIC = ("magic-code", "lengths")
-"""Reasons of records that may be whole but for their magic code, by which the width of a length is known."""
-
-TORN = "torn"
-"""The reason of the end of a log that a kill has left."""
-
-GAP = "gap"
-"""The reason of what stands in no file."""
-
-UNREAD = "unread"
-"""The reason of an extent whose bytes could not be read, so that its content is not known."""
+# Reasons of extents.
+WRONG_PROPERTIES = "properties"  # of records whose properties a broker cannot read
+UNSOUND_FIELDS = ("property-crc", WRONG_PROPERTIES)  # of records that are whole, but for a field
+WRONG_BODY = "body-crc"  # of records that are whole, but for their body
+WRONG_MAGIC = (
+    "magic-code",
+    "lengths",
+)  # of records that may be whole but for their magic code, or its width of a length
+TORN = "torn"  # of the end of a log that a kill has left
+GAP = "gap"  # of what stands in no file
+UNREAD = "unread"  # of an extent whose bytes could not be read, so that its content is not known
 
 MAX_EXTENTS = 1 << 18
 """Extents that are kept one by one; later ones are joined to bound the memory."""
@@ -134,12 +125,9 @@ class MapExtent:
 
 
 def log_map(
-    start: int,
-    end: int,
-    bad: Iterable[tuple[int, int, str]],
-    cut_at: int | None = None,
+    start: int, end: int, bad: Iterable[tuple[int, int, str]], cut_at: int | None = None,
     left: Iterable[tuple[int, int]] = (),
-) -> Iterator[MapExtent]:
+) -> Iterator[MapExtent]:  # fmt: skip
     """Consecutive extents from `start` to `end`; good ones after `cut_at` are unreachable after a start.
 
     `bad` are offsets, sizes and reasons of damaged extents, `left` offsets and sizes of extents that were not reached.
@@ -156,16 +144,19 @@ def log_map(
         yield from _good(at, end, cut_at)
 
 
+def gaps_between(ranges: Iterable[tuple[int, int]], start: int, stop: int) -> list[tuple[int, int]]:
+    """What is left of `start` to `stop` without some ranges, which may overlap: each with its own start and stop."""
+    left, at = [], start
+    for low, high in sorted(ranges):
+        if at < min(low, stop):
+            left.append((at, min(low, stop)))
+        at = max(at, high)
+    return [*left, (at, stop)] if at < stop else left
+
+
 def unreached(reached: Iterable[list[int]], start: int, end: int) -> list[tuple[int, int]]:
     """Offsets and sizes of the gaps from `start` to `end` between the extents `reached` (start, stop)."""
-    extents, at = [], start
-    for low, high in sorted(reached):
-        if at < min(low, end):
-            extents.append((at, min(low, end) - at))
-        at = max(at, high)
-    if at < end:
-        extents.append((at, end - at))
-    return extents
+    return [(low, high - low) for low, high in gaps_between(((first, stop) for first, stop in reached), start, end)]
 
 
 def _good(start: int, stop: int, cut_at: int | None) -> Iterator[MapExtent]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import InputFile
-from rmqtool.base.mapped_files import MappedFile, MappedFiles, file_at, list_mapped_files
+from rmqtool.base.mapped_files import MappedFile, MappedFiles, file_at, list_mapped_files, read_at
 from rmqtool.base.tolerant import skip_unreadable
 from rmqtool.base.visible import quote
 from rmqtool.findings.report import Report
@@ -121,8 +121,7 @@ def _header(files: tuple[MappedFile, ...], offset: int) -> np.void | None:
     try:
         if file is None or single_record_at(files, offset) is None:
             return None
-        with InputFile(file.path) as opened:
-            data = opened.read(offset - file.start_offset - file.header_size, ENTRY_DTYPE.itemsize)
+        data = read_at([file], offset - file.header_size, ENTRY_DTYPE.itemsize)
     except RmqtoolError:  # the scan meets it again
         return None
     header: np.void = np.frombuffer(data, ENTRY_DTYPE)[0]
@@ -131,13 +130,8 @@ def _header(files: tuple[MappedFile, ...], offset: int) -> np.void | None:
 
 def _leads_to(index: MappedFiles, header: np.void) -> bool:
     """Whether the unit of an entry's Raft index leads to it."""
-    offset = int(header["index"]) * INDEX_UNIT_SIZE
-    file = file_at(index.files, offset)
-    if file is None:
-        return False
     try:
-        with InputFile(file.path) as opened:
-            data = opened.read(offset - file.start_offset, INDEX_UNIT_SIZE)
+        data = read_at(index.files, int(header["index"]) * INDEX_UNIT_SIZE, INDEX_UNIT_SIZE)
     except RmqtoolError:
         return False
     if len(data) < INDEX_UNIT_SIZE:

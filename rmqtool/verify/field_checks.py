@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
+from itertools import chain, starmap
 
 import numpy as np
 
@@ -19,7 +21,6 @@ from rmqtool.store.unit_files import UnitFiles, units_of
 from rmqtool.verify.part_result import PartResult
 from rmqtool.verify.task import StoreReader
 
-_CHUNK = 1 << 16  # units
 _MOST_UNITS = 64  # of the index that fit no message: more, and it is that of another log, and no witness
 _SIGNS = frozenset(
     {
@@ -56,10 +57,9 @@ def judged_fields(snapshot: Snapshot, reader: StoreReader, suspects: Suspects) -
     """Those of the suspects whose fields are damaged."""
     if not suspects:
         return []
-    places = _Places(snapshot, reader)
     raw = Dispatcher(reader.task.rules, reader.task.batch_topics, None, reader.task.plain_topics)
     topics = {queue.topic for queue in snapshot.queues} | {*snapshot.topics.by_name}
-    return FieldJudge(reader.files, raw, places.physical_offset, topics).damages(suspects)
+    return FieldJudge(reader.files, raw, _places(snapshot, reader), topics).damages(suspects)
 
 
 def note_fields(damages: Sequence[FieldDamage], total: PartResult, report: Report) -> None:
@@ -74,49 +74,37 @@ def note_fields(damages: Sequence[FieldDamage], total: PartResult, report: Repor
 
 def _add_unmatched(queue: Queue, reader: StoreReader, total: PartResult) -> None:
     """Note the units of one queue that match no record, and point to one."""
-    name = QueueName(queue.topic, queue.queue_id)
+    name, log_end = QueueName(queue.topic, queue.queue_id), reader.files[-1].end_offset if reader.files else 0
     state = total.states.get(name)
     try:
         files = units_of(queue, reader.open_files, reader.log_start)
         rest = [(files.start, files.data_end)] if state is None else state.unproven(files.start, files.data_end)
-        for start, stop in rest:
-            for low, high, held in files.stretches(start, stop):
-                for first in range(low, high, _CHUNK) if held else ():
-                    _add_units(name, files, first, min(_CHUNK, high - first), reader, total.suspects)
+        for numbers, units in chain.from_iterable(starmap(files.written, rest)):
+            offsets = units["physical_offset"]
+            rows = (offsets >= max(reader.log_start, 0)) & (offsets < log_end)
+            if queue.kind == "simple":
+                rows &= ~is_pre_blank(units)
+            for row in np.flatnonzero(rows).tolist():
+                if total.suspects.is_full:
+                    return
+                total.suspects.add_unit(int(offsets[row]), suspect_of(name, int(numbers[row]), units[row]))
     except UnreadableError:
         return  # which has its own finding
 
 
-def _add_units(
-    name: QueueName, files: UnitFiles, first: int, count: int, reader: StoreReader, suspects: Suspects
-) -> None:
-    units = files.units(first, count)
-    rows = files.is_written(units) & (units["physical_offset"] >= max(reader.log_start, 0))
-    rows &= units["physical_offset"] < (reader.files[-1].end_offset if reader.files else 0)
-    if files.queue.kind == "simple":
-        rows &= ~is_pre_blank(units)
-    for row in np.flatnonzero(rows).tolist():
-        if suspects.is_full:
-            return
-        suspects.add_unit(int(units["physical_offset"][row]), suspect_of(name, first + row, units[row]))
+def _places(snapshot: Snapshot, reader: StoreReader) -> Callable[[QueueName, int], int | None]:
+    """The physical offset in the unit of a queue and a queue offset, None without one, as a function."""
 
+    @cache
+    def units_in(name: QueueName) -> UnitFiles | None:
+        queue = next((each for each in snapshot.queues if (each.topic, each.queue_id) == name), None)
+        return None if queue is None else units_of(queue, reader.open_files, reader.log_start)
 
-class _Places:
-    """The physical offsets in units, by queue and queue offset."""
-
-    def __init__(self, snapshot: Snapshot, reader: StoreReader) -> None:
-        self._snapshot = snapshot
-        self._reader = reader
-        self._units: dict[QueueName, UnitFiles | None] = {}
-
-    def physical_offset(self, name: QueueName, queue_offset: int) -> int | None:
-        """The physical offset in the unit of a queue offset; None without one."""
-        if name not in self._units:
-            queue = next((each for each in self._snapshot.queues if (each.topic, each.queue_id) == name), None)
-            opened = self._reader.open_files
-            self._units[name] = None if queue is None else units_of(queue, opened, self._reader.log_start)
-        files = self._units[name]
+    def physical_offset(name: QueueName, queue_offset: int) -> int | None:
+        files = units_in(name)
         if files is None or not files.start <= queue_offset < files.data_end or files.queue.kind == "batch":
             return None
         unit = files.units(queue_offset, 1)
         return int(unit["physical_offset"][0]) if files.is_written(unit)[0] else None
+
+    return physical_offset

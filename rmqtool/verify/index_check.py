@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from rmqtool.base.errors import UnreadableError
 from rmqtool.base.tolerant import skip_unreadable
+from rmqtool.broker.dispatched_record import index_of_another_log
 from rmqtool.broker.dispatcher import TAGS, IndexKeys
 from rmqtool.broker.field_damage import MAX_SUSPECTS
-from rmqtool.broker.other_log import index_of_another_log
 from rmqtool.clients.keys import IndexAfter, KeyTally
 from rmqtool.findings.report import Report
 from rmqtool.formats.index_file import unit_position

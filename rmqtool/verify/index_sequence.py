@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -116,11 +117,5 @@ class IndexUnits:
 
     def first_from(self, physical_offset: int) -> int:
         """Number of the first unit that points to `physical_offset` or after it, for units that ascend."""
-        low, high = 0, self.total
-        while low < high:
-            middle = (low + high) // 2
-            if int(self.read(middle, 1)["physical_offset"][0]) < physical_offset:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        numbers = range(self.total)
+        return bisect_left(numbers, physical_offset, key=lambda at: int(self.read(at, 1)["physical_offset"][0]))

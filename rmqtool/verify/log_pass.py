@@ -32,7 +32,6 @@ from rmqtool.store.commit_log import log_start
 from rmqtool.store.rocksdb_queues import QueueDatabase
 from rmqtool.store.splits import PART_SIZE, known_end, log_parts
 from rmqtool.transaction.losses import chosen_until
-from rmqtool.verify.damage_checks import DamageChecks
 from rmqtool.verify.entry_checks import EntryChecks
 from rmqtool.verify.index_chains import ChainChecks
 from rmqtool.verify.index_check import IndexCheck
@@ -40,7 +39,7 @@ from rmqtool.verify.index_sequence import FileUnits, IndexUnits
 from rmqtool.verify.part_result import PartMerger, PartResult
 from rmqtool.verify.queue_check import QueueCheck
 from rmqtool.verify.read_errors import INDEX_UNREAD, UnreadExtent, UnreadFiles, WrittenEnd, scan_live, scan_readable
-from rmqtool.verify.record_checks import RecordChecks
+from rmqtool.verify.record_checks import DamageChecks, RecordChecks
 from rmqtool.verify.saved_progress import SavedProgress
 from rmqtool.verify.task import (
     AnyPart,
@@ -138,13 +137,9 @@ class PartCheck(Job[Any]):
     """Checks parts, one after the other, in one process; its results are a PartResult, and those of a companion."""
 
     def __init__(
-        self,
-        task: VerifyTask,
-        parts: Sequence[AnyPart],
-        *,
-        is_alone: bool = False,
+        self, task: VerifyTask, parts: Sequence[AnyPart], *, is_alone: bool = False,
         database: QueueDatabase | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """`parts` are all parts of the verification, which `do` addresses by their index.
 
         A process that checks all of them, `is_alone`, reads index units once: for the log and for their chains.
@@ -333,31 +328,13 @@ _SAVING_SHARE = 20  # times as long as it takes
 _GOLDEN_RATIO = (5**0.5 - 1) / 2
 
 
-class TimeLimit:
-    """So many seconds from the first look at the clock on; None: no end."""
-
-    def __init__(self, seconds: float | None) -> None:
-        self._seconds = inf if seconds is None else seconds
-        self._begun: float | None = None
-
-    def is_over(self) -> bool:
-        """Whether the time is up."""
-        now = time.monotonic()
-        self._begun = now if self._begun is None else self._begun
-        return now - self._begun >= self._seconds
-
-
 class PartRun:
     """One run over the parts that are not done yet; `ended_by` is why some are left, None when none is."""
 
     def __init__(
-        self,
-        task: VerifyTask,
-        parts: Sequence[AnyPart],
-        request: VerifyRequest,
-        saved: SavedProgress | None,
+        self, task: VerifyTask, parts: Sequence[AnyPart], request: VerifyRequest, saved: SavedProgress | None,
         companion: Companion | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """`saved` has the results of earlier runs; the `companion` of the task takes its own."""
         self.ended_by: EarlyEnd | None = None
         self.merger = (saved and saved.merger) or PartMerger(parts, PartResult(task.report()))
@@ -365,7 +342,7 @@ class PartRun:
         self._parts = parts
         self._saved = saved
         self._companion = companion
-        self._limit = TimeLimit(request.time_limit)
+        self._time_limit = inf if request.time_limit is None else request.time_limit  # seconds
         self._end = known_end(task.files, task.reading())
         left = [number for number in order_of(parts) if number not in self.merger.done]
         self._order = left if request.sample is None else self._sample(left, request.sample)
@@ -397,7 +374,8 @@ class PartRun:
                 raise
 
     def _run(self, progress: Callable[[int], None], pool: WorkerPool[Any], check: PartCheck) -> None:
-        next_save = time.monotonic() + _SAVED_EVERY
+        begun = time.monotonic()
+        next_save = begun + _SAVED_EVERY
         for step in pool.steps():
             if isinstance(step.result, PartResult):
                 self.merger.add(step.part, step.result)
@@ -407,7 +385,7 @@ class PartRun:
                 self._companion.add(step.part, step.result)
             if step.size:
                 progress(step.size)
-            if self._limit.is_over():
+            if time.monotonic() - begun >= self._time_limit:
                 self.ended_by = "time-limit"
                 self._stop(pool)
                 return

@@ -18,8 +18,8 @@ from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import InputFile, read_all
 from rmqtool.base.mapped_files import list_mapped_files
 from rmqtool.base.tolerant import skip_unreadable
+from rmqtool.broker.dispatched_record import index_of_another_log
 from rmqtool.broker.dispatched_units import QueueName
-from rmqtool.broker.other_log import index_of_another_log
 from rmqtool.findings.report import Report
 from rmqtool.formats import timer_wheel
 from rmqtool.formats.checkpoint import TIMER_CHECK_SIZE, TimerCheck

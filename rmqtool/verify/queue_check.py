@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
-from itertools import groupby, pairwise
+from itertools import chain, groupby, pairwise
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -249,7 +249,10 @@ class OneQueue:
             stored = self._with_known_times(units, stored, unit_number)
         reads_ext = reads_ext_units(self._store)
         for row, code, facts, severity in differences(units, stored, is_in_ext, reads_ext=reads_ext):
-            if code == "consumequeue.tags-code" and self._is_of_older_release(units, stored, row):
+            stored_code = int(stored["tags_code"][row])
+            if code == "consumequeue.tags-code" and self._lookups.has_older_tags_code(
+                int(units.physical_offsets[row]), stored_code
+            ):
                 continue
             if code == "consumequeue.tags-code" and (reads_ext or not is_in_ext[row]):
                 self.state.note_tag(units, stored, row, unit_number + row)
@@ -270,10 +273,6 @@ class OneQueue:
     def _suspect(self, stored: NDArray[np.void], unit_number: int) -> None:
         """Note a unit that differs from its record: a field of that may be damaged."""
         self._suspects.add_unit(int(stored["physical_offset"][0]), suspect_of(self.state.name, unit_number, stored[0]))
-
-    def _is_of_older_release(self, units: QueueUnits, stored: NDArray[np.void], row: int) -> bool:
-        """Whether an older release may have given the record the tags code that is stored."""
-        return self._lookups.has_older_tags_code(int(units.physical_offsets[row]), int(stored["tags_code"][row]))
 
     def _absent(self, files: UnitFiles, units: QueueUnits, stored: NDArray[np.void], unit_number: int) -> int:
         """Note records whose unit is nowhere in the queue; returns how many of the first are missing alike."""
@@ -502,7 +501,8 @@ class QueueCheck:
             return
         self._result.report.check("consumequeue.missing-unit", len(self._waiting))
         errors = self._result.read_errors
-        for queue_number, runs in groupby(_runs(self._waiting), key=itemgetter(0)):
+        runs_by_queue = chain.from_iterable(_runs_of(piece, bounds[:-1]) for piece, bounds in self._waiting.drain())
+        for queue_number, runs in groupby(runs_by_queue, key=itemgetter(0)):
             name = self._dispatcher.queues[queue_number]
             if self._live:
                 self._compare(queue_number, runs)
@@ -567,14 +567,8 @@ class QueueCheck:
         return RocksDbUnits(queue, database, self._reader.open_files, self._reader.log_start)
 
 
-def _runs(waiting: WaitingUnits) -> Iterator[tuple[int, UnitRun]]:
-    """The runs of consecutive queue offsets by queue, each with the number of its queue; nothing waits then."""
-    for piece, bounds in waiting.drain():
-        yield from _runs_of(piece, bounds[:-1])
-
-
 def _runs_of(piece: QueueUnits, firsts: NDArray[np.intp]) -> Iterator[tuple[int, UnitRun]]:
-    """The same of some queues: their units by queue, and where each queue's begin."""
+    """The runs of consecutive queue offsets, each with the number of its queue; `firsts` are where queues begin."""
     stored, offsets = piece.as_consume_queue().tobytes(), piece.queue_offsets
     nexts = offsets + piece.message_counts
     follows = np.zeros(len(piece), dtype=np.bool_)

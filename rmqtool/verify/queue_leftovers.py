@@ -254,8 +254,7 @@ class UnmatchedUnits:
         """Check names and sizes of the files, and that they follow each other (`MappedFileQueue#load`)."""
         for code in ("consumequeue.file-size", "consumequeue.gap", "consumequeue.stray"):
             self.report.check(code, len(queue.files.files))
-        for each in queue_findings(self.store, queue, self.releases, live=self.bounds.live):
-            self.report.add_finding(each)
+        self.report.add_findings(queue_findings(self.store, queue, self.releases, live=self.bounds.live))
 
     def _check_end(self, files: UnitFiles, state: QueueProgress | None) -> None:
         """Note a last file of zeros: a file is created when it is needed, and gets its first unit at once."""

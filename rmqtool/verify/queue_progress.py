@@ -17,7 +17,7 @@ from rmqtool.formats.message import MIN_MESSAGE_SIZE
 from rmqtool.rules.system_topics import LMQ_PREFIX, is_read_by_tag
 from rmqtool.rules.versions import Releases
 from rmqtool.store.config_tables import Topics, is_deleted
-from rmqtool.verify.bad_extents import Extents
+from rmqtool.verify.bad_extents import Extents, gaps_between
 
 MAX_LOOKUPS = 4096
 """Wrong units of one queue whose records are read one by one; further ones are only counted."""
@@ -202,16 +202,7 @@ class QueueProgress:
 
     def unproven(self, start: int, stop: int) -> list[tuple[int, int]]:
         """Ranges of unit numbers from `start` to before `stop` that match no record."""
-        ranges, at = [], start
-        for low, high in sorted(self.proven_ranges):
-            if low >= stop:
-                break
-            if low > at:
-                ranges.append((at, low))
-            at = max(at, high)
-        if at < stop:
-            ranges.append((at, stop))
-        return ranges
+        return gaps_between(self.proven_ranges, start, stop)
 
 
 def _extend(ranges: list[int], start: int, stop: int) -> None:
@@ -281,14 +272,9 @@ WHETHER_DELETED = (
 
 
 def report_missing_units(
-    state: QueueProgress,
-    topics: Topics,
-    report: Report,
-    start: StartPrediction | None,
-    releases: Releases,
-    *,
+    state: QueueProgress, topics: Topics, report: Report, start: StartPrediction | None, releases: Releases, *,
     live: bool,
-) -> None:
+) -> None:  # fmt: skip
     """Report the missing units of one queue, except those that a running broker has yet to dispatch.
 
     A killed broker may not have created a queue yet: when the predicted `start` derives all of it, nothing is lost.

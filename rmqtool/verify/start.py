@@ -70,46 +70,32 @@ class Prediction:
         }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Predictor:
-    """Predicts starts from the `walks` of the newest release through the log; `states` are the queues by the log.
+def predict(
+    snapshot: Snapshot, walks: Sequence[FileWalk], states: Mapping[QueueName, QueueProgress], recovered: KnownQueues
+) -> list[Prediction]:
+    """The predicted starts of all releases, the newest first; one for all that agree.
 
-    `recovered` are queues as their own recovery leaves them, as far as that is known; it takes the others.
+    `walks` are those of the newest release through the log, `states` the queues by the log, `recovered` queues as their
+    own recovery leaves them, as far as that is known; it takes the others. For a large store only the newest and the
+    oldest release are predicted, the latter for the log alone. Raises RmqtoolError.
     """
+    newest, *older = alike(snapshot.releases, snapshot.store.conf)
+    size = sum(walk.data_end for walk in walks) + len(states) * _PER_QUEUE
+    log_only = len(older) * size > _MAX_READ
+    undamaged = [walk for walk in walks if walk.is_undamaged]  # the same to every release
+    ends = {(name.topic, name.queue_id): state.next_offset for name, state in states.items()
+            if not state.restarts and not state.may_jump}  # fmt: skip
 
-    snapshot: Snapshot
-    walks: Sequence[FileWalk]
-    states: Mapping[QueueName, QueueProgress]
-    recovered: KnownQueues
-
-    def predict(self) -> list[Prediction]:
-        """The predictions for all releases, the newest first; one for all that agree.
-
-        For a large store only those of the newest and the oldest release, the latter for the log alone. Raises
-        RmqtoolError.
-        """
-        newest, *older = alike(self.snapshot.releases, self.snapshot.store.conf)
-        size = sum(walk.data_end for walk in self.walks) + len(self.states) * _PER_QUEUE
-        log_only = len(older) * size > _MAX_READ
-        if log_only:
-            older = older[-1:]
-        undamaged = [walk for walk in self.walks if walk.is_undamaged]  # the same to every release
-        each = [
-            self._predict(newest, self.walks),
-            *(self._predict(group, undamaged, log_only=log_only) for group in older),
-        ]
-        return list(_different(each))
-
-    def _predict(
-        self, versions: tuple[Version, ...], walks: Sequence[FileWalk], *, log_only: bool = False
-    ) -> Prediction:
-        rules = RecoveryRules.of(versions[-1], self.snapshot.store.conf)
-        recovery = Recovery(self.snapshot, rules, LogWalks(rules, walks, self.snapshot.reading), self.recovered)
+    def of_releases(versions: tuple[Version, ...], known: Sequence[FileWalk], *, log_only: bool) -> Prediction:
+        rules = RecoveryRules.of(versions[-1], snapshot.store.conf)
+        recovery = Recovery(snapshot, rules, LogWalks(rules, known, snapshot.reading), recovered)
         start = recovery.predict(log_only=log_only)
-        states = self.states.items()
-        ends = {(name.topic, name.queue_id): state.next_offset for name, state in states
-                if not state.restarts and not state.may_jump}  # fmt: skip
         return Prediction(versions, start, tuple(start_findings(recovery, start, ends)), log_only)
+
+    others = older[-1:] if log_only else older
+    each = [of_releases(newest, walks, log_only=False)]
+    each += (of_releases(group, undamaged, log_only=log_only) for group in others)
+    return list(_different(each))
 
 
 def _different(predictions: Sequence[Prediction]) -> Iterator[Prediction]:

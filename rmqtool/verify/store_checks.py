@@ -181,10 +181,8 @@ def check_store_files(snapshot: Snapshot, report: Report) -> None:
         report.add("store.unclean-stop", file=ABORT_FILE, details=unclean_stop(store.root))
     check_file_types(store, report)
     with skip_wrong_type():
-        for interrupted in interrupted_findings(store.root):
-            report.add_finding(interrupted)
-    for each in (*layout_findings(store), *log_findings(store, log, releases, live=holder is not None)):
-        report.add_finding(each)
+        report.add_findings(interrupted_findings(store.root))
+    report.add_findings((*layout_findings(store), *log_findings(store, log, releases, live=holder is not None)))
     _check_only_file(snapshot, report)
     for code in ("commitlog.stray", "commitlog.file-size", "commitlog.gap", "commitlog.overlap"):
         report.check(code, len(log.files))
@@ -211,20 +209,12 @@ def _check_only_file(snapshot: Snapshot, report: Report) -> None:
         report.add("commitlog.file-size", file=snapshot.store.relative(log.files[0].path), details=details)
 
 
-def check_recorded_losses(store: Store, report: Report) -> None:
-    """Report the losses that runs of ours have recorded, until somebody acknowledges them."""
-    report.check("store.recorded-loss")
-    with skip_wrong_type():
-        for each in loss_findings(store.root):
-            report.add_finding(each)
-
-
-def check_selection(store: Store, report: Report) -> None:
-    """Say so where the store was made of chosen messages only."""
-    report.check("store.selection")
-    with skip_wrong_type():
-        for each in choice_findings(store.root):
-            report.add_finding(each)
+def check_records(store: Store, report: Report) -> None:
+    """Report what runs of ours have recorded: losses that nobody has acknowledged, and a choice of messages."""
+    for code, findings_of in (("store.recorded-loss", loss_findings), ("store.selection", choice_findings)):
+        report.check(code)
+        with skip_wrong_type():
+            report.add_findings(findings_of(store.root))
 
 
 def _duplicate_files(log: MappedFiles) -> Iterator[tuple[str, MappedFile, dict[str, Any]]]:

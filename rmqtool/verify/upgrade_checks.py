@@ -37,15 +37,9 @@ def check_values(snapshot: Snapshot, report: Report) -> None:
         known = [release for release in releases.fitting if setting and setting.default(release) is not None]
         odd = _odd(snapshot, setting, value, releases) if setting and known and value.strip() else None
         if odd:
-            details = {
-                "problem": "value",
-                "setting": name,
-                "value": value,
-                "why": odd.why,
-                "taken": odd.taken,
-                **{name: release for name in ("since", "until") if (release := getattr(odd, name))},
-                "has_blanks": value != value.strip(),
-            }
+            limits = {name: release for name in ("since", "until") if (release := getattr(odd, name))}
+            details = {"problem": "value", "setting": name, "value": value, "why": odd.why, "taken": odd.taken,
+                       **limits, "has_blanks": value != value.strip()}  # fmt: skip
             report.add("upgrade.setting", file=conf.path, effect=odd.meaning,
                        severity="info" if odd.is_harmless else None, details=details)  # fmt: skip
 

@@ -35,8 +35,7 @@ from rmqtool.verify.saved_progress import SavedProgress
 from rmqtool.verify.store_checks import (
     check_compacted_logs,
     check_index_names,
-    check_recorded_losses,
-    check_selection,
+    check_records,
     check_store_files,
 )
 from rmqtool.verify.task import Companion, EarlyEnd, StoreReader, VerifyRequest, VerifyTask
@@ -49,12 +48,9 @@ class Verification:
     """One verification of a store; the attributes hold the results after `run`, or so far when it is interrupted."""
 
     def __init__(
-        self,
-        store: Store,
-        request: VerifyRequest,
-        saved: SavedProgress | None = None,
+        self, store: Store, request: VerifyRequest, saved: SavedProgress | None = None,
         companion: Companion | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """`saved` is the progress of earlier runs, and of this one; a `companion` reads the log with it."""
         require_copies(store)
         self.request = request
@@ -212,8 +208,7 @@ class Verification:
         """Run the checks that need no scan of the log."""
         check, snapshot, store, report = self.found.check, self.snapshot, self.snapshot.store, self.found.report
         check(check_store_files, snapshot, report)
-        check(check_recorded_losses, store, report)
-        check(check_selection, store, report)
+        check(check_records, store, report)
         check(check_environment, snapshot, report)
         check(check_headers, store, self._index, report, live=self.task.live)
         check(check_upgrade, snapshot, report)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.base.errors import Exit
-from rmqtool.broker.other_log import index_of_another_log
+from rmqtool.broker.dispatched_record import index_of_another_log
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.commands.running import rmqtool
