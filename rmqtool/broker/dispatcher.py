@@ -457,7 +457,9 @@ class Dispatched:
         hashes = self._tags_hashes
         for row, proven in self.proven_rows.items():
             is_hash = proven.tags_code is not None and proven.tags_code.bit_length() < 32
-            hashes = _with(hashes, row, proven.tags_code if is_hash else None)
+            if is_hash:
+                hashes = hashes.copy()
+                hashes[row] = proven.tags_code
         return hashes
 
     @cached_property
