@@ -13,7 +13,7 @@ import click
 
 from rmqtool.base.errors import Exit, UsageError
 from rmqtool.base.numbers import OFFSETS
-from rmqtool.base.times import rfc3339
+from rmqtool.base.times import with_times
 from rmqtool.base.visible import quote, visible
 from rmqtool.commands.completion import complete_group
 from rmqtool.commands.options import argument, command, flag, option, time_of
@@ -465,18 +465,10 @@ def offsets_at(style: Style, snapshot: Snapshot, given: QueryOptions, notes: Not
 
 
 def _offset_line(queue: LoadedQueue, times: QueueTimes, timestamp: int, answer: int) -> dict[str, Any]:
-    return {
-        "kind": "offset",
-        "topic": queue.queue.topic,
-        "queue_id": queue.queue.queue_id,
-        "timestamp": timestamp,
-        "time": rfc3339(timestamp),
-        "lower": times.boundary(timestamp, "lower"),
-        "upper": times.boundary(timestamp, "upper"),
-        "broker": answer,
-        "min_offset": queue.range.min_offset,
-        "max_offset": queue.range.max_offset,
-    }
+    asked = {"kind": "offset", "topic": queue.queue.topic, "queue_id": queue.queue.queue_id, "timestamp": timestamp}
+    bounds = {name: times.boundary(timestamp, name) for name in ("lower", "upper")}
+    offsets = {"min_offset": queue.range.min_offset, "max_offset": queue.range.max_offset}
+    return with_times({**asked, **bounds, "broker": answer, **offsets})
 
 
 def group(style: Style, snapshot: Snapshot, name: str, notes: Notes) -> Exit:
