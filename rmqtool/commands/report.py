@@ -101,8 +101,8 @@ def _scanned(style: Style, given: ReportOptions, store: Store) -> tuple[Overview
 
 def _life(snapshot: Snapshot, name: str) -> Life:
     """The messages of an id, each with its trace."""
-    from rmqtool.query.by_key import by_any_id
     from rmqtool.query.by_place import Notes
+    from rmqtool.query.lookup import by_any_id
     from rmqtool.query.trace import trace_of
     from rmqtool.report.facts import Life
 

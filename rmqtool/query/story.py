@@ -18,9 +18,9 @@ from rmqtool.base.times import with_times
 from rmqtool.formats.layout import FormatError
 from rmqtool.formats.message import parse_message_id
 from rmqtool.formats.message_trace import CONSUME_RESULTS, TraceBody, TraceRecord, decode_trace
-from rmqtool.query.by_key import KeyQuery, by_key
 from rmqtool.query.by_place import Message, Notes, message_at
 from rmqtool.query.groups import passed_by
+from rmqtool.query.lookup import KeyQuery, by_key
 from rmqtool.query.transactions import Relative, TransactionPart
 from rmqtool.rules.system_topics import (
     DEAD_LETTER_PREFIX,

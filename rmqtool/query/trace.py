@@ -17,9 +17,9 @@ from rmqtool.clients.queue_view import QueueHole, QueueView, QueueViews
 from rmqtool.formats.consume_queue import is_ext_address
 from rmqtool.formats.message import record_crc, stored_record_crc
 from rmqtool.formats.rocksdb_rows import INDEX_HOUR
-from rmqtool.query.by_key import needs_rocksdb
 from rmqtool.query.by_place import Message
 from rmqtool.query.groups import passed_by
+from rmqtool.query.lookup import needs_rocksdb
 from rmqtool.query.story import Delay, Event, Retry, client_reports, delay_of, retry_of, story_of, with_reports
 from rmqtool.query.transactions import Relative, TransactionPart, relatives_of, transaction_of
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC

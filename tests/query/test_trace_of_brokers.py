@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from rmqtool.query.by_key import KeyQuery, by_key
 from rmqtool.query.by_place import Message, Notes
 from rmqtool.query.groups import group_offsets
+from rmqtool.query.lookup import KeyQuery, by_key
 from rmqtool.query.trace import MessageTrace, trace_of
 from rmqtool.rules.versions import parse_version
 from rmqtool.store.snapshot import Snapshot
