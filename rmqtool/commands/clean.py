@@ -19,15 +19,8 @@ from rmqtool.base.numbers import PERCENT, byte_size
 from rmqtool.base.times import parse_zone, rfc3339
 from rmqtool.base.visible import quote
 from rmqtool.broker.trigger import MAX_TIME
+from rmqtool.commands import shared_options as shared
 from rmqtool.commands.options import command, flag, joined, now_option, option, time_or_clock
-from rmqtool.commands.shared_options import (
-    OnStore,
-    dry_run_option,
-    filter_options,
-    plan_option,
-    save_plan_option,
-    yes_option,
-)
 from rmqtool.commands.writing import confirm, print_recovered, recovered_json, told_anyway, write_plan
 from rmqtool.rules.retention import NAMES
 from rmqtool.rules.versions import parse_version
@@ -130,12 +123,12 @@ def _setting_words(settings: Mapping[str, str]) -> list[str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CleanOptions(OnStore):
+class CleanOptions(shared.OnStore):
     """What was asked for; of a saved plan, what it was made with."""
 
-    dry_run: bool = dry_run_option()
-    save_plan: Path | None = save_plan_option()
-    plan: Path | None = plan_option()
+    dry_run: bool = shared.dry_run_option()
+    save_plan: Path | None = shared.save_plan_option()
+    plan: Path | None = shared.plan_option()
     all_runs: bool = flag("With --dry-run: show all runs until one deletes nothing.")
     manual: bool = flag("As after mqadmin deleteExpiredCommitLog: expired files go at any hour.")
     first_file_in_use: bool = flag("As if a consumer still read the first file (hanged file).")
@@ -145,8 +138,8 @@ class CleanOptions(OnStore):
         "As if every disk were this full, as that version computes it. Default: measured.",
         type=click.FloatRange(*PERCENT), callback=_float, metavar="PERCENT",
     )  # fmt: skip
-    filters: Filters = filter_options("topic", "exclude-topic")
-    yes: bool = yes_option()
+    filters: Filters = shared.filter_options("topic", "exclude-topic")
+    yes: bool = shared.yes_option()
     allow_unread: bool = flag(
         "Also delete messages that a group has not read or that wait for their delivery; else the store's name is "
         "asked for."

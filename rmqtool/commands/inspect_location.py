@@ -16,18 +16,8 @@ import click
 
 from rmqtool.base.errors import Exit, RmqtoolError, UsageError
 from rmqtool.base.visible import json_text, quote, visible
+from rmqtool.commands import shared_options as shared
 from rmqtool.commands.options import argument, flag, option
-from rmqtool.commands.shared_options import (
-    OnStore,
-    StorePath,
-    body_format_option,
-    body_option,
-    decoder_option,
-    filter_options,
-    limit_option,
-    note_failures,
-    redact_options,
-)
 from rmqtool.show.output import Style, flush, note, terminal_width, write_bytes, write_line, write_text
 from rmqtool.show.progress import byte_progress
 
@@ -209,7 +199,7 @@ def list_at(shown: ListingOutput, listing: Iterator[Listed | None], by_record: R
         with BodyDecoder(shown.decoder, shown.redaction) as decoder:
             _show_all(shown, decoder.listing(listing))
         shown.lossy |= decoder.failures.is_lossy
-        note_failures(shown.style, decoder.failures)
+        shared.note_failures(shown.style, decoder.failures)
     if shown.left_out and not shown.style.quiet:
         note(f"too wide for this terminal, left out: {', '.join(shown.left_out)}; --columns chooses")
     if shown.damaged:
@@ -297,12 +287,12 @@ OF_STORES = ("openmetrics", "nagios")  # formats for a whole store
 
 
 @dataclass(frozen=True, kw_only=True)
-class ListingRequest(OnStore):
+class ListingRequest(shared.OnStore):
     """What was asked for of inspect, for a listing."""
 
-    path: Path = argument(None, StorePath(may_be_remote=True))
-    filters: Filters = filter_options()
-    limit: int | None = limit_option()
+    path: Path = argument(None, shared.StorePath(may_be_remote=True))
+    filters: Filters = shared.filter_options()
+    limit: int | None = shared.limit_option()
     reverse: bool = flag("Newest first.")
     follow: bool = flag("Follow the log as the broker appends to it, until Ctrl-C.", "-f", "--follow")
     as_hex: bool = flag(
@@ -315,10 +305,10 @@ class ListingRequest(OnStore):
     )  # fmt: skip
     count: bool = flag("Only the number of each kind.")
     slots: bool = flag("Hash slots of an index file, and the lengths of their chains.")
-    body: BodyChoice = body_option()
-    body_format: BodyFormat = body_format_option()
-    redaction: Redaction | None = redact_options()
-    decoder: Decoder | None = decoder_option()
+    body: BodyChoice = shared.body_option()
+    body_format: BodyFormat = shared.body_format_option()
+    redaction: Redaction | None = shared.redact_options()
+    decoder: Decoder | None = shared.decoder_option()
 
 
 def list_from(style: Style, location: Location, request: ListingRequest) -> Exit:

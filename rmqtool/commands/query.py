@@ -15,18 +15,9 @@ from rmqtool.base.errors import Exit, UsageError
 from rmqtool.base.numbers import OFFSETS
 from rmqtool.base.times import with_times
 from rmqtool.base.visible import quote, visible
+from rmqtool.commands import shared_options as shared
 from rmqtool.commands.completion import complete_group
 from rmqtool.commands.options import argument, command, flag, option, time_of
-from rmqtool.commands.shared_options import (
-    OnStore,
-    StorePath,
-    body_format_option,
-    body_option,
-    decoder_option,
-    filter_options,
-    limit_option,
-    redact_options,
-)
 from rmqtool.findings.finding import counted
 from rmqtool.rules.versions import BEYOND_MAX_TO_MAX, PULL_BY_UNITS, TIME_BY_RECORDS, Version, release_before
 from rmqtool.show.output import Style, note, print_lines, terminal_width, write_line, write_text
@@ -93,10 +84,10 @@ _OFFSET = click.IntRange(*OFFSETS)
 
 
 @dataclass(frozen=True, kw_only=True)
-class QueryOptions(OnStore):
+class QueryOptions(shared.OnStore):
     """What was asked for."""
 
-    path: Path = argument("STORE", StorePath(may_be_remote=True))
+    path: Path = argument("STORE", shared.StorePath(may_be_remote=True))
     unique_key: str | None = option("By the unique key, which clients print as the message id.", metavar="KEY")
     msg_id: str | None = option(
         "By an id that a client or broker printed: offset message id or unique key.", "--id", "--msg-id", metavar="ID"
@@ -118,16 +109,16 @@ class QueryOptions(OnStore):
     )
     at: int | None = option("The queue offset for a moment, for resetOffset.", callback=time_of, metavar="TIME")
     group: str | None = option("What a consumer group has consumed.", metavar="GROUP", shell_complete=complete_group)
-    filters: Filters = filter_options()
-    limit: int | None = limit_option()
-    body: BodyChoice = body_option()
-    body_format: BodyFormat = body_format_option()
+    filters: Filters = shared.filter_options()
+    limit: int | None = shared.limit_option()
+    body: BodyChoice = shared.body_option()
+    body_format: BodyFormat = shared.body_format_option()
     save_body: Path | None = option(
         "Write the body of the one message that is found to a new file.",
         type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
     )  # fmt: skip
-    redaction: Redaction | None = redact_options()
-    decoder: Decoder | None = decoder_option()
+    redaction: Redaction | None = shared.redact_options()
+    decoder: Decoder | None = shared.decoder_option()
     decoding: BodyDecoder | None = None  # the decoder as it runs
 
     @property

@@ -14,15 +14,8 @@ import click
 import rmqtool
 from rmqtool.base.errors import ChangedError, EndingError, Exit, RmqtoolError, UnsupportedError, UsageError
 from rmqtool.base.visible import join
+from rmqtool.commands import shared_options as shared
 from rmqtool.commands.options import OnStores, argument, command, jobs_option, option
-from rmqtool.commands.shared_options import (
-    NEW_STORE,
-    StorePath,
-    dry_run_option,
-    filter_options,
-    filter_words,
-    output_option,
-)
 from rmqtool.commands.writing import cut_moved, derive, owner_of, told_anyway
 from rmqtool.show.output import Style, note, write_document
 from rmqtool.show.progress import byte_progress
@@ -49,18 +42,18 @@ _MOST_DOUBTFUL = 10_000  # records of one source
 class SalvageOptions(OnStores):
     """What was asked for."""
 
-    sources: tuple[Path, ...] = argument("[SOURCE]...", StorePath(), nargs=-1)
-    output: Path = output_option(NEW_STORE, "NEW", click.Path(path_type=Path), required=True)
+    sources: tuple[Path, ...] = argument("[SOURCE]...", shared.StorePath(), nargs=-1)
+    output: Path = shared.output_option(shared.NEW_STORE, "NEW", click.Path(path_type=Path), required=True)
     raw: tuple[Path, ...] = option(
         "Any file with records in it, such as a lost log file or a disk image. Repeatable.",
         type=click.Path(path_type=Path), multiple=True, metavar="FILE",
     )  # fmt: skip
-    filters: Filters = filter_options()
+    filters: Filters = shared.filter_options()
     queue_offsets: QueueOffsets | None = option(
         "For chosen messages: as stored, or counted again from 0. Default: new with --tag or --key, else keep.",
         type=click.Choice(["keep", "new"]),
     )
-    dry_run: bool = dry_run_option()
+    dry_run: bool = shared.dry_run_option()
     jobs: int = jobs_option()
 
     @property
@@ -431,7 +424,7 @@ class Making:
             "salvage",
             int(time.time() * 1000),
             self.plan.inputs.names,
-            tuple(filter_words(selection.filters)),
+            tuple(shared.filter_words(selection.filters)),
             selection.queue_offsets,
             choice.chosen.messages,
             self.plan.records,
