@@ -357,8 +357,8 @@ class _OrderedLog:
         self._progress = progress
         self._runs = self._read()
 
-    def fill(self, count: int) -> None:
-        """Have so many messages, or all that there are."""
+    def fill(self, count: int) -> bool:
+        """Have so many messages, or all that there are; False without one."""
         parts, held = [self.rows], len(self.rows)
         while held < count and not self.is_over:
             run = next(self._runs, None)
@@ -368,6 +368,7 @@ class _OrderedLog:
                 held += len(run)
         if len(parts) > 1:
             self.rows = np.concatenate(parts)
+        return bool(len(self.rows))
 
     def take(self, count: int) -> None:
         """Be done with so many messages."""
@@ -416,7 +417,7 @@ class _Aligner:
 
     def aligned(self) -> tuple[Alignment, Parting]:
         """Go through both."""
-        while self._has_both():
+        while self.a.fill(1) and self.b.fill(1):
             common = self._common_rows()
             if not common and not self._skip_to_common():
                 break
@@ -426,11 +427,6 @@ class _Aligner:
         diverged = self._difference(*rests) if both_go_on else None
         differences = [*self.differences, *([diverged] if diverged else [])]
         return self.found, Parting(tuple(differences), self.count + bool(diverged), diverged)
-
-    def _has_both(self) -> bool:
-        for log in (self.a, self.b):
-            log.fill(1)
-        return bool(len(self.a.rows) and len(self.b.rows))
 
     def _common_rows(self) -> int:
         """How many messages at the head of both are the same."""

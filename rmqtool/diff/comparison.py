@@ -19,7 +19,7 @@ from rmqtool.diff.queues import DifferingQueue, compare_queues
 from rmqtool.diff.records import SIDES, Name, Parting, Side, Tail
 from rmqtool.formats.checkpoint import TIMER_CHECK_DTYPE, TIMER_CHECK_SIZE
 from rmqtool.scan.redaction import Redaction
-from rmqtool.store.config_json import ConfigFile, load_config
+from rmqtool.store.config_json import load_config
 from rmqtool.store.config_tables import CONSUMER_OFFSET, DELAYS, GROUPS, TOPICS, entries_in, main_table
 from rmqtool.store.dledger_node import Epoch, Epochs, load_epochs
 from rmqtool.store.store import CONFIG, rocksdb_configs
@@ -47,23 +47,15 @@ def compare_configs(a: Side, b: Side, *, is_moved: bool = False) -> Iterator[Con
     Where the log of B `is_moved` a conversion has left the timers of A out, which begin again there.
     """
     for name in (TOPICS, GROUPS, DELAYS):
-        yield from _of_files(name, _load(a, name), _load(b, name))
-    offsets = [_committed(side) for side in (a, b)]
+        first, second = (load_config(side.snapshot.store.root / CONFIG / name) for side in (a, b))
+        if first.problem != second.problem:
+            yield ConfigDifference(name, _WHOLE_FILE, first.problem, second.problem)
+        yield from _of_entries(name, *(_flat(main_table(name, file.content) or {}) for file in (first, second)))
+    offsets = ({f"{each.topic}@{each.group}/{each.queue_id}": each.offset for each in side.snapshot.committed.offsets}
+               for side in (a, b))  # fmt: skip
     yield from _of_entries(CONSUMER_OFFSET, *offsets)
     if not is_moved:
-        timers = [_timer_offset(side) for side in (a, b)]
-        yield from _of_entries(TIMER_CHECK, *timers)
-
-
-def _load(side: Side, name: str) -> ConfigFile:
-    return load_config(side.snapshot.store.root / CONFIG / name)
-
-
-def _of_files(name: str, a: ConfigFile, b: ConfigFile) -> Iterator[ConfigDifference]:
-    if a.problem != b.problem:
-        yield ConfigDifference(name, _WHOLE_FILE, a.problem, b.problem)
-    first, second = (_flat(main_table(name, file.content) or {}) for file in (a, b))
-    yield from _of_entries(name, first, second)
+        yield from _of_entries(TIMER_CHECK, _timer_offset(a), _timer_offset(b))
 
 
 def _flat(table: Entries) -> dict[str, Any]:
@@ -90,11 +82,6 @@ def _shown(value: object) -> int | str | None:
     if value is None or (isinstance(value, int) and not isinstance(value, bool)):
         return value
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
-
-
-def _committed(side: Side) -> Entries:
-    offsets = side.snapshot.committed.offsets
-    return {f"{offset.topic}@{offset.group}/{offset.queue_id}": offset.offset for offset in offsets}
 
 
 def _timer_offset(side: Side) -> Entries:
@@ -162,9 +149,8 @@ def compare_epochs(a: Side, b: Side) -> EpochComparison | None:
     first, second = _epochs_of(a), _epochs_of(b)
     if not any(side.epochs.entries or side.epochs.problem for side in (first, second)):
         return None
-    return EpochComparison(
-        first, second, _following(a, first.epochs, b, second.epochs), _following(b, second.epochs, a, first.epochs)
-    )
+    following = _following(a, first.epochs, b, second.epochs), _following(b, second.epochs, a, first.epochs)
+    return EpochComparison(first, second, *following)
 
 
 def consistent_point(slave: Epochs, slave_end: int, master: Epochs, master_end: int) -> int | None:
@@ -455,7 +441,7 @@ def _set_up(comparison: StoreComparison) -> Iterator[str]:
         ahead, behind = ("A", "B") if comparison.a.end > comparison.b.end else ("B", "A")
         if _side(comparison, "b" if behind == "B" else "a").cut_files:
             yield f"set {behind} up again from {ahead}: no broker starts with a log file of a wrong size"
-        elif _is_older(comparison, ahead):
+        elif (tail := comparison.tails.get("a" if ahead == "A" else "b")) and tail.is_older:
             yield f"do not make {ahead} a master: a start takes what is older for new messages; it may follow {behind}"
         else:
             role = "node of the same group as" if comparison.a.node else "slave of"
@@ -464,12 +450,6 @@ def _set_up(comparison: StoreComparison) -> Iterator[str]:
             yield f"before {ahead} is ever cut to follow {behind}:"
             yield from _save(comparison, "a" if ahead == "A" else "b")
     yield from _derived(comparison)
-
-
-def _is_older(comparison: StoreComparison, ahead: str) -> bool:
-    """Whether what only one side has was stored before what both have: it had been cut there."""
-    tail = comparison.tails.get("a" if ahead == "A" else "b")
-    return tail is not None and tail.is_older
 
 
 def _derived(comparison: StoreComparison) -> Iterator[str]:

@@ -302,8 +302,11 @@ class _Pass:
     def compare(self) -> LogComparison:
         """Do it."""
         a, b = self._sides["a"], self._sides["b"]
+        ranges = [(self._start, self._end)] if self._start < self._end else []
+        if ranges and self._counting.fast:
+            ranges = samples(a, b, self._start, self._end)
         with closing(LogPair(a, b, [*self._recent.values()])) as pair:
-            for start, end in self._ranges(a, b):
+            for start, end in ranges:
                 for low, high in pair.blocks(start, end):
                     self._compare_block(pair, low, high)
                     self._progress(high - self._start)
@@ -315,18 +318,11 @@ class _Pass:
         tails = {name: tally.tail for name, tally in self._tallies.items()}
         only = self._counting.only
         listed = self._tallies[only].listed if only in self._tallies else []
-        return LogComparison(self._parting(), tails, listed, {name: each.tail for name, each in self._cuts.items()})
-
-    def _ranges(self, a: Side, b: Side) -> list[tuple[int, int]]:
-        if self._start >= self._end:
-            return []
-        return samples(a, b, self._start, self._end) if self._counting.fast else [(self._start, self._end)]
-
-    def _parting(self) -> Parting:
         found = tuple(self._found)
         if self._diverged and self._diverged not in found:
             found = (*found, self._diverged)
-        return Parting(found, self._extents if found else 0, self._diverged)
+        parting = Parting(found, self._extents if found else 0, self._diverged)
+        return LogComparison(parting, tails, listed, {name: each.tail for name, each in self._cuts.items()})
 
     def _compare_block(self, pair: LogPair, low: int, high: int) -> None:
         if not self._counting.fast:
@@ -426,9 +422,9 @@ class _Pass:
 
     def _pass_to(self, end: int) -> None:
         """Let both walks go on at once."""
-        others = [self._pool.submit(walk.pass_to, end) for walk in [*self._walks.values()][1:]]
-        for walk in [*self._walks.values()][:1]:
-            walk.pass_to(end)
+        first, *rest = self._walks.values()
+        others = [self._pool.submit(walk.pass_to, end) for walk in rest]
+        first.pass_to(end)
         for other in others:
             other.result()
 

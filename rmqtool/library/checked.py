@@ -19,10 +19,6 @@ R = TypeVar("R")
 _ALTERNATIVE = re.compile(r"\s*\|\s*(?![^\[]*\])")  # not inside of brackets
 
 
-def _same(value: Any) -> Any:
-    return value
-
-
 class _Kind(NamedTuple):
     """One type that a value may have: what people call it, whether a value has it, and how the function gets it.
 
@@ -31,7 +27,7 @@ class _Kind(NamedTuple):
 
     words: str
     fits: Callable[[object], bool]
-    plain: Callable[[Any], Any] = _same
+    plain: Callable[[Any], Any] = lambda value: value
 
 
 def checked(**bounds: Bounds) -> Callable[[Callable[P, R]], Callable[P, R]]:
