@@ -89,16 +89,11 @@ class RebuildCqOptions(shared.OnStore):
         selects = chooses or self.only_damaged
         if self.plan and (selects or self.append_order or self.neutralise or self.output or self.only_shows or self.to):
             raise UsageError("--plan carries out what was saved: it cannot be combined with other choices")
+        others = "it cannot be combined with --output, --topic, --queue"
         if self.neutralise and (self.output or selects):
-            raise UsageError(
-                "--neutralise changes the store's log: it cannot be combined with --output, --topic, --queue or "
-                "--only-damaged"
-            )
+            raise UsageError(f"--neutralise changes the store's log: {others} or --only-damaged")
         if self.to and (selects or self.neutralise or self.output):
-            raise UsageError(
-                "--to converts the whole store: it cannot be combined with --output, --topic, --queue, --only-damaged "
-                "or --neutralise"
-            )
+            raise UsageError(f"--to converts the whole store: {others}, --only-damaged or --neutralise")
         if self.output and self.only_shows:
             raise UsageError("--output writes at once and leaves the store alone: it cannot be combined with --dry-run")
         if self.part == "index" and chooses and not self.output:
