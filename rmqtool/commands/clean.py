@@ -20,7 +20,7 @@ from rmqtool.base.times import parse_zone, rfc3339
 from rmqtool.base.visible import quote
 from rmqtool.broker.trigger import MAX_TIME
 from rmqtool.commands import shared_options as shared
-from rmqtool.commands.options import command, flag, joined, now_option, option, time_or_clock
+from rmqtool.commands.options import command, flag, joined, now_option, option, parsed, time_or_clock
 from rmqtool.commands.writing import confirm, print_recovered, recovered_json, told_anyway, write_plan
 from rmqtool.rules.retention import NAMES
 from rmqtool.rules.versions import parse_version
@@ -50,17 +50,19 @@ def _number(low: int, high: int, *, whole: bool = True) -> Check:
     """A check of a number, which stays as it was written: broker.conf would hold it so."""
     form, kind = (_WHOLE, "whole number") if whole else (_DECIMAL, "number")
 
-    def check(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-        if value is not None and not (form.fullmatch(value) and low <= float(value) <= high):
-            raise click.BadParameter(f"{value!r} is not a {kind} from {low} to {high}", ctx, param)
+    @parsed
+    def check(value: str) -> str:
+        if not (form.fullmatch(value) and low <= float(value) <= high):
+            raise ValueError(f"{value!r} is not a {kind} from {low} to {high}")
         return value
 
     return check
 
 
-def _hours(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    if value is not None and not _HOURS.fullmatch(value):
-        raise click.BadParameter(f"{value!r} is not hours from 0 to 23 such as 04 or 04;16", ctx, param)
+@parsed
+def _hours(value: str) -> str:
+    if not _HOURS.fullmatch(value):
+        raise ValueError(f"{value!r} is not hours from 0 to 23 such as 04 or 04;16")
     return value
 
 
@@ -85,9 +87,10 @@ _SETTINGS: dict[str, tuple[str, Check, str]] = {
 _FORCIBLY = "cleanFileForciblyEnable"
 
 
-def _float(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
-    if value is not None and math.isnan(value):
-        raise click.BadParameter("nan is not a number", ctx, param)
+@parsed
+def _float(value: float) -> float:
+    if math.isnan(value):
+        raise ValueError("nan is not a number")
     return value
 
 
@@ -242,7 +245,6 @@ def next_options(given: CleanOptions) -> NextOptions:
         Exit.USAGE: "a wrong command line or broker.conf, or nobody agreed to what is lost",
         Exit.FAILED: "something cannot be read or is not supported, or a plan is outdated",
         Exit.IN_USE: "without --dry-run: a broker runs on the store",
-        Exit.NOT_A_STORE: "not a RocketMQ store",
     },
 )
 def clean(style: Style, given: CleanOptions) -> Exit:

@@ -82,7 +82,6 @@ class DiffOptions(OnStores):
         Exit.USAGE: "the command line is wrong",
         Exit.LOSSY: "no difference, but not all could be read",
         Exit.FAILED: "a store or its log cannot be read, or is not supported",
-        Exit.NOT_A_STORE: "not a RocketMQ store",
     },
 )
 def diff(style: Style, given: DiffOptions) -> Exit:

@@ -26,6 +26,7 @@ from rmqtool.commands.options import (
     jobs_option,
     master_option,
     option,
+    parsed,
     size_of_at_least,
 )
 from rmqtool.commands.writing import told_anyway
@@ -53,20 +54,21 @@ _LEAST_SPLIT = 1 << 20
 _KEYS = ("topic", "date", "hour", "queue")
 
 
-def _list(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+def _list(values: tuple[str, ...]) -> tuple[str, ...]:
     """Values that are repeated, or written with commas between them."""
     return tuple(item.strip() for value in values for item in value.split(",") if item.strip())
 
 
 def _choices(*allowed: str) -> Any:
-    def callback(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-        chosen = tuple(dict.fromkeys(_list(ctx, param, values)))
+    @parsed
+    def choices(values: tuple[str, ...]) -> tuple[str, ...]:
+        chosen = tuple(dict.fromkeys(_list(values)))
         for value in chosen:
             if value not in allowed:
-                raise click.BadParameter(f"{value!r} is none of {', '.join(allowed)}", ctx, param)
+                raise ValueError(f"{value!r} is none of {', '.join(allowed)}")
         return chosen
 
-    return callback
+    return choices
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +93,7 @@ class ExportChoices(OnStores):
     )  # fmt: skip
     columns: tuple[str, ...] = option(
         "Columns, with commas; '*' for the usual ones (the default); body_text, properties.NAME, body.PATH, file, ...",
-        multiple=True, callback=_list, shell_complete=complete_from(columns), metavar="NAMES",
+        multiple=True, callback=parsed(_list), shell_complete=complete_from(columns), metavar="NAMES",
     )  # fmt: skip
     body: BodyChoice = shared.body_option()
     body_format: BodyFormat | None = option(
@@ -240,7 +242,6 @@ def _limited(tasks: Sequence[Any], limit: RateLimit | None, workers: int) -> Seq
         Exit.USAGE: "options that do not fit, or an output that is not empty",
         Exit.LOSSY: "done, but bytes are not messages, or a body is wrong or not decoded",
         Exit.FAILED: "no Java or Spark, a full disk, or something that cannot be read",
-        Exit.NOT_A_STORE: "not a RocketMQ store",
     },
 )
 def export(style: Style, given: ExportChoices) -> Exit:

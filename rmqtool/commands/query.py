@@ -17,7 +17,7 @@ from rmqtool.base.times import with_times
 from rmqtool.base.visible import quote, visible
 from rmqtool.commands import shared_options as shared
 from rmqtool.commands.completion import complete_group
-from rmqtool.commands.options import argument, command, flag, option, time_of
+from rmqtool.commands.options import argument, command, flag, option, parsed, time_of
 from rmqtool.findings.finding import counted
 from rmqtool.rules.versions import BEYOND_MAX_TO_MAX, PULL_BY_UNITS, TIME_BY_RECORDS, Version, release_before
 from rmqtool.show.output import Style, note, print_lines, terminal_width, write_line, write_text
@@ -69,15 +69,13 @@ _ALL = set().union(*_FITTING.values(), _FITTING)
 _EXAMPLES = {"pull": "--pull --topic T --queue 0 --queue-offset 42", "at": "--at -2h --topic T --queue 0"}
 
 
-def _conditions(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[Condition, ...]:
+@parsed
+def _conditions(values: tuple[str, ...]) -> tuple[Condition, ...]:
     if not values:
         return ()
     from rmqtool.query.lookup import parse_condition
 
-    try:
-        return tuple(map(parse_condition, values))
-    except ValueError as error:
-        raise click.BadParameter(str(error), ctx, param) from error
+    return tuple(map(parse_condition, values))
 
 
 _OFFSET = click.IntRange(*OFFSETS)
@@ -178,7 +176,6 @@ def _is_given(context: click.Context, option: str) -> bool:
         Exit.FINDINGS: "not found; nothing on standard output",
         Exit.LOSSY: "found, but damage may hide more, or a body is wrong or not decoded",
         Exit.FAILED: "something cannot be read, or a layout is not supported",
-        Exit.NOT_A_STORE: "not a RocketMQ store",
     },
 )
 def query(style: Style, given: QueryOptions) -> Exit:

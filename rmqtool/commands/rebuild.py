@@ -129,7 +129,6 @@ _STATUSES = {
     Exit.LOSSY: "done, but bytes of the log had to be skipped or a queue left out",
     Exit.FAILED: "could not finish; the store is as before",
     Exit.IN_USE: "a broker runs on the store",
-    Exit.NOT_A_STORE: "not a RocketMQ store",
 }
 
 

@@ -104,7 +104,6 @@ _EXAMPLES = 10_000  # of each code: what a repair does about offsets and topics 
         Exit.LOSSY: "done; not all can be read, or clients lose more than the plan said",
         Exit.FAILED: "could not finish; the store is as before",
         Exit.IN_USE: "a broker runs on the store",
-        Exit.NOT_A_STORE: "not a RocketMQ store",
     },
 )
 def repair(style: Style, given: RepairOptions) -> Exit:

@@ -35,7 +35,6 @@ STATUSES = {
     Exit.USAGE: "the options do not fit each other, or the file would be in the store",
     Exit.LOSSY: "written; not all of the store can be read",
     Exit.FAILED: "could not finish",
-    Exit.NOT_A_STORE: "not a RocketMQ store",
 }
 
 

@@ -258,16 +258,10 @@ class Store:
         if not (sample is None or 0 < sample <= 1):
             raise UsageError(f"sample is a share above 0 and up to 1, not {sample!r}")
         topics = TopicChoice(_several(topic), _several(exclude_topic)) if topic or exclude_topic else None
-        request = VerifyRequest(
-            version=self.snapshot.version,
-            selection=Selection(_several(only), _several(skip), topics),
-            max_examples=max_examples,
-            jobs=jobs,
-            bodies=not fast,
-            rate=self.snapshot.bytes_per_second,
-            time_limit=time_limit,
-            sample=sample,
-        )
+        selection = Selection(_several(only), _several(skip), topics)
+        request = VerifyRequest(version=self.snapshot.version, selection=selection, max_examples=max_examples,
+                                jobs=jobs, bodies=not fast, rate=self.snapshot.bytes_per_second,
+                                time_limit=time_limit, sample=sample)  # fmt: skip
         return self.verified(request, progress)
 
     def verified(

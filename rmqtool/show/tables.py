@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console, JustifyMethod
 from rich.table import Column, Table
 from rich.text import Text
@@ -22,8 +22,6 @@ from rmqtool.show.wrapping import wrapped
 
 def display_width(values: pa.StringArray) -> int:
     """Columns of a terminal that the widest value takes."""
-    from rich.cells import cell_len
-
     if is_ascii(values):
         return int(pc.max(pc.binary_length(values)).as_py() or 0)
     return max((cell_len(value) for value in values.to_pylist() if value is not None), default=0)
@@ -37,8 +35,6 @@ def cut(values: pa.StringArray, width: int) -> pa.StringArray:
 
 
 def _cut(value: str, width: int) -> str:
-    from rich.cells import cell_len, set_cell_size
-
     return value if cell_len(value) <= width else f"{set_cell_size(value, width - 1).rstrip()}…"
 
 
@@ -50,8 +46,6 @@ def is_ascii(values: pa.StringArray) -> bool:
 
 def padded(values: pa.StringArray, width: int, *, right: bool) -> pa.StringArray:
     """Values filled with blanks to `width` columns of a terminal, to the right side when `right`."""
-    from rich.cells import cell_len
-
     if is_ascii(values):
         return pc.ascii_lpad(values, width) if right else pc.ascii_rpad(values, width)
     texts = values.to_pylist()
