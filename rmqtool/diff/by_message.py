@@ -34,7 +34,6 @@ from rmqtool.scan.frames import RecordRun, sound_prefix
 from rmqtool.scan.message_rows import message_dicts
 from rmqtool.scan.properties import read_properties
 from rmqtool.scan.reader import scan_files
-from rmqtool.scan.redaction import Redaction
 from rmqtool.scan.single_record import record_at
 from rmqtool.scan.windows import WINDOW, mask_words, words_of
 
@@ -183,12 +182,6 @@ class MessageComparison:
         """The exit status."""
         return {"same": Exit.OK, "unproven": Exit.LOSSY}.get(self.verdict, Exit.FINDINGS)
 
-    def redacted(self, redaction: Redaction) -> MessageComparison:
-        """The same without what of messages is not to be shown."""
-        for surplus in self.only.values():
-            surplus.listed = [redaction.value(message) for message in surplus.listed]
-        return self
-
 
 def compares_topic(topic: str, filters: Filters) -> bool:
     """Whether messages of a topic are compared: one that brokers fill themselves only where it is asked for by name."""
@@ -313,7 +306,7 @@ def _grouped(identities: Identities) -> tuple[Identities, NDArray[Any], NDArray[
 def list_first(side: Side, surplus: Surplus) -> None:
     """Read the first messages of a surplus; raises UnreadableError."""
     runs = (record_at(side.files, offset) for offset in surplus.first)
-    surplus.listed = [next(message_dicts(run, "")) for run in runs if run is not None]
+    surplus.listed = [side.shown(next(message_dicts(run, ""))) for run in runs if run is not None]
 
 
 _OFFSET_AT = position_of(PREFIX_DTYPE, "physical_offset")  # in a message, bytes

@@ -14,11 +14,10 @@ from rmqtool.base.errors import Exit, RmqtoolError
 from rmqtool.base.files import read_all
 from rmqtool.base.visible import quote
 from rmqtool.diff.by_message import Alignment, align
-from rmqtool.diff.log_pass import Counting, Progress, compare_logs, count_from
+from rmqtool.diff.log_pass import DiffRequest, Progress, compare_logs, count_from
 from rmqtool.diff.queues import DifferingQueue, compare_queues
 from rmqtool.diff.records import SIDES, Name, Parting, Side, Tail
 from rmqtool.formats.checkpoint import TIMER_CHECK_DTYPE, TIMER_CHECK_SIZE
-from rmqtool.scan.redaction import Redaction
 from rmqtool.store.config_json import load_config
 from rmqtool.store.config_tables import CONSUMER_OFFSET, DELAYS, GROUPS, TOPICS, entries_in, main_table
 from rmqtool.store.dledger_node import Epoch, Epochs, load_epochs
@@ -186,18 +185,6 @@ Verdict = Literal["same", "unproven", "differs", "a-ahead", "b-ahead", "damaged"
 
 
 @dataclass(frozen=True)
-class DiffRequest:
-    """What is asked for; with `fast` offsets, epochs and a page of each file only.
-
-    `only` is the side whose own messages are listed, `limit` how many of each kind are listed.
-    """
-
-    fast: bool = False
-    only: Name | None = None
-    limit: int = 20
-
-
-@dataclass(frozen=True)
 class StoreComparison:
     """What was found. `parting` is of the common range; `tails` count what only one side has after it.
 
@@ -214,11 +201,6 @@ class StoreComparison:
     queues: tuple[DifferingQueue, ...] = ()
     configs: tuple[ConfigDifference, ...] = ()
     alignment: Alignment | None = None
-
-    def redacted(self, redaction: Redaction) -> StoreComparison:
-        """The same without what of messages is not to be shown."""
-        listed = [redaction.value(message) for message in self.listed]
-        return replace(self, parting=self.parting.redacted(redaction), listed=listed)
 
     @property
     def start(self) -> int:
@@ -336,7 +318,7 @@ def compare(a: Side, b: Side, request: DiffRequest, progress: Progress) -> Store
         epochs = epochs and epochs.with_cuts({side.name: count_from(side, cuts[side.name]).tail
                                               for side in (a, b) if side.name in cuts})  # fmt: skip
         return _completed(_with_tails(StoreComparison(a, b, request, epochs, parting, alignment=alignment)))
-    found = compare_logs(a, b, Counting(cuts, request.fast, request.only, request.limit), progress)
+    found = compare_logs(a, b, request, cuts, progress)
     epochs = epochs and epochs.with_cuts(found.cuts)
     begun = StoreComparison(a, b, request, epochs, found.parting, found.tails, found.listed)
     return begun if request.fast else _completed(begun)
