@@ -177,14 +177,25 @@ class CleanOptions(shared.OnStore):
         return {name: str(value) if name in texts and value is not None else value for name, value in found.items()}
 
 
-_CHOICES = ("now", "zone", "disk_used_percent", "manual", "first_file_in_use", "options", "broker_version")
-"""What decides which files go, by the names of fields; broker.conf is read again each time."""
+_CHOICES: Mapping[str, Callable[[Any], bool]] = {
+    "now": lambda value: value is None or (type(value) is int and 0 <= value <= MAX_TIME),
+    "zone": lambda value: value is None or isinstance(value, str),
+    "disk_used_percent": lambda value: value is None or (type(value) in (int, float) and 0 <= value <= 100),
+    "manual": lambda value: isinstance(value, bool),
+    "first_file_in_use": lambda value: isinstance(value, bool),
+    "options": lambda value: isinstance(value, dict) and all(
+        name in NAMES and isinstance(setting, str) for name, setting in value.items()),
+    "broker_version": lambda value: value is None or isinstance(value, str),
+}  # fmt: skip
+"""What decides which files go, by the names of fields, and what each is in a saved plan; broker.conf is read again."""
 
 
 def read_choices(saved: PlanFile) -> dict[str, Any]:
     """What a saved plan was made with; raises UsageError for what no plan holds."""
     found = saved.document.get("options")
-    if not (isinstance(found, dict) and found.keys() == set(_CHOICES) and _are_choices(found)):
+    if not isinstance(found, dict) or found.keys() != _CHOICES.keys():
+        raise saved.odd_options()
+    if not all(fits(found[name]) for name, fits in _CHOICES.items()):
         raise saved.odd_options()
     zone, version = found["zone"], found["broker_version"]
     try:
@@ -194,18 +205,6 @@ def read_choices(saved: PlanFile) -> dict[str, Any]:
         }
     except ValueError:
         raise saved.odd_options() from None
-
-
-def _are_choices(found: Mapping[str, Any]) -> bool:
-    percent, settings = found["disk_used_percent"], found["options"]
-    return (
-        (found["now"] is None or (type(found["now"]) is int and 0 <= found["now"] <= MAX_TIME))
-        and (percent is None or (type(percent) in (int, float) and 0 <= percent <= 100))
-        and all(found[name] is None or isinstance(found[name], str) for name in ("zone", "broker_version"))
-        and all(isinstance(found[name], bool) for name in ("manual", "first_file_in_use"))
-        and isinstance(settings, dict)
-        and all(name in NAMES and isinstance(value, str) for name, value in settings.items())
-    )
 
 
 def next_options(given: CleanOptions) -> NextOptions:

@@ -12,8 +12,8 @@ from rmqtool.base.errors import Exit, RmqtoolError, UsageError
 from rmqtool.base.paths import is_remote
 from rmqtool.base.times import parse_duration
 from rmqtool.base.visible import quote
-from rmqtool.commands.inspect_location import FILTERS, OF_STORES, ListingRequest, is_given, list_from, option_name
-from rmqtool.commands.options import command, flag, jobs_option, option, parsed
+from rmqtool.commands.inspect_location import FILTERS, OF_STORES, ListingRequest, list_from, option_name
+from rmqtool.commands.options import command, flag, is_given, jobs_option, option, parsed
 from rmqtool.show.output import Style, write_document, write_text
 from rmqtool.show.pager import begin_paging
 from rmqtool.show.progress import byte_progress

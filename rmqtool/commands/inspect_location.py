@@ -17,7 +17,7 @@ import click
 from rmqtool.base.errors import Exit, RmqtoolError, UsageError
 from rmqtool.base.visible import json_text, quote, visible
 from rmqtool.commands import shared_options as shared
-from rmqtool.commands.options import argument, flag, option
+from rmqtool.commands.options import argument, flag, is_given, option
 from rmqtool.show.output import Style, flush, note, terminal_width, write_bytes, write_line, write_text
 from rmqtool.show.progress import byte_progress
 
@@ -103,8 +103,12 @@ class ListingOutput:
 
     def _as_csv(self, listed: Listed) -> None:
         from rmqtool.scan.row_text import csv_header, csv_lines
+        from rmqtool.scan.rows import one_row
 
-        rows = _flat(listed) if isinstance(listed, dict) else listed
+        rows = listed
+        if isinstance(rows, dict):  # one object, as a row with objects and lists in it as JSON
+            values = {name: each if isinstance(each, str | None) else json_text(each) for name, each in rows.items()}
+            rows = one_row(str(values.pop("kind")), values)
         names = self._csv_columns()
         if not self._begun:
             self._begun = True
@@ -269,14 +273,6 @@ def _is_lossy(listed: Listed) -> bool:
     if "body_crc_ok" in listed.names and not pc.all(listed.batch.column("body_crc_ok")).as_py():
         return True
     return not _BAD_KINDS.isdisjoint(pc.unique(listed.batch.column("kind")).to_pylist())
-
-
-def _flat(entry: dict[str, Any]) -> Rows:
-    """One object as a row, with objects and lists in it as JSON."""
-    from rmqtool.scan.rows import one_row
-
-    values = {name: value if isinstance(value, str | None) else json_text(value) for name, value in entry.items()}
-    return one_row(str(values.pop("kind")), values)
 
 
 FILTERS = ("topic", "exclude_topic", "queue", "tag", "key", "transaction", "from", "to", "from_offset", "to_offset")
@@ -500,12 +496,6 @@ def _check_slots(location: Location, filters: Filters) -> None:
         raise _filter_not_possible(location, others, "hash slots do not show it")
     if any(is_given(name) for name in HASHED) and not is_hashed(filters):
         raise UsageError("a hash slot is that of a topic with a key or a tag: give --topic and one of them")
-
-
-def is_given(option: str) -> bool:
-    """Whether an option was given on the command line, and not by the environment."""
-    source = click.get_current_context().get_parameter_source(option)
-    return source is click.core.ParameterSource.COMMANDLINE
 
 
 def option_name(name: str) -> str:

@@ -151,6 +151,12 @@ def command(
     return decorate
 
 
+def is_given(name: str) -> bool:
+    """Whether an option was given on the command line, and not by the environment."""
+    source = click.get_current_context().get_parameter_source(name)
+    return source is click.core.ParameterSource.COMMANDLINE
+
+
 def parsed(read: Callable[[V], R]) -> Callable[[click.Context, click.Parameter, V | None], R | None]:
     """A callback that gives what `read` makes of a value; its ValueError says what is wrong. None stays None."""
 

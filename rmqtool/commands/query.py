@@ -17,7 +17,7 @@ from rmqtool.base.times import with_times
 from rmqtool.base.visible import quote, visible
 from rmqtool.commands import shared_options as shared
 from rmqtool.commands.completion import complete_group
-from rmqtool.commands.options import argument, command, flag, option, parsed, time_of
+from rmqtool.commands.options import argument, command, flag, is_given, option, parsed, time_of
 from rmqtool.findings.finding import counted
 from rmqtool.rules.versions import BEYOND_MAX_TO_MAX, PULL_BY_UNITS, TIME_BY_RECORDS, Version, release_before
 from rmqtool.show.output import Style, note, print_lines, terminal_width, write_line, write_text
@@ -125,9 +125,9 @@ class QueryOptions(shared.OnStore):
         return "decompressed" if self.decoder and self.body == "none" else self.body
 
 
-def question_of(context: click.Context) -> Question:
+def question_of() -> Question:
     """The question of the command line; raises UsageError without one, or for options that do not go together."""
-    given = {name for name in _ALL if _is_given(context, name)}
+    given = {name for name in _ALL if is_given({"max": "most"}.get(name, name.replace("-", "_")))}
     asked = next((question for question in _FITTING if question in given), None)
     if given & _CONTENT and asked not in ("time", "scan"):
         given.add("scan")
@@ -151,12 +151,6 @@ def one_queue(question: Question, topics: tuple[str, ...], queue_ids: tuple[int,
         example = _EXAMPLES.get(question, "--topic T --queue 0 --queue-offset 42")
         raise UsageError(f"--{question} needs one --topic and one --queue", hint=f"such as: {example}")
     return topics[0], queue_ids[0]
-
-
-def _is_given(context: click.Context, option: str) -> bool:
-    name = {"max": "most"}.get(option, option.replace("-", "_"))
-    source = context.get_parameter_source(name)
-    return source is click.core.ParameterSource.COMMANDLINE
 
 
 @command(
@@ -186,7 +180,7 @@ def query(style: Style, given: QueryOptions) -> Exit:
     """
     from rmqtool.query.by_place import Notes
 
-    question = question_of(click.get_current_context())
+    question = question_of()
     snapshot = given.opened.snapshot
     notes = Notes()
     begin_paging(style)

@@ -170,15 +170,9 @@ def _following(slave: Side, slave_epochs: Epochs, master: Side, master_epochs: E
 def _epochs_of(side: Side) -> SideEpochs:
     epochs = load_epochs(side.snapshot.store)
     stale = tuple(epoch for epoch in epochs.entries if epoch.start_offset > side.end)
-    return SideEpochs(epochs, stale, _missing(side, epochs))
-
-
-def _missing(side: Side, epochs: Epochs) -> int | None:
-    """The epoch in the data version of `topics.json`, where the file of epochs ends before it."""
     state = entries_in(side.snapshot.topics.file.content, "dataVersion").get("stateVersion")
-    if not epochs.entries or type(state) is not int or state <= epochs.entries[-1].number:
-        return None
-    return state
+    is_missing = epochs.entries and type(state) is int and state > epochs.entries[-1].number
+    return SideEpochs(epochs, stale, state if is_missing else None)
 
 
 Verdict = Literal["same", "unproven", "differs", "a-ahead", "b-ahead", "damaged", "diverged", "no-overlap"]

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -162,16 +161,10 @@ def follow_log(location: Location, options: ListingOptions, *, from_end: bool) -
             hint = f"move or mount it back, and run this again with --from-offset {position}"
             raise UnreadableError("the log has gone: no file is left", file=directories[0], hint=hint)
         if mark is not None and _is_cut(files, position, mark):
-            raise _cut(directories[0], position)
-
-
-def _cut(directory: Path, position: int) -> ChangedError:
-    return ChangedError(
-        f"the log was cut before offset {position}, up to which it was shown: what comes in its place is not shown",
-        file=directory,
-        hint="a broker that starts after a kill cuts its log, and one that gets another master: run this again, with "
-        "--from or --from-offset",
-    )
+            cut = f"the log was cut before offset {position}, up to which it was shown"
+            why = "a broker that starts after a kill cuts its log, and one that gets another master"
+            hint = f"{why}: run this again, with --from or --from-offset"
+            raise ChangedError(f"{cut}: what comes in its place is not shown", file=directories[0], hint=hint)
 
 
 def _mark(files: tuple[MappedFile, ...], position: int) -> bytes:

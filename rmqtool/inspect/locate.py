@@ -235,7 +235,10 @@ def locate(path: Path, kind: Kind | None, conf: BrokerConf) -> Store | Location:
     if kind is not None and (named is None or named.kind != kind):
         named = Named(kind, _own_name(path if is_directory else path.parent))
     if named is None:
-        raise _unknown(path)
+        detected = detect_kind(path)
+        resemblance = f"; it looks like {name_of(detected)}" if detected else ""
+        hint = as_hint(detected) if detected else "use --as KIND, such as --as commitlog"
+        raise UnsupportedError(f"cannot tell what this file is{resemblance}", file=path, hint=hint)
     return _location(path, named, is_directory=is_directory, conf=conf)
 
 
@@ -263,13 +266,6 @@ def _named(path: Path, *, is_directory: bool, conf: BrokerConf) -> Named | None:
     if is_directory and path.resolve() in _configured(conf):
         return Named("commitlog", _root_of(_own_name(path)))
     return named_by(path, is_directory=is_directory)
-
-
-def _unknown(path: Path) -> UnsupportedError:
-    kind = detect_kind(path)
-    resemblance = f"; it looks like {name_of(kind)}" if kind else ""
-    hint = as_hint(kind) if kind else "use --as KIND, such as --as commitlog"
-    return UnsupportedError(f"cannot tell what this file is{resemblance}", file=path, hint=hint)
 
 
 def _location(path: Path, named: Named, *, is_directory: bool, conf: BrokerConf) -> Location:

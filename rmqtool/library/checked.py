@@ -73,10 +73,6 @@ def _is_whole(value: object) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
-def _number(value: Any) -> int | float:
-    return value if isinstance(value, (int, float)) else float(value)
-
-
 def _is_text(value: object) -> bool:
     return isinstance(value, str)
 
@@ -95,7 +91,11 @@ _KINDS = {
     "bytes": _Kind("bytes", lambda value: isinstance(value, bytes)),
     "bool": _Kind("True or False", lambda value: _is_named(value, "bool", "bool_"), bool),  # also those of NumPy
     "int": _Kind("a whole number", _is_whole, int),
-    "float": _Kind("a number", lambda value: isinstance(value, Real) and not isinstance(value, bool), _number),
+    "float": _Kind(
+        "a number",
+        lambda value: isinstance(value, Real) and not isinstance(value, bool),
+        lambda value: value if isinstance(value, (int, float)) else float(value),
+    ),
     "Path": _Kind("a path", lambda value: isinstance(value, os.PathLike)),
     "Sequence[str]": _Kind("a list of texts", _all(_is_text)),
     "Sequence[int]": _Kind("a list of whole numbers", _all(_is_whole), lambda value: tuple(map(int, value))),

@@ -333,18 +333,14 @@ def trace_messages(snapshot: Snapshot, message_id: str, first: int) -> list[Mess
     query = KeyQuery(message_id, topics, limit=_MOST_UNITS)
     found = {message["physical_offset"]: message for message in by_key(snapshot, query, "decompressed", Notes())}
     for offset in _unindexed(snapshot, topics, first):
-        if offset in found or not _holds(snapshot, offset, message_id):
+        frame = None if offset in found else record_at(snapshot.log.files, offset)
+        # Properties are not decoded of a record that does not hold the id anywhere.
+        if frame is None or message_id.encode() not in bytes(frame.block.view):
             continue
         message = message_at(snapshot, offset, "decompressed")
         if message and any(message_id in key.split(_BATCH_SEPARATOR) for key in message["keys"]):
             found[offset] = message
     return [found[offset] for offset in sorted(found) if found[offset]["unique_key"] != message_id]
-
-
-def _holds(snapshot: Snapshot, offset: int, message_id: str) -> bool:
-    """Whether an id is anywhere in a record, as its properties are stored: much faster than to decode them."""
-    frame = record_at(snapshot.log.files, offset)
-    return frame is not None and message_id.encode() in bytes(frame.block.view)
 
 
 def _unindexed(snapshot: Snapshot, topics: tuple[str, ...], first: int) -> Iterator[int]:

@@ -390,6 +390,9 @@ def trace_of(snapshot: Snapshot, message: Message) -> MessageTrace:
     log = _in_log(snapshot, message, frame)
     own_queue = queues[0] if queues else None
     refused = bool(len(dispatched_record.malformed_rows))
+    due = own_queue.tags_code if own_queue else None
+    if own_queue and own_queue.unit and own_queue.state in ("ok", "expired"):
+        due = own_queue.unit.tags_code  # which the broker uses
     return MessageTrace(
         message=message,
         log=log,
@@ -399,7 +402,7 @@ def trace_of(snapshot: Snapshot, message: Message) -> MessageTrace:
         consumers=passed_by(snapshot, own_queue.topic, own_queue.queue_id, own_queue.queue_offset) if own_queue else [],
         relatives=relatives,
         transaction=transaction,
-        delay=delay_of(snapshot, message, _due(own_queue), relatives),
+        delay=delay_of(snapshot, message, due, relatives),
         retry=retry_of(snapshot, message),
         retention=Retention(
             message["file"],
@@ -412,13 +415,6 @@ def trace_of(snapshot: Snapshot, message: Message) -> MessageTrace:
         ),
         contradictions=list(_contradictions(log, queues, index, rows, transaction, refused=refused)),
     )
-
-
-def _due(trace: QueueTrace | None) -> int | None:
-    """The tags code that the broker uses: that of the unit when it is the message's own, else the derived one."""
-    if trace is None:
-        return None
-    return trace.unit.tags_code if trace.unit and trace.state in ("ok", "expired") else trace.tags_code
 
 
 def _in_log(snapshot: Snapshot, message: Message, frame: RecordRun) -> dict[str, Any]:
