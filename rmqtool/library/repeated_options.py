@@ -9,18 +9,9 @@ if TYPE_CHECKING:
 
 
 def repeated_options(
-    conf: str | None,
-    version: Version | None,
-    bytes_per_second: int | None = None,
-    jobs: int = 1,
-    memory: int | None = None,
+    conf: str | None, version: Version | None, bytes_per_second: int | None = None, jobs: int = 1
 ) -> tuple[str, ...]:
     """The options that the next commands on the store need, too, as words."""
-    given: list[tuple[str, str | int | None]] = [
-        ("--broker-conf", conf),
-        ("--broker-version", str(version) if version else None),
-        ("--limit-rate", bytes_per_second),
-        ("--jobs", jobs if jobs > 1 else None),
-        ("--memory", memory),
-    ]
-    return tuple(word for name, value in given if value is not None for word in (name, str(value)))
+    given = {"--broker-conf": conf, "--broker-version": version, "--limit-rate": bytes_per_second,
+             "--jobs": jobs if jobs > 1 else None}  # fmt: skip
+    return tuple(word for name, value in given.items() if value is not None for word in (name, str(value)))

@@ -72,8 +72,14 @@ def look_up(
     for message in _found(snapshot, lookup, body, notes, progress):
         has_message = True
         yield message
-    if not has_message and not notes.lines:
-        notes.add(_why_nothing(snapshot, lookup))
+    if has_message or notes.lines:
+        return
+    if lookup.by not in ("scan", "time") or lookup.limit == 0:
+        notes.add("nothing is shown")
+        return
+    start = lookup.number if lookup.by == "time" else None
+    filters = replace(lookup.filters, from_timestamp=start or lookup.filters.from_timestamp)
+    notes.add(why_nothing(snapshot, filters))
 
 
 def _found(
@@ -121,13 +127,6 @@ def _by_content(
 
     on_read(first)
     yield from by_scan(snapshot, lookup, body, notes, on_read)
-
-
-def _why_nothing(snapshot: Snapshot, lookup: Lookup) -> str:
-    if lookup.by not in ("scan", "time") or lookup.limit == 0:
-        return "nothing is shown"
-    start = lookup.number if lookup.by == "time" else None
-    return why_nothing(snapshot, replace(lookup.filters, from_timestamp=start or lookup.filters.from_timestamp))
 
 
 @dataclass(frozen=True)
@@ -342,7 +341,9 @@ def _select(frames: RecordRun, query: Lookup) -> RecordRun | None:
     """The records of a run that a query wants; bodies are read only of those that pass the rest."""
     selected = query.filters.select(frames)
     if selected is not None and query.conditions:
-        selected = _kept(selected, _fulfil(selected, query.conditions))
+        properties = read_properties(selected)
+        masks = [each.mask(properties.column(each.name.encode())) for each in query.conditions]
+        selected = _kept(selected, np.logical_and.reduce(masks))
     if selected is not None and query.body_contains is not None:
         batches = record_batches(selected, ["body"])
         holds = [np.asarray(pc.match_substring(batch.column(0), query.body_contains)) for batch in batches]
@@ -354,14 +355,6 @@ def _kept(frames: RecordRun, mask: NDArray[np.bool_]) -> RecordRun | None:
     if mask.all():
         return frames
     return sound_prefix(frames.block, frames.positions[mask]) if mask.any() else None
-
-
-def _fulfil(frames: RecordRun, conditions: tuple[Condition, ...]) -> NDArray[np.bool_]:
-    properties = read_properties(frames)
-    mask = np.ones(len(frames), dtype=np.bool_)
-    for condition in conditions:
-        mask &= condition.mask(properties.column(condition.name.encode()))
-    return mask
 
 
 DEFAULT_LIMIT = 10

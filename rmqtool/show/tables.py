@@ -31,11 +31,10 @@ def cut(values: pa.StringArray, width: int) -> pa.StringArray:
     """Values of at most `width` columns; the end of a longer one is ``…``."""
     if display_width(values) <= width:
         return values
-    return pa.array([None if value is None else _cut(value, width) for value in values.to_pylist()], pa.string())
-
-
-def _cut(value: str, width: int) -> str:
-    return value if cell_len(value) <= width else f"{set_cell_size(value, width - 1).rstrip()}…"
+    is_whole = (value is None or cell_len(value) <= width for value in values.to_pylist())
+    shown = [value if whole else f"{set_cell_size(value, width - 1).rstrip()}…"
+             for value, whole in zip(values.to_pylist(), is_whole, strict=True)]  # fmt: skip
+    return pa.array(shown, pa.string())
 
 
 def is_ascii(values: pa.StringArray) -> bool:
@@ -108,7 +107,6 @@ class TableWriter:
         self.left_out = [name for name in self.names if name not in least]
         self.names = list(least)
         self._widths = [len(name) for name in self.names]
-        self._right = [False] * len(self.names)
 
     def _least_width(self, rows: Rows, name: str) -> int:
         """Columns that the rows need for one of theirs: texts are cut, numbers and times are not."""
