@@ -69,20 +69,20 @@ def _blocks(
     location: Location, options: ListingOptions, dtype: np.dtype[np.void]
 ) -> Iterator[tuple[FileGroup, MappedFile, UnitBlock]]:
     """The units of all queues that the filters let through."""
+    for group, mapped in _wanted_files(location, options):
+        for block in read_units(mapped, dtype, options.reading, reverse=options.reverse):
+            yield group, mapped, block
+
+
+def _wanted_files(location: Location, options: ListingOptions) -> Iterator[tuple[FileGroup, MappedFile]]:
+    """The files of all queues that the filters on topic and queue let through."""
+    topics, ids = options.filters.topic_choice, options.filters.queue_ids
     for group in reversed(location.groups) if options.reverse else location.groups:
-        if not is_wanted(group, options.filters):
-            continue
-        for mapped in reversed(group.files) if options.reverse else group.files:
-            require_kind(mapped.path, location.kind)
-            for block in read_units(mapped, dtype, options.reading, reverse=options.reverse):
-                yield group, mapped, block
-
-
-def is_wanted(group: FileGroup, filters: Filters) -> bool:
-    """Whether the filters on topic and queue let a queue's files through."""
-    return (group.topic is None or group.topic in filters.topic_choice) and (
-        group.queue_id is None or not filters.queue_ids or group.queue_id in filters.queue_ids
-    )
+        is_chosen = group.queue_id is None or not ids or group.queue_id in ids
+        if is_chosen and (group.topic is None or group.topic in topics):
+            for mapped in reversed(group.files) if options.reverse else group.files:
+                require_kind(mapped.path, location.kind)
+                yield group, mapped
 
 
 def _kept(
@@ -101,12 +101,14 @@ def _kept(
 
 
 def _columns(group: FileGroup, queue_offsets: Any, units: NDArray[np.void]) -> dict[str, Any]:
-    count = len(units)
+    own = {name: units[name] for name in ("physical_offset", "message_size", "tags_code")}
+    return {**_of_queue(group, len(units)), "queue_offset": queue_offsets, **own}
+
+
+def _of_queue(group: FileGroup, count: int) -> dict[str, Any]:
     return {
         "topic": pa.nulls(count, pa.string()) if group.topic is None else constant_strings(group.topic, count),
         "queue_id": pa.nulls(count, pa.int32()) if group.queue_id is None else np.full(count, group.queue_id, np.int32),
-        "queue_offset": queue_offsets,
-        **{name: units[name] for name in ("physical_offset", "message_size", "tags_code")},
     }
 
 
@@ -126,31 +128,19 @@ def _meaning_of_tags_codes(group: FileGroup, stored: NDArray[Any], codes: NDArra
 
 _WINDOW = 1 << 20  # bytes
 _UnitAt = tuple[int, ExtUnit]
-_COLUMNS = (
-    ("kind", pa.string()), ("topic", pa.string()), ("queue_id", pa.int32()), ("ext_offset", pa.int64()),
-    ("address", pa.int64()), ("size", pa.int32()), ("tags_code", pa.int64()), ("store_timestamp", pa.int64()),
-    ("filter_bit_map", pa.string()), ("hex", pa.string()),
-)  # fmt: skip
 
 
 def list_ext(location: Location, options: ListingOptions) -> Iterator[Rows]:
     """The units of all queues; one whose sizes do not fit is a ``bad_unit`` and the last one read of its file."""
-    for group in reversed(location.groups) if options.reverse else location.groups:
-        if is_wanted(group, options.filters):
-            for mapped in reversed(group.files) if options.reverse else group.files:
-                require_kind(mapped.path, location.kind)
-                yield from _file_rows(group, mapped, options)
-
-
-def _file_rows(group: FileGroup, mapped: MappedFile, options: ListingOptions) -> Iterator[Rows]:
     tags = [tags_code(tag) for tag in options.filters.tags]
-    with InputFile(mapped.path, options.reading) as file:
-        for units in _windows(file, reverse=options.reverse):
-            times = np.array([unit.store_timestamp for _, unit in units], dtype=np.int64)
-            passed = zip(units, options.filters.in_time(times).tolist(), strict=True)
-            kept = [row for row, keep in passed if keep and (not tags or row[1].tags_code in tags)]
-            if kept:
-                yield _rows(group, mapped, kept[::-1] if options.reverse else kept, with_hex=options.with_hex)
+    for group, mapped in _wanted_files(location, options):
+        with InputFile(mapped.path, options.reading) as file:
+            for units in _windows(file, reverse=options.reverse):
+                times = np.array([unit.store_timestamp for _, unit in units], dtype=np.int64)
+                passed = zip(units, options.filters.in_time(times).tolist(), strict=True)
+                kept = [row for row, keep in passed if keep and (not tags or row[1].tags_code in tags)]
+                if kept:
+                    yield _rows(group, mapped, kept[::-1] if options.reverse else kept, with_hex=options.with_hex)
 
 
 def _windows(file: InputFile, *, reverse: bool) -> Iterator[list[_UnitAt]]:
@@ -181,29 +171,25 @@ def _window(file: InputFile, position: int) -> tuple[list[_UnitAt], int]:
     return units, position + end if goes_on else file.size
 
 
-def _rows(group: FileGroup, mapped: MappedFile, units: list[tuple[int, ExtUnit]], *, with_hex: bool) -> Rows:
-    rows = [_row(group, mapped.start_offset + position, unit) for position, unit in units]
-    schema = pa.schema(_COLUMNS)
-    batch = pa.RecordBatch.from_pylist(rows, schema=schema)
-    batch = batch if with_hex else batch.drop_columns(["hex"])
-    at = batch.schema.get_field_index("store_timestamp") + 1
-    return Rows(batch.add_column(at, "store_time", times_of(batch.column("store_timestamp"))))
-
-
-def _row(group: FileGroup, offset: int, unit: ExtUnit) -> dict[str, Any]:
-    head = EXT_HEADER.pack(unit.size, unit.tags_code, unit.store_timestamp, len(unit.filter_bit_map))
-    return {
-        "kind": "ext_unit" if unit.is_sound else "bad_unit",
-        "topic": group.topic,
-        "queue_id": group.queue_id,
-        "ext_offset": offset,
-        "address": ext_address(offset),
-        "size": unit.size,
-        "tags_code": unit.tags_code,
-        "store_timestamp": unit.store_timestamp,
-        "filter_bit_map": unit.filter_bit_map.hex(),
-        "hex": (head + unit.filter_bit_map).hex(),
+def _rows(group: FileGroup, mapped: MappedFile, placed: list[_UnitAt], *, with_hex: bool) -> Rows:
+    units, offsets = [unit for _, unit in placed], [mapped.start_offset + position for position, _ in placed]
+    times = pa.array([unit.store_timestamp for unit in units], pa.int64())
+    columns = {
+        **_of_queue(group, len(units)),
+        "ext_offset": pa.array(offsets, pa.int64()),
+        "address": pa.array(map(ext_address, offsets), pa.int64()),
+        "size": pa.array([unit.size for unit in units], pa.int32()),
+        "tags_code": pa.array([unit.tags_code for unit in units], pa.int64()),
+        "store_timestamp": times,
+        "store_time": times_of(times),
+        "filter_bit_map": pa.array([unit.filter_bit_map.hex() for unit in units], pa.string()),
     }
+    if with_hex:
+        heads = (EXT_HEADER.pack(unit.size, unit.tags_code, unit.store_timestamp, len(unit.filter_bit_map))
+                 for unit in units)  # fmt: skip
+        texts = [(head + unit.filter_bit_map).hex() for head, unit in zip(heads, units, strict=True)]
+        columns["hex"] = pa.array(texts, pa.string())
+    return make_rows(pa.array(["ext_unit" if unit.is_sound else "bad_unit" for unit in units], pa.string()), columns)
 
 
 _OF_HEADER = (
