@@ -195,13 +195,15 @@ class ListingOutput:
 
 def list_at(shown: ListingOutput, listing: Iterator[Listed | None], by_record: RecordFilter | None) -> Exit:
     """Show a listing, with its bodies decoded where that is asked for; None in it asks to flush the output."""
-    if shown.decoder is None:
-        _show_all(shown, listing)
-    else:
-        from rmqtool.scan.message_rows import BodyDecoder
+    from rmqtool.scan.message_rows import BodyDecoder
 
-        with BodyDecoder(shown.decoder, shown.redaction) as decoder:
-            _show_all(shown, decoder.listing(listing))
+    with BodyDecoder(shown.decoder, shown.redaction) if shown.decoder else nullcontext() as decoder:
+        for listed in decoder.listing(listing) if decoder else listing:
+            if listed is None:
+                flush()
+            else:
+                shown.show(listed)
+    if decoder:
         shown.lossy |= decoder.failures.is_lossy
         shared.note_failures(shown.style, decoder.failures)
     if shown.left_out and not shown.style.quiet:
@@ -210,14 +212,6 @@ def list_at(shown: ListingOutput, listing: Iterator[Listed | None], by_record: R
         note(f"{shown.damaged} damaged extents have no line in CSV: --format json shows them")
     unread = _print_unjudged(shown.style, by_record, as_json=shown.format == "json")
     return Exit.LOSSY if shown.lossy or unread else Exit.OK
-
-
-def _show_all(shown: ListingOutput, listing: Iterator[Listed | None]) -> None:
-    for listed in listing:
-        if listed is None:
-            flush()
-        else:
-            shown.show(listed)
 
 
 def show_counts(style: Style, counts: dict[str, int], *, as_json: bool, by_record: RecordFilter | None) -> Exit:
@@ -491,10 +485,9 @@ def _check_slots(location: Location, filters: Filters) -> None:
     """Raise UsageError unless the filters name a topic with a key or a tag, or nothing: a slot has only their hash."""
     from rmqtool.inspect.unit_files import HASHED, is_hashed
 
-    others = [name for name in FILTERS if name not in HASHED and is_given(name)]
-    if others:
+    if others := [name for name in FILTERS if name not in HASHED and is_given(name)]:
         raise _filter_not_possible(location, others, "hash slots do not show it")
-    if any(is_given(name) for name in HASHED) and not is_hashed(filters):
+    if any(map(is_given, HASHED)) and not is_hashed(filters):
         raise UsageError("a hash slot is that of a topic with a key or a tag: give --topic and one of them")
 
 

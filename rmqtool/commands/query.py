@@ -184,24 +184,19 @@ def query(style: Style, given: QueryOptions) -> Exit:
     snapshot = given.opened.snapshot
     notes = Notes()
     begin_paging(style)
-    status = _decoded_answer(style, snapshot, question, given, notes)
+    if given.decoder is None:
+        status = _answer(style, snapshot, question, given, notes)
+    else:
+        from rmqtool.scan.message_rows import BodyDecoder
+
+        with BodyDecoder(given.decoder, given.redaction, given.body) as decoding:
+            status = _answer(style, snapshot, question, replace(given, decoding=decoding), notes)
+        for sentence in decoding.failures.sentences():
+            notes.add(visible(sentence), lossy=True)
     if not style.quiet:
         for line in notes.lines:
             note(line)
     return Exit.LOSSY if status is Exit.OK and notes.lossy else status
-
-
-def _decoded_answer(style: Style, snapshot: Snapshot, question: Question, given: QueryOptions, notes: Notes) -> Exit:
-    """The answer, with bodies decoded where that is asked for."""
-    if given.decoder is None:
-        return _answer(style, snapshot, question, given, notes)
-    from rmqtool.scan.message_rows import BodyDecoder
-
-    with BodyDecoder(given.decoder, given.redaction, given.body) as decoding:
-        status = _answer(style, snapshot, question, replace(given, decoding=decoding), notes)
-    for sentence in decoding.failures.sentences():
-        notes.add(visible(sentence), lossy=True)
-    return status
 
 
 def _answer(style: Style, snapshot: Snapshot, question: Question, given: QueryOptions, notes: Notes) -> Exit:
