@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, ClassVar
 import click
 
 from rmqtool.base.errors import Exit, UsageError
-from rmqtool.base.visible import join, quote
+from rmqtool.base.visible import join, quote, repeated_options
 from rmqtool.commands import shared_options as shared
 from rmqtool.commands import writing
 from rmqtool.commands.options import command, flag, jobs_option, option
-from rmqtool.library.repeated_options import repeated_options
 from rmqtool.show.output import Style, note, write_document
 from rmqtool.show.progress import ByteProgress, byte_progress, job_progress
 

@@ -16,6 +16,7 @@ from rmqtool.base.files import RateLimit
 from rmqtool.base.numbers import EXAMPLES, JOBS, OFFSETS, PERCENT, QUEUE_IDS, RATE, SECONDS
 from rmqtool.base.paths import path_of
 from rmqtool.base.times import parse_time
+from rmqtool.base.visible import repeated_options
 from rmqtool.library.checked import checked
 from rmqtool.rules.broker_conf import BrokerConf, read_broker_conf
 from rmqtool.rules.versions import Version, parse_version
@@ -271,7 +272,6 @@ class Store:
         companion: Callable[[], Companion | None] = lambda: None,
     ) -> Verified:
         """A verification by a request, for rmqtool's own commands; what `companion` returns reads the log with it."""
-        from rmqtool.library.repeated_options import repeated_options
         from rmqtool.library.verified import Verified
         from rmqtool.verify.log_pass import workers_for
         from rmqtool.verify.outcome import outcome_of
