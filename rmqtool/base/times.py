@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone, tzinfo
-from typing import Annotated
+from typing import Annotated, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 MIN_TIMESTAMP = -(1 << 63)
@@ -44,6 +45,16 @@ def rfc3339(timestamp: int | None) -> str | None:
         return (_EPOCH + timedelta(milliseconds=timestamp)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     except OverflowError:
         return None
+
+
+def with_times(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The same with the time, as `rfc3339` writes it, after each timestamp."""
+    shown: dict[str, Any] = {}
+    for name, value in values.items():
+        shown[name] = value
+        if name.endswith("timestamp"):
+            shown[name.removesuffix("stamp")] = rfc3339(value)
+    return shown
 
 
 def local_rfc3339(timestamp: int | None, zone: tzinfo | None) -> str | None:

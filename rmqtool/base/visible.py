@@ -46,6 +46,15 @@ def join(words: Iterable[str]) -> str:
     return " ".join(map(quote, words))
 
 
+def repeated_options(
+    conf: str | None, version: object, bytes_per_second: int | None = None, jobs: int = 1
+) -> tuple[str, ...]:
+    """The options that the next commands on a store need, too, as words; they lead to it as it was opened."""
+    given = {"--broker-conf": conf, "--broker-version": version, "--limit-rate": bytes_per_second,
+             "--jobs": jobs if jobs > 1 else None}  # fmt: skip
+    return tuple(word for name, value in given.items() if value is not None for word in (name, str(value)))
+
+
 def _escaped_for_shell(character: str) -> str:
     if visible(character) == character:
         return character

@@ -19,15 +19,8 @@ from rmqtool.base.numbers import PERCENT, byte_size
 from rmqtool.base.times import parse_zone, rfc3339
 from rmqtool.base.visible import quote
 from rmqtool.broker.trigger import MAX_TIME
-from rmqtool.commands.options import command, flag, joined, now_option, option, time_or_clock
-from rmqtool.commands.shared_options import (
-    OnStore,
-    dry_run_option,
-    filter_options,
-    plan_option,
-    save_plan_option,
-    yes_option,
-)
+from rmqtool.commands import shared_options as shared
+from rmqtool.commands.options import command, flag, joined, now_option, option, parsed, time_or_clock
 from rmqtool.commands.writing import confirm, print_recovered, recovered_json, told_anyway, write_plan
 from rmqtool.rules.retention import NAMES
 from rmqtool.rules.versions import parse_version
@@ -57,17 +50,19 @@ def _number(low: int, high: int, *, whole: bool = True) -> Check:
     """A check of a number, which stays as it was written: broker.conf would hold it so."""
     form, kind = (_WHOLE, "whole number") if whole else (_DECIMAL, "number")
 
-    def check(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-        if value is not None and not (form.fullmatch(value) and low <= float(value) <= high):
-            raise click.BadParameter(f"{value!r} is not a {kind} from {low} to {high}", ctx, param)
+    @parsed
+    def check(value: str) -> str:
+        if not (form.fullmatch(value) and low <= float(value) <= high):
+            raise ValueError(f"{value!r} is not a {kind} from {low} to {high}")
         return value
 
     return check
 
 
-def _hours(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    if value is not None and not _HOURS.fullmatch(value):
-        raise click.BadParameter(f"{value!r} is not hours from 0 to 23 such as 04 or 04;16", ctx, param)
+@parsed
+def _hours(value: str) -> str:
+    if not _HOURS.fullmatch(value):
+        raise ValueError(f"{value!r} is not hours from 0 to 23 such as 04 or 04;16")
     return value
 
 
@@ -92,9 +87,10 @@ _SETTINGS: dict[str, tuple[str, Check, str]] = {
 _FORCIBLY = "cleanFileForciblyEnable"
 
 
-def _float(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
-    if value is not None and math.isnan(value):
-        raise click.BadParameter("nan is not a number", ctx, param)
+@parsed
+def _float(value: float) -> float:
+    if math.isnan(value):
+        raise ValueError("nan is not a number")
     return value
 
 
@@ -130,12 +126,12 @@ def _setting_words(settings: Mapping[str, str]) -> list[str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CleanOptions(OnStore):
+class CleanOptions(shared.OnStore):
     """What was asked for; of a saved plan, what it was made with."""
 
-    dry_run: bool = dry_run_option()
-    save_plan: Path | None = save_plan_option()
-    plan: Path | None = plan_option()
+    dry_run: bool = shared.dry_run_option()
+    save_plan: Path | None = shared.save_plan_option()
+    plan: Path | None = shared.plan_option()
     all_runs: bool = flag("With --dry-run: show all runs until one deletes nothing.")
     manual: bool = flag("As after mqadmin deleteExpiredCommitLog: expired files go at any hour.")
     first_file_in_use: bool = flag("As if a consumer still read the first file (hanged file).")
@@ -145,8 +141,8 @@ class CleanOptions(OnStore):
         "As if every disk were this full, as that version computes it. Default: measured.",
         type=click.FloatRange(*PERCENT), callback=_float, metavar="PERCENT",
     )  # fmt: skip
-    filters: Filters = filter_options("topic", "exclude-topic")
-    yes: bool = yes_option()
+    filters: Filters = shared.filter_options("topic", "exclude-topic")
+    yes: bool = shared.yes_option()
     allow_unread: bool = flag(
         "Also delete messages that a group has not read or that wait for their delivery; else the store's name is "
         "asked for."
@@ -181,14 +177,25 @@ class CleanOptions(OnStore):
         return {name: str(value) if name in texts and value is not None else value for name, value in found.items()}
 
 
-_CHOICES = ("now", "zone", "disk_used_percent", "manual", "first_file_in_use", "options", "broker_version")
-"""What decides which files go, by the names of fields; broker.conf is read again each time."""
+_CHOICES: Mapping[str, Callable[[Any], bool]] = {
+    "now": lambda value: value is None or (type(value) is int and 0 <= value <= MAX_TIME),
+    "zone": lambda value: value is None or isinstance(value, str),
+    "disk_used_percent": lambda value: value is None or (type(value) in (int, float) and 0 <= value <= 100),
+    "manual": lambda value: isinstance(value, bool),
+    "first_file_in_use": lambda value: isinstance(value, bool),
+    "options": lambda value: isinstance(value, dict) and all(
+        name in NAMES and isinstance(setting, str) for name, setting in value.items()),
+    "broker_version": lambda value: value is None or isinstance(value, str),
+}  # fmt: skip
+"""What decides which files go, by the names of fields, and what each is in a saved plan; broker.conf is read again."""
 
 
 def read_choices(saved: PlanFile) -> dict[str, Any]:
     """What a saved plan was made with; raises UsageError for what no plan holds."""
     found = saved.document.get("options")
-    if not (isinstance(found, dict) and found.keys() == set(_CHOICES) and _are_choices(found)):
+    if not isinstance(found, dict) or found.keys() != _CHOICES.keys():
+        raise saved.odd_options()
+    if not all(fits(found[name]) for name, fits in _CHOICES.items()):
         raise saved.odd_options()
     zone, version = found["zone"], found["broker_version"]
     try:
@@ -198,18 +205,6 @@ def read_choices(saved: PlanFile) -> dict[str, Any]:
         }
     except ValueError:
         raise saved.odd_options() from None
-
-
-def _are_choices(found: Mapping[str, Any]) -> bool:
-    percent, settings = found["disk_used_percent"], found["options"]
-    return (
-        (found["now"] is None or (type(found["now"]) is int and 0 <= found["now"] <= MAX_TIME))
-        and (percent is None or (type(percent) in (int, float) and 0 <= percent <= 100))
-        and all(found[name] is None or isinstance(found[name], str) for name in ("zone", "broker_version"))
-        and all(isinstance(found[name], bool) for name in ("manual", "first_file_in_use"))
-        and isinstance(settings, dict)
-        and all(name in NAMES and isinstance(value, str) for name, value in settings.items())
-    )
 
 
 def next_options(given: CleanOptions) -> NextOptions:
@@ -249,7 +244,6 @@ def next_options(given: CleanOptions) -> NextOptions:
         Exit.USAGE: "a wrong command line or broker.conf, or nobody agreed to what is lost",
         Exit.FAILED: "something cannot be read or is not supported, or a plan is outdated",
         Exit.IN_USE: "without --dry-run: a broker runs on the store",
-        Exit.NOT_A_STORE: "not a RocketMQ store",
     },
 )
 def clean(style: Style, given: CleanOptions) -> Exit:

@@ -53,7 +53,6 @@ class ConvertOptions(OnStore):
         Exit.LOSSY: "done; a file beside the log could not be carried over",
         Exit.FAILED: "could not finish; there is no new store",
         Exit.IN_USE: "a broker runs on the store",
-        Exit.NOT_A_STORE: "not a RocketMQ store",
     },
 )
 def convert(style: Style, given: ConvertOptions) -> Exit:

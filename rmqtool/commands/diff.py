@@ -82,7 +82,6 @@ class DiffOptions(OnStores):
         Exit.USAGE: "the command line is wrong",
         Exit.LOSSY: "no difference, but not all could be read",
         Exit.FAILED: "a store or its log cannot be read, or is not supported",
-        Exit.NOT_A_STORE: "not a RocketMQ store",
     },
 )
 def diff(style: Style, given: DiffOptions) -> Exit:
@@ -106,20 +105,19 @@ def diff(style: Style, given: DiffOptions) -> Exit:
     nodes = [snapshot for snapshot in snapshots if snapshot.store.dledger_directory]
     if given.fast and len(nodes) == 1:
         raise UsageError("--fast compares offsets, and those of a DLedger log are not those of a plain one")
-    sides = side_of("a", snapshots[0]), side_of("b", snapshots[1])
+    sides = side_of("a", snapshots[0], given.redaction), side_of("b", snapshots[1], given.redaction)
     return _by_message(style, given, *sides) if given.by_message else _by_offset(style, given, *sides)
 
 
 def _by_offset(style: Style, given: DiffOptions, a: Side, b: Side) -> Exit:
-    from rmqtool.diff.comparison import DiffRequest, compare
+    from rmqtool.diff.comparison import compare
+    from rmqtool.diff.log_pass import DiffRequest
     from rmqtool.show.diff import diff_json, show_diff
 
     is_moved = (a.node is None) != (b.node is None)
     size = a.end - a.start if is_moved else max(0, min(a.end, b.end) - max(a.start, b.start))
     with byte_progress("comparing the logs", size, style=style) as progress:
         comparison = compare(a, b, DiffRequest(given.fast, given.only, given.limit), progress.update)
-    if given.redaction is not None:
-        comparison = comparison.redacted(given.redaction)
     if style.json:
         write_document(style, "diff", diff_json(comparison), status=comparison.status)
     else:
@@ -132,8 +130,6 @@ def _by_message(style: Style, given: DiffOptions, a: Side, b: Side) -> Exit:
 
     compare = _compare_on_spark if given.engine == "spark" else _compare_here
     comparison = compare(style, given, a, b)
-    if given.redaction is not None:
-        comparison = comparison.redacted(given.redaction)
     if style.json:
         result = messages_json(comparison, given.filters, given.only)
         write_document(style, "diff", result, status=comparison.status)

@@ -23,7 +23,7 @@ _ENDING = tuple(getattr(signal, name) for name in ("SIGHUP", "SIGINT", "SIGTERM"
 
 def handle_signals() -> None:
     """SIGTERM and SIGHUP unwind the command as Ctrl-C does; under nohup SIGHUP stays ignored."""
-    signal.signal(signal.SIGTERM, _terminate)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(Exit.TERMINATED))
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         signal.signal(signal.SIGHUP, _hang_up)
     sys.unraisablehook = _Unraisable(sys.unraisablehook)
@@ -71,14 +71,12 @@ def _signal_of(error: BaseException | None) -> signal.Signals | None:
     return signal.SIGHUP if isinstance(error, SystemExit) and error.code == Exit.HUNG_UP else None
 
 
-def _terminate(signal_number: int, frame: FrameType | None) -> NoReturn:
-    sys.exit(Exit.TERMINATED)
-
-
 def _hang_up(signal_number: int, frame: FrameType | None) -> NoReturn:
     for descriptor in _OUTPUTS:
-        if _is_gone(descriptor):
-            _drop(descriptor)
+        if _is_gone(descriptor):  # all further output to it is discarded
+            empty = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(empty, descriptor)
+            os.close(empty)
     sys.exit(Exit.HUNG_UP)
 
 
@@ -91,10 +89,3 @@ def _is_gone(descriptor: int) -> bool:
     except termios.error as error:
         return error.args[0] in _GONE
     return False
-
-
-def _drop(descriptor: int) -> None:
-    """Discard all further output to a descriptor."""
-    empty = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(empty, descriptor)
-    os.close(empty)

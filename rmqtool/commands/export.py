@@ -15,6 +15,7 @@ import click
 
 from rmqtool.base.errors import Exit, UsageError
 from rmqtool.base.numbers import byte_size
+from rmqtool.commands import shared_options as shared
 from rmqtool.commands.completion import columns, complete_from, compressions
 from rmqtool.commands.options import (
     OnStores,
@@ -25,20 +26,8 @@ from rmqtool.commands.options import (
     jobs_option,
     master_option,
     option,
+    parsed,
     size_of_at_least,
-)
-from rmqtool.commands.shared_options import (
-    BODY_FORMAT,
-    StorePath,
-    body_option,
-    decoder_option,
-    dry_run_option,
-    filter_options,
-    memory_option,
-    note_failures,
-    output_option,
-    redact_options,
-    within_memory,
 )
 from rmqtool.commands.writing import told_anyway
 from rmqtool.show.output import Style, note, write_document
@@ -65,20 +54,21 @@ _LEAST_SPLIT = 1 << 20
 _KEYS = ("topic", "date", "hour", "queue")
 
 
-def _list(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+def _list(values: tuple[str, ...]) -> tuple[str, ...]:
     """Values that are repeated, or written with commas between them."""
     return tuple(item.strip() for value in values for item in value.split(",") if item.strip())
 
 
 def _choices(*allowed: str) -> Any:
-    def callback(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-        chosen = tuple(dict.fromkeys(_list(ctx, param, values)))
+    @parsed
+    def choices(values: tuple[str, ...]) -> tuple[str, ...]:
+        chosen = tuple(dict.fromkeys(_list(values)))
         for value in chosen:
             if value not in allowed:
-                raise click.BadParameter(f"{value!r} is none of {', '.join(allowed)}", ctx, param)
+                raise ValueError(f"{value!r} is none of {', '.join(allowed)}")
         return chosen
 
-    return callback
+    return choices
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,14 +76,16 @@ class ExportChoices(OnStores):
     """What was asked for."""
 
     stores: tuple[str, ...] = argument("STORE...", nargs=-1, required=True)
-    output: Path | None = output_option("Directory of the files, or its URI.", "DIR", StorePath(may_be_remote=True))
+    output: Path | None = shared.output_option(
+        "Directory of the files, or its URI.", "DIR", shared.StorePath(may_be_remote=True)
+    )
     format: Literal["parquet", "csv", "ndjson"] = option(
         "The files: Parquet, CSV, or JSON with one object per line.",
         type=click.Choice(["parquet", "csv", "ndjson"]), default="parquet",
     )  # fmt: skip
     check: Path | None = option(
         "Compare an export with the log again, row by row, instead.",
-        type=StorePath(may_be_remote=True), metavar="DIR",
+        type=shared.StorePath(may_be_remote=True), metavar="DIR",
     )  # fmt: skip
     mode: Mode = option(
         "What to do when DIR holds an export: add what is new, replace it, ...",
@@ -101,12 +93,12 @@ class ExportChoices(OnStores):
     )  # fmt: skip
     columns: tuple[str, ...] = option(
         "Columns, with commas; '*' for the usual ones (the default); body_text, properties.NAME, body.PATH, file, ...",
-        multiple=True, callback=_list, shell_complete=complete_from(columns), metavar="NAMES",
+        multiple=True, callback=parsed(_list), shell_complete=complete_from(columns), metavar="NAMES",
     )  # fmt: skip
-    body: BodyChoice = body_option()
+    body: BodyChoice = shared.body_option()
     body_format: BodyFormat | None = option(
         "How CSV and NDJSON hold a body (default: base64); what is not text, or not JSON, is base64 beside it.",
-        type=BODY_FORMAT,
+        type=shared.BODY_FORMAT,
     )
     include: tuple[str, ...] = option(
         "prepared, rolled-back: messages that no consumer sees too.",
@@ -131,14 +123,14 @@ class ExportChoices(OnStores):
     master: str | None = master_option()
     conf: dict[str, str] = conf_option()
     jobs: int | None = jobs_option(default=None)
-    memory: int | None = memory_option()
+    memory: int | None = shared.memory_option()
     split_size: int = option(
         "Bytes of log for one task.", callback=size_of_at_least(_LEAST_SPLIT), default="128MiB", metavar="SIZE"
     )
-    dry_run: bool = dry_run_option()
-    redaction: Redaction | None = redact_options()
-    decoder: Decoder | None = decoder_option()
-    filters: Filters = filter_options()
+    dry_run: bool = shared.dry_run_option()
+    redaction: Redaction | None = shared.redact_options()
+    decoder: Decoder | None = shared.decoder_option()
+    filters: Filters = shared.filter_options()
     form: dict[str, Any] = field(default_factory=dict)  # of the files
 
     @property
@@ -170,7 +162,7 @@ def local_processes(style: Style, given: ExportChoices, size: int) -> Iterator[i
         return
     from rmqtool.export.run import EXPORT_NEED, usable_cores
 
-    with within_memory(style, given.memory, given.jobs or usable_cores(), EXPORT_NEED) as jobs:
+    with shared.within_memory(style, given.memory, given.jobs or usable_cores(), EXPORT_NEED) as jobs:
         yield jobs
 
 
@@ -250,7 +242,6 @@ def _limited(tasks: Sequence[Any], limit: RateLimit | None, workers: int) -> Seq
         Exit.USAGE: "options that do not fit, or an output that is not empty",
         Exit.LOSSY: "done, but bytes are not messages, or a body is wrong or not decoded",
         Exit.FAILED: "no Java or Spark, a full disk, or something that cannot be read",
-        Exit.NOT_A_STORE: "not a RocketMQ store",
     },
 )
 def export(style: Style, given: ExportChoices) -> Exit:
@@ -323,7 +314,7 @@ def _export(style: Style, path: Path, given: ExportChoices) -> Exit:
     has_bodies = manifest["body_format"] is not None and "body" in [each["name"] for each in manifest["columns"]]
     if manifest["rows"] and not style.json and has_bodies and given.body_format is None:  # nobody asked for base64
         note("bodies are base64; --body-format text writes those that are text as they are")
-    note_failures(style, exported.totals.decode_failures)
+    shared.note_failures(style, exported.totals.decode_failures)
     for named in () if style.quiet else stores:
         snapshot, filters = Snapshot(named.store), settings.query.filters
         reasons = [why_nothing(snapshot, filters)] if is_empty else [*excludes_nothing(snapshot, filters)]
@@ -382,7 +373,7 @@ def _check(style: Style, path: Path, given: ExportChoices) -> Exit:
     manifest = manifest_to_check(path)
     limit = given.limit_rate
     opened = open_stores(given.stores, given.broker_conf, names_in(manifest))
-    with within_memory(style, given.memory, given.jobs or usable_cores(), EXPORT_NEED) as jobs:
+    with shared.within_memory(style, given.memory, given.jobs or usable_cores(), EXPORT_NEED) as jobs:
         rate = None if limit is None else limit.bytes_per_second // jobs
         plan = plan_check(path, manifest, opened, rate, Given(given.redaction, given.decoder))
         with byte_progress("comparing", plan.size, style=style) as progress:

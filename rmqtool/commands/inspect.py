@@ -12,8 +12,8 @@ from rmqtool.base.errors import Exit, RmqtoolError, UsageError
 from rmqtool.base.paths import is_remote
 from rmqtool.base.times import parse_duration
 from rmqtool.base.visible import quote
-from rmqtool.commands.inspect_location import FILTERS, OF_STORES, ListingRequest, is_given, list_from, option_name
-from rmqtool.commands.options import command, flag, jobs_option, option
+from rmqtool.commands.inspect_location import FILTERS, OF_STORES, ListingRequest, list_from, option_name
+from rmqtool.commands.options import command, flag, is_given, jobs_option, option, parsed
 from rmqtool.show.output import Style, write_document, write_text
 from rmqtool.show.pager import begin_paging
 from rmqtool.show.progress import byte_progress
@@ -36,15 +36,13 @@ _LISTING = (
 )  # fmt: skip
 
 
-def _limits(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> dict[Any, float]:
+@parsed
+def _limits(value: tuple[str, ...]) -> dict[Any, float]:
     """Values by what they limit; several may stand in one text, with commas between them."""
     limits: dict[str, float] = {}
     for text in (part.strip() for each in value for part in each.split(",") if part.strip()):
         name, _, number = text.rpartition("=")
-        try:
-            limits[name or "lag"] = _limit(name or "lag", number)
-        except ValueError as error:
-            raise click.BadParameter(str(error), ctx, param) from error
+        limits[name or "lag"] = _limit(name or "lag", number)
     return limits
 
 
@@ -95,7 +93,6 @@ class InspectOptions(ListingRequest):
         Exit.FINDINGS: "nothing passes the filters",
         Exit.LOSSY: "done, but a part cannot be read or decoded, or bytes or a unit are wrong",
         Exit.FAILED: "the store or what is listed cannot be read, or is not supported",
-        Exit.NOT_A_STORE: "not a RocketMQ store",
     },
 )
 def inspect(style: Style, given: InspectOptions) -> int:
@@ -178,7 +175,7 @@ def _show_store(style: Style, overview: Overview, *, scan: bool, jobs: int) -> E
 
 def _scan_log(style: Style, snapshot: Snapshot, jobs: int) -> tuple[LogStatistics, list[RmqtoolError]]:
     """Statistics of all records, and the errors of files that could not be read."""
-    from rmqtool.inspect.whole_log import whole_log, workers_for
+    from rmqtool.inspect.log_statistics import whole_log, workers_for
 
     unread, size = list[RmqtoolError](), snapshot.older_log.size + snapshot.log.size
     with (

@@ -16,18 +16,8 @@ import click
 
 from rmqtool.base.errors import Exit, RmqtoolError, UsageError
 from rmqtool.base.visible import json_text, quote, visible
-from rmqtool.commands.options import argument, flag, option
-from rmqtool.commands.shared_options import (
-    OnStore,
-    StorePath,
-    body_format_option,
-    body_option,
-    decoder_option,
-    filter_options,
-    limit_option,
-    note_failures,
-    redact_options,
-)
+from rmqtool.commands import shared_options as shared
+from rmqtool.commands.options import argument, flag, is_given, option
 from rmqtool.show.output import Style, flush, note, terminal_width, write_bytes, write_line, write_text
 from rmqtool.show.progress import byte_progress
 
@@ -113,8 +103,12 @@ class ListingOutput:
 
     def _as_csv(self, listed: Listed) -> None:
         from rmqtool.scan.row_text import csv_header, csv_lines
+        from rmqtool.scan.rows import one_row
 
-        rows = _flat(listed) if isinstance(listed, dict) else listed
+        rows = listed
+        if isinstance(rows, dict):  # one object, as a row with objects and lists in it as JSON
+            values = {name: each if isinstance(each, str | None) else json_text(each) for name, each in rows.items()}
+            rows = one_row(str(values.pop("kind")), values)
         names = self._csv_columns()
         if not self._begun:
             self._begun = True
@@ -201,29 +195,23 @@ class ListingOutput:
 
 def list_at(shown: ListingOutput, listing: Iterator[Listed | None], by_record: RecordFilter | None) -> Exit:
     """Show a listing, with its bodies decoded where that is asked for; None in it asks to flush the output."""
-    if shown.decoder is None:
-        _show_all(shown, listing)
-    else:
-        from rmqtool.scan.message_rows import BodyDecoder
+    from rmqtool.scan.message_rows import BodyDecoder
 
-        with BodyDecoder(shown.decoder, shown.redaction) as decoder:
-            _show_all(shown, decoder.listing(listing))
+    with BodyDecoder(shown.decoder, shown.redaction) if shown.decoder else nullcontext() as decoder:
+        for listed in decoder.listing(listing) if decoder else listing:
+            if listed is None:
+                flush()
+            else:
+                shown.show(listed)
+    if decoder:
         shown.lossy |= decoder.failures.is_lossy
-        note_failures(shown.style, decoder.failures)
+        shared.note_failures(shown.style, decoder.failures)
     if shown.left_out and not shown.style.quiet:
         note(f"too wide for this terminal, left out: {', '.join(shown.left_out)}; --columns chooses")
     if shown.damaged:
         note(f"{shown.damaged} damaged extents have no line in CSV: --format json shows them")
     unread = _print_unjudged(shown.style, by_record, as_json=shown.format == "json")
     return Exit.LOSSY if shown.lossy or unread else Exit.OK
-
-
-def _show_all(shown: ListingOutput, listing: Iterator[Listed | None]) -> None:
-    for listed in listing:
-        if listed is None:
-            flush()
-        else:
-            shown.show(listed)
 
 
 def show_counts(style: Style, counts: dict[str, int], *, as_json: bool, by_record: RecordFilter | None) -> Exit:
@@ -281,14 +269,6 @@ def _is_lossy(listed: Listed) -> bool:
     return not _BAD_KINDS.isdisjoint(pc.unique(listed.batch.column("kind")).to_pylist())
 
 
-def _flat(entry: dict[str, Any]) -> Rows:
-    """One object as a row, with objects and lists in it as JSON."""
-    from rmqtool.scan.rows import one_row
-
-    values = {name: value if isinstance(value, str | None) else json_text(value) for name, value in entry.items()}
-    return one_row(str(values.pop("kind")), values)
-
-
 FILTERS = ("topic", "exclude_topic", "queue", "tag", "key", "transaction", "from", "to", "from_offset", "to_offset")
 """The options of filters, in the order of help and messages."""
 
@@ -297,12 +277,12 @@ OF_STORES = ("openmetrics", "nagios")  # formats for a whole store
 
 
 @dataclass(frozen=True, kw_only=True)
-class ListingRequest(OnStore):
+class ListingRequest(shared.OnStore):
     """What was asked for of inspect, for a listing."""
 
-    path: Path = argument(None, StorePath(may_be_remote=True))
-    filters: Filters = filter_options()
-    limit: int | None = limit_option()
+    path: Path = argument(None, shared.StorePath(may_be_remote=True))
+    filters: Filters = shared.filter_options()
+    limit: int | None = shared.limit_option()
     reverse: bool = flag("Newest first.")
     follow: bool = flag("Follow the log as the broker appends to it, until Ctrl-C.", "-f", "--follow")
     as_hex: bool = flag(
@@ -315,10 +295,10 @@ class ListingRequest(OnStore):
     )  # fmt: skip
     count: bool = flag("Only the number of each kind.")
     slots: bool = flag("Hash slots of an index file, and the lengths of their chains.")
-    body: BodyChoice = body_option()
-    body_format: BodyFormat = body_format_option()
-    redaction: Redaction | None = redact_options()
-    decoder: Decoder | None = decoder_option()
+    body: BodyChoice = shared.body_option()
+    body_format: BodyFormat = shared.body_format_option()
+    redaction: Redaction | None = shared.redact_options()
+    decoder: Decoder | None = shared.decoder_option()
 
 
 def list_from(style: Style, location: Location, request: ListingRequest) -> Exit:
@@ -505,17 +485,10 @@ def _check_slots(location: Location, filters: Filters) -> None:
     """Raise UsageError unless the filters name a topic with a key or a tag, or nothing: a slot has only their hash."""
     from rmqtool.inspect.unit_files import HASHED, is_hashed
 
-    others = [name for name in FILTERS if name not in HASHED and is_given(name)]
-    if others:
+    if others := [name for name in FILTERS if name not in HASHED and is_given(name)]:
         raise _filter_not_possible(location, others, "hash slots do not show it")
-    if any(is_given(name) for name in HASHED) and not is_hashed(filters):
+    if any(map(is_given, HASHED)) and not is_hashed(filters):
         raise UsageError("a hash slot is that of a topic with a key or a tag: give --topic and one of them")
-
-
-def is_given(option: str) -> bool:
-    """Whether an option was given on the command line, and not by the environment."""
-    source = click.get_current_context().get_parameter_source(option)
-    return source is click.core.ParameterSource.COMMANDLINE
 
 
 def option_name(name: str) -> str:

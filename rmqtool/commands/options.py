@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from rmqtool.library.store import Store as OpenedStore
 
 F = TypeVar("F", bound=Callable[..., Any])
+V = TypeVar("V")
+R = TypeVar("R")
 OptionsT = TypeVar("OptionsT", bound="Options")
 
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]i?)?b?(?:/s)?", re.IGNORECASE | re.ASCII)
@@ -127,6 +129,7 @@ def command(
     name: str, options: type[OptionsT], examples: Sequence[str], statuses: Mapping[Exit, str]
 ) -> Callable[[Callable[[Style, OptionsT], int]], click.Command]:
     """Make a function a command that gets its `options`; its docstring is the help."""
+    statuses = {**statuses, Exit.NOT_A_STORE: statuses.get(Exit.NOT_A_STORE, "not a RocketMQ store")}
     found = [(each.name, each.metadata["declared"]) for each in declared_fields(options)]
     parameters = {each: declared.parameters(each) for each, declared in found}
     in_order = [parameter for each in parameters.values() for parameter in each]
@@ -148,29 +151,47 @@ def command(
     return decorate
 
 
-def size_of_at_least(least: int) -> Callable[[click.Context, click.Parameter, str | None], int | None]:
-    """A callback that reads a size such as ``64MiB``, bytes; None without one."""
+def is_given(name: str) -> bool:
+    """Whether an option was given on the command line, and not by the environment."""
+    source = click.get_current_context().get_parameter_source(name)
+    return source is click.core.ParameterSource.COMMANDLINE
 
-    def callback(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-        if value is None:
-            return None
-        match = _SIZE.fullmatch(value.strip())
-        size = int(match[1]) * _UNITS[(match[2] or "").lower()] if match else -1
-        if size < least:
-            shown = f" of at least {least >> 20}MiB" if least >> 20 else ""
-            raise click.BadParameter(f"{value!r} is not a size{shown}", ctx, param)
-        return size
+
+def parsed(read: Callable[[V], R]) -> Callable[[click.Context, click.Parameter, V | None], R | None]:
+    """A callback that gives what `read` makes of a value; its ValueError says what is wrong. None stays None."""
+
+    def callback(ctx: click.Context, param: click.Parameter, value: V | None) -> R | None:
+        try:
+            return None if value is None else read(value)
+        except (ValueError, RmqtoolError) as error:
+            raise click.BadParameter(getattr(error, "message", str(error)), ctx, param) from error
 
     return callback
 
 
-def _spark_conf(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    """The callback of an option for settings of Spark, ``NAME=VALUE``."""
+def size_of_at_least(least: int) -> Callable[[click.Context, click.Parameter, str | None], int | None]:
+    """A callback that reads a size such as ``64MiB``, bytes; None without one."""
+
+    @parsed
+    def size_of(value: str) -> int:
+        match = _SIZE.fullmatch(value.strip())
+        size = int(match[1]) * _UNITS[(match[2] or "").lower()] if match else -1
+        if size < least:
+            shown = f" of at least {least >> 20}MiB" if least >> 20 else ""
+            raise ValueError(f"{value!r} is not a size{shown}")
+        return size
+
+    return size_of
+
+
+@parsed
+def _spark_conf(values: tuple[str, ...]) -> dict[str, str]:
+    """Settings of Spark, ``NAME=VALUE``."""
     settings = {}
     for value in values:
         name, separator, setting = value.partition("=")
         if not separator or not name.strip():
-            raise click.BadParameter(f"{value!r} is not NAME=VALUE", ctx, param)
+            raise ValueError(f"{value!r} is not NAME=VALUE")
         settings[name.strip()] = setting
     return settings
 
@@ -185,12 +206,10 @@ def master_option() -> Any:
     return option("Spark's master. Default: local[*], all cores of this machine.", metavar="URL")
 
 
-def time_of(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+@parsed
+def time_of(value: str) -> int:
     """The callback of an option for a time, epoch ms; in the zone of ``--time-zone``, wherever that stands."""
-    try:
-        return None if value is None else parse_time(value, zone=shown_zone())
-    except ValueError as error:
-        raise click.BadParameter(str(error), ctx, param) from error
+    return parse_time(value, zone=shown_zone())
 
 
 def time_from(text: str, option: str, now: int) -> int:
@@ -201,28 +220,21 @@ def time_from(text: str, option: str, now: int) -> int:
         raise click.BadParameter(str(error), param_hint=repr(option)) from error
 
 
-def _rate(ctx: click.Context, param: click.Parameter, value: str | None) -> RateLimit | None:
+@parsed
+def _rate(value: str) -> RateLimit:
     """Bytes per second: ``50MiB``, ``200M``, ``1048576``."""
-    if value is None:
-        return None
     match = _RATE.fullmatch(value.strip())
     rate = int(float(match[1]) * _FACTORS[(match[2] or "").lower()]) if match else 0
     if rate <= 0:
-        raise click.BadParameter(f"{value!r} is not a rate; examples: 50MiB, 200M (bytes per second)", ctx, param)
+        raise ValueError(f"{value!r} is not a rate; examples: 50MiB, 200M (bytes per second)")
     return RateLimit(rate)
 
 
-def _version(ctx: click.Context, param: click.Parameter, value: str | None) -> Version | None:
-    try:
-        return None if value is None else parse_version(value)
-    except RmqtoolError as error:
-        raise click.BadParameter(error.message, ctx, param) from error
-
-
-def _in_calendar(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-    time = time_of(ctx, param, value)
-    if time is not None and not 0 <= time <= MAX_TIME:
-        raise click.BadParameter(f"{value!r} is not between the years 1970 and 9999", ctx, param)
+@parsed
+def _in_calendar(value: str) -> int:
+    time = parse_time(value, zone=shown_zone())
+    if not 0 <= time <= MAX_TIME:
+        raise ValueError(f"{value!r} is not between the years 1970 and 9999")
     return time
 
 
@@ -314,7 +326,7 @@ class OnStores(Options):
 
     broker_version: Version | None = option(
         "Release of the broker, such as 5.3 or 5.3.3. Default: the newest that fits.",
-        callback=_version, metavar="VERSION", shell_complete=complete_from(releases),
+        callback=parsed(parse_version), metavar="VERSION", shell_complete=complete_from(releases),
     )  # fmt: skip
     broker_conf: BrokerConf = option(
         "The broker's broker.conf: several commit log paths, index geometry.",

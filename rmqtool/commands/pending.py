@@ -60,7 +60,6 @@ class PendingOptions(OnStore):
         Exit.USAGE: "the command line is wrong",
         Exit.LOSSY: "something could not be read, or was not checked: there may be more",
         Exit.FAILED: "the store cannot be read, or is not supported",
-        Exit.NOT_A_STORE: "not a RocketMQ store",
     },
 )
 def pending(style: Style, given: PendingOptions) -> Exit:

@@ -13,20 +13,11 @@ import click
 
 from rmqtool.base.errors import Exit, UsageError
 from rmqtool.base.numbers import OFFSETS
-from rmqtool.base.times import rfc3339
+from rmqtool.base.times import with_times
 from rmqtool.base.visible import quote, visible
+from rmqtool.commands import shared_options as shared
 from rmqtool.commands.completion import complete_group
-from rmqtool.commands.options import argument, command, flag, option, time_of
-from rmqtool.commands.shared_options import (
-    OnStore,
-    StorePath,
-    body_format_option,
-    body_option,
-    decoder_option,
-    filter_options,
-    limit_option,
-    redact_options,
-)
+from rmqtool.commands.options import argument, command, flag, is_given, option, parsed, time_of
 from rmqtool.findings.finding import counted
 from rmqtool.rules.versions import BEYOND_MAX_TO_MAX, PULL_BY_UNITS, TIME_BY_RECORDS, Version, release_before
 from rmqtool.show.output import Style, note, print_lines, terminal_width, write_line, write_text
@@ -78,25 +69,23 @@ _ALL = set().union(*_FITTING.values(), _FITTING)
 _EXAMPLES = {"pull": "--pull --topic T --queue 0 --queue-offset 42", "at": "--at -2h --topic T --queue 0"}
 
 
-def _conditions(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[Condition, ...]:
+@parsed
+def _conditions(values: tuple[str, ...]) -> tuple[Condition, ...]:
     if not values:
         return ()
     from rmqtool.query.lookup import parse_condition
 
-    try:
-        return tuple(map(parse_condition, values))
-    except ValueError as error:
-        raise click.BadParameter(str(error), ctx, param) from error
+    return tuple(map(parse_condition, values))
 
 
 _OFFSET = click.IntRange(*OFFSETS)
 
 
 @dataclass(frozen=True, kw_only=True)
-class QueryOptions(OnStore):
+class QueryOptions(shared.OnStore):
     """What was asked for."""
 
-    path: Path = argument("STORE", StorePath(may_be_remote=True))
+    path: Path = argument("STORE", shared.StorePath(may_be_remote=True))
     unique_key: str | None = option("By the unique key, which clients print as the message id.", metavar="KEY")
     msg_id: str | None = option(
         "By an id that a client or broker printed: offset message id or unique key.", "--id", "--msg-id", metavar="ID"
@@ -118,16 +107,16 @@ class QueryOptions(OnStore):
     )
     at: int | None = option("The queue offset for a moment, for resetOffset.", callback=time_of, metavar="TIME")
     group: str | None = option("What a consumer group has consumed.", metavar="GROUP", shell_complete=complete_group)
-    filters: Filters = filter_options()
-    limit: int | None = limit_option()
-    body: BodyChoice = body_option()
-    body_format: BodyFormat = body_format_option()
+    filters: Filters = shared.filter_options()
+    limit: int | None = shared.limit_option()
+    body: BodyChoice = shared.body_option()
+    body_format: BodyFormat = shared.body_format_option()
     save_body: Path | None = option(
         "Write the body of the one message that is found to a new file.",
         type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
     )  # fmt: skip
-    redaction: Redaction | None = redact_options()
-    decoder: Decoder | None = decoder_option()
+    redaction: Redaction | None = shared.redact_options()
+    decoder: Decoder | None = shared.decoder_option()
     decoding: BodyDecoder | None = None  # the decoder as it runs
 
     @property
@@ -136,9 +125,9 @@ class QueryOptions(OnStore):
         return "decompressed" if self.decoder and self.body == "none" else self.body
 
 
-def question_of(context: click.Context) -> Question:
+def question_of() -> Question:
     """The question of the command line; raises UsageError without one, or for options that do not go together."""
-    given = {name for name in _ALL if _is_given(context, name)}
+    given = {name for name in _ALL if is_given({"max": "most"}.get(name, name.replace("-", "_")))}
     asked = next((question for question in _FITTING if question in given), None)
     if given & _CONTENT and asked not in ("time", "scan"):
         given.add("scan")
@@ -164,12 +153,6 @@ def one_queue(question: Question, topics: tuple[str, ...], queue_ids: tuple[int,
     return topics[0], queue_ids[0]
 
 
-def _is_given(context: click.Context, option: str) -> bool:
-    name = {"max": "most"}.get(option, option.replace("-", "_"))
-    source = context.get_parameter_source(name)
-    return source is click.core.ParameterSource.COMMANDLINE
-
-
 @command(
     "query",
     QueryOptions,
@@ -187,7 +170,6 @@ def _is_given(context: click.Context, option: str) -> bool:
         Exit.FINDINGS: "not found; nothing on standard output",
         Exit.LOSSY: "found, but damage may hide more, or a body is wrong or not decoded",
         Exit.FAILED: "something cannot be read, or a layout is not supported",
-        Exit.NOT_A_STORE: "not a RocketMQ store",
     },
 )
 def query(style: Style, given: QueryOptions) -> Exit:
@@ -198,28 +180,23 @@ def query(style: Style, given: QueryOptions) -> Exit:
     """
     from rmqtool.query.by_place import Notes
 
-    question = question_of(click.get_current_context())
+    question = question_of()
     snapshot = given.opened.snapshot
     notes = Notes()
     begin_paging(style)
-    status = _decoded_answer(style, snapshot, question, given, notes)
+    if given.decoder is None:
+        status = _answer(style, snapshot, question, given, notes)
+    else:
+        from rmqtool.scan.message_rows import BodyDecoder
+
+        with BodyDecoder(given.decoder, given.redaction, given.body) as decoding:
+            status = _answer(style, snapshot, question, replace(given, decoding=decoding), notes)
+        for sentence in decoding.failures.sentences():
+            notes.add(visible(sentence), lossy=True)
     if not style.quiet:
         for line in notes.lines:
             note(line)
     return Exit.LOSSY if status is Exit.OK and notes.lossy else status
-
-
-def _decoded_answer(style: Style, snapshot: Snapshot, question: Question, given: QueryOptions, notes: Notes) -> Exit:
-    """The answer, with bodies decoded where that is asked for."""
-    if given.decoder is None:
-        return _answer(style, snapshot, question, given, notes)
-    from rmqtool.scan.message_rows import BodyDecoder
-
-    with BodyDecoder(given.decoder, given.redaction, given.body) as decoding:
-        status = _answer(style, snapshot, question, replace(given, decoding=decoding), notes)
-    for sentence in decoding.failures.sentences():
-        notes.add(visible(sentence), lossy=True)
-    return status
 
 
 def _answer(style: Style, snapshot: Snapshot, question: Question, given: QueryOptions, notes: Notes) -> Exit:
@@ -465,18 +442,10 @@ def offsets_at(style: Style, snapshot: Snapshot, given: QueryOptions, notes: Not
 
 
 def _offset_line(queue: LoadedQueue, times: QueueTimes, timestamp: int, answer: int) -> dict[str, Any]:
-    return {
-        "kind": "offset",
-        "topic": queue.queue.topic,
-        "queue_id": queue.queue.queue_id,
-        "timestamp": timestamp,
-        "time": rfc3339(timestamp),
-        "lower": times.boundary(timestamp, "lower"),
-        "upper": times.boundary(timestamp, "upper"),
-        "broker": answer,
-        "min_offset": queue.range.min_offset,
-        "max_offset": queue.range.max_offset,
-    }
+    asked = {"kind": "offset", "topic": queue.queue.topic, "queue_id": queue.queue.queue_id, "timestamp": timestamp}
+    bounds = {name: times.boundary(timestamp, name) for name in ("lower", "upper")}
+    offsets = {"min_offset": queue.range.min_offset, "max_offset": queue.range.max_offset}
+    return with_times({**asked, **bounds, "broker": answer, **offsets})
 
 
 def group(style: Style, snapshot: Snapshot, name: str, notes: Notes) -> Exit:

@@ -12,32 +12,10 @@ from typing import TYPE_CHECKING, ClassVar
 import click
 
 from rmqtool.base.errors import Exit, UsageError
-from rmqtool.base.visible import join, quote
+from rmqtool.base.visible import join, quote, repeated_options
+from rmqtool.commands import shared_options as shared
+from rmqtool.commands import writing
 from rmqtool.commands.options import command, flag, jobs_option, option
-from rmqtool.commands.shared_options import (
-    OnStore,
-    dry_run_option,
-    filter_options,
-    memory_option,
-    older_release_option,
-    output_option,
-    plan_option,
-    save_plan_option,
-    within_memory,
-    yes_option,
-)
-from rmqtool.commands.writing import (
-    confirm,
-    confirm_deletion,
-    print_recovered,
-    recorded_options,
-    recovered_json,
-    reporting_state,
-    require_answer,
-    require_release,
-    write_plan,
-)
-from rmqtool.library.repeated_options import repeated_options
 from rmqtool.show.output import Style, note, write_document
 from rmqtool.show.progress import ByteProgress, byte_progress, job_progress
 
@@ -54,28 +32,28 @@ _APPEND_ORDER = ("Number units in the order in which a broker appends them to em
 
 
 @dataclass(frozen=True, kw_only=True)
-class RebuildCqOptions(OnStore):
+class RebuildCqOptions(shared.OnStore):
     """What was asked for."""
 
     command: ClassVar[str] = "rebuild-cq"
     part: ClassVar[Part] = "queues"
 
-    filters: Filters = filter_options("topic", "exclude-topic", "queue")
+    filters: Filters = shared.filter_options("topic", "exclude-topic", "queue")
     only_damaged: bool = flag("Only what `rmqtool verify` finds wrong: it is run first.")
     neutralise: bool = flag(
         "Put dummy records in place of damaged bytes of the log, so that no start of the broker ends the log there; "
         "the bytes are kept until undo."
     )
-    output: Path | None = output_option(
+    output: Path | None = shared.output_option(
         "Write the files below DIR; the store is only read.", "DIR", click.Path(path_type=Path)
     )
-    dry_run: bool = dry_run_option()
-    save_plan: Path | None = save_plan_option()
-    plan: Path | None = plan_option()
-    yes: bool = yes_option()
-    memory: int | None = memory_option()
+    dry_run: bool = shared.dry_run_option()
+    save_plan: Path | None = shared.save_plan_option()
+    plan: Path | None = shared.plan_option()
+    yes: bool = shared.yes_option()
+    memory: int | None = shared.memory_option()
     jobs: int = jobs_option()
-    allow_older_release: bool = older_release_option()
+    allow_older_release: bool = shared.older_release_option()
     append_order: bool = flag(_APPEND_ORDER)
     to: Target | None = option(
         "Bring queues, topics, groups and offsets into files, or into RocksDB, for a broker with the other storeType.",
@@ -110,16 +88,11 @@ class RebuildCqOptions(OnStore):
         selects = chooses or self.only_damaged
         if self.plan and (selects or self.append_order or self.neutralise or self.output or self.only_shows or self.to):
             raise UsageError("--plan carries out what was saved: it cannot be combined with other choices")
+        others = "it cannot be combined with --output, --topic, --queue"
         if self.neutralise and (self.output or selects):
-            raise UsageError(
-                "--neutralise changes the store's log: it cannot be combined with --output, --topic, --queue or "
-                "--only-damaged"
-            )
+            raise UsageError(f"--neutralise changes the store's log: {others} or --only-damaged")
         if self.to and (selects or self.neutralise or self.output):
-            raise UsageError(
-                "--to converts the whole store: it cannot be combined with --output, --topic, --queue, --only-damaged "
-                "or --neutralise"
-            )
+            raise UsageError(f"--to converts the whole store: {others}, --only-damaged or --neutralise")
         if self.output and self.only_shows:
             raise UsageError("--output writes at once and leaves the store alone: it cannot be combined with --dry-run")
         if self.part == "index" and chooses and not self.output:
@@ -155,7 +128,6 @@ _STATUSES = {
     Exit.LOSSY: "done, but bytes of the log had to be skipped or a queue left out",
     Exit.FAILED: "could not finish; the store is as before",
     Exit.IN_USE: "a broker runs on the store",
-    Exit.NOT_A_STORE: "not a RocketMQ store",
 }
 
 
@@ -208,7 +180,7 @@ def rebuild_index(style: Style, given: RebuildIndexOptions) -> Exit:
 def _rebuild(style: Style, given: RebuildCqOptions) -> Exit:
     from rmqtool.rebuild.log_pass import REBUILD_NEED
 
-    with within_memory(style, given.memory, given.jobs, REBUILD_NEED[given.part]) as jobs:
+    with shared.within_memory(style, given.memory, given.jobs, REBUILD_NEED[given.part]) as jobs:
         return _rebuild_within(style, replace(given, jobs=jobs))
 
 
@@ -225,14 +197,14 @@ def _rebuild_within(style: Style, given: RebuildCqOptions) -> Exit:
         given = replace(given, found=SavedPlan(given.plan, given.command).options(given.options))
     only_reads = bool(given.output or given.only_shows)
     named = Snapshot(given.store, given.options.version, given.limit_rate)
-    require_release(named, yes=given.yes, is_allowed=given.allow_older_release or only_reads)
+    writing.require_release(named, yes=given.yes, is_allowed=given.allow_older_release or only_reads)
     if given.only_damaged:
         given = replace(given, found=damaged_only(style, given))
     if given.output:
         return _write_elsewhere(style, given, given.output)
     if given.only_shows:
         return _show_only(style, given)
-    with reporting_state(style, given.store.root, "is written: the store is as planned"):
+    with writing.reporting_state(style, given.store.root, "is written: the store is as planned"):
         return _write(style, given)
 
 
@@ -259,7 +231,7 @@ def _show_only(style: Style, given: RebuildCqOptions) -> Exit:
         from rmqtool.rebuild.saved_plan import rebuild_plan_text
 
         text = rebuild_plan_text(plan, given.command, plan_json(plan, state))
-        write_plan(given.save_plan, text, given.store.root)
+        writing.write_plan(given.save_plan, text, given.store.root)
     following = command_line(given)
     if plan.written_kinds & plan.source.sizes.assumed:
         following += " --broker-conf BROKER_CONF"  # without it nothing is written
@@ -288,13 +260,13 @@ def _write(style: Style, given: RebuildCqOptions) -> Exit:
     from rmqtool.show.rebuild import plan_json, show_plan
     from rmqtool.transaction import Transaction, conversion_command
 
-    require_answer(yes=given.yes)
+    writing.require_answer(yes=given.yes)
     saved = SavedPlan(given.plan, given.command) if given.plan else None
-    options = recorded_options(given.store.conf.path, given.options.version)
-    confirm_deletion(given.store.root, yes=given.yes)
+    options = writing.recorded_options(given.store.conf.path, given.options.version)
+    writing.confirm_deletion(given.store.root, yes=given.yes)
     with Transaction(given.store, given.command, options=options) as transaction:
-        print_recovered(transaction.recovered)
-        recovered = recovered_json(transaction.recovered)
+        writing.print_recovered(transaction.recovered)
+        recovered = writing.recovered_json(transaction.recovered)
         if saved:
             saved.require_same_store(given.store)
         plan = _make_plan(style, given, transaction)
@@ -308,7 +280,7 @@ def _write(style: Style, given: RebuildCqOptions) -> Exit:
             if not style.json:
                 show_plan(plan, style, verb="planned")
                 sys.stdout.flush()
-            confirm("Write this?", yes=given.yes, has_changed=bool(transaction.recovered))
+            writing.confirm("Write this?", yes=given.yes, has_changed=bool(transaction.recovered))
         if plan.conversion and not plan.conversion.is_in_place:
             transaction.command = conversion_command(plan.conversion.target)
         with _progress(style, given, "rebuilding") as progress:

@@ -13,29 +13,9 @@ import click
 
 from rmqtool.base.errors import Exit, UnreadableError, UnsupportedError, UsageError
 from rmqtool.base.visible import join, quote, visible
+from rmqtool.commands import shared_options as shared
+from rmqtool.commands import writing
 from rmqtool.commands.options import command, flag, jobs_option, option
-from rmqtool.commands.shared_options import (
-    OF_NEXT,
-    OnStore,
-    dry_run_option,
-    memory_option,
-    older_release_option,
-    plan_option,
-    save_plan_option,
-    within_memory,
-    yes_option,
-)
-from rmqtool.commands.writing import (
-    confirm,
-    confirm_deletion,
-    print_recovered,
-    recorded_options,
-    recovered_json,
-    reporting_state,
-    require_answer,
-    require_release,
-    write_plan,
-)
 from rmqtool.show.output import Style, note, write_document, write_text
 from rmqtool.show.progress import byte_progress, job_progress
 from rmqtool.show.times import sentence
@@ -58,12 +38,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RepairOptions(OnStore):
+class RepairOptions(shared.OnStore):
     """What was asked for; of a saved plan, what it was made with."""
 
-    dry_run: bool = dry_run_option()
-    save_plan: Path | None = save_plan_option()
-    plan: Path | None = plan_option()
+    dry_run: bool = shared.dry_run_option()
+    save_plan: Path | None = shared.save_plan_option()
+    plan: Path | None = shared.plan_option()
     keep_offsets: bool = flag("Leave committed offsets as they are, even impossible ones.")
     lose: tuple[str, ...] = option(
         "Also take from clients what the plan says with this option: messages with a damaged body, or damaged "
@@ -73,9 +53,9 @@ class RepairOptions(OnStore):
     )  # fmt: skip
     acknowledge: bool = flag("Repair nothing: remove the records of losses, which verify reports until then.")
     jobs: int = jobs_option()
-    memory: int | None = memory_option()
-    yes: bool = yes_option()
-    allow_older_release: bool = older_release_option()
+    memory: int | None = shared.memory_option()
+    yes: bool = shared.yes_option()
+    allow_older_release: bool = shared.older_release_option()
     processes: int = 1  # that fit into the memory
 
     def require_consistent(self) -> None:
@@ -124,7 +104,6 @@ _EXAMPLES = 10_000  # of each code: what a repair does about offsets and topics 
         Exit.LOSSY: "done; not all can be read, or clients lose more than the plan said",
         Exit.FAILED: "could not finish; the store is as before",
         Exit.IN_USE: "a broker runs on the store",
-        Exit.NOT_A_STORE: "not a RocketMQ store",
     },
 )
 def repair(style: Style, given: RepairOptions) -> Exit:
@@ -144,20 +123,20 @@ def repair(style: Style, given: RepairOptions) -> Exit:
     if given.saved:
         given = replace(given, **given.saved.options)
     only_reads = given.only_shows
-    require_release(given.opened.snapshot, yes=given.yes, is_allowed=given.allow_older_release or only_reads)
+    writing.require_release(given.opened.snapshot, yes=given.yes, is_allowed=given.allow_older_release or only_reads)
     need = VERIFY_NEED.with_later(*REBUILD_NEED.values())  # it verifies, and then rebuilds
-    with within_memory(style, given.memory, given.jobs, need) as processes:
+    with shared.within_memory(style, given.memory, given.jobs, need) as processes:
         given = replace(given, processes=processes)
         return _show_only(style, given) if only_reads else _carry_out(style, given)
 
 
 def _carry_out(style: Style, given: RepairOptions) -> Exit:
     """Repair, after a question, and show what is left."""
-    require_answer(yes=given.yes)
+    writing.require_answer(yes=given.yes)
     root, done = given.store.root, _Done()
-    on = join(["rmqtool", "repair", str(root), *given.words(*OF_NEXT, *_CHOSEN)])
-    confirm_deletion(root, yes=given.yes)
-    with reporting_state(style, root, f"is written; undo takes it back, to go on: {on}"):
+    on = join(["rmqtool", "repair", str(root), *given.words(*shared.OF_NEXT, *_CHOSEN)])
+    writing.confirm_deletion(root, yes=given.yes)
+    with writing.reporting_state(style, root, f"is written; undo takes it back, to go on: {on}"):
         found = _run(style, given, done)
         while not found.is_empty and len(done.ids) < _MOST:  # what is wrong after a first repair may show only after it
             found = _run(style, given, done)
@@ -173,7 +152,7 @@ def _acknowledge(style: Style, given: RepairOptions) -> Exit:
     if not style.json:
         write_text("".join(f"lost: {visible(sentence(text))}\n" for text in losses) or "no loss is on record\n")
     if losses and not given.dry_run:
-        confirm("Is this known to everybody?", yes=given.yes)
+        writing.confirm("Is this known to everybody?", yes=given.yes)
         acknowledge(root)
     if style.json:
         state = "nothing" if not losses else "planned" if given.dry_run else "done"
@@ -247,7 +226,7 @@ def _find(
     with job_progress(style, "verifying") as progress:
         asked = VerifyRequest(version, max_examples=_EXAMPLES, jobs=given.processes, rate=rate)
         verified = opened.verified(asked, progress, source.recording if records else lambda: None)
-    diagnosis = replace(replace(verified, options=given.words(*OF_NEXT)).diagnosis, lose=frozenset(given.lose))
+    diagnosis = replace(replace(verified, options=given.words(*shared.OF_NEXT)).diagnosis, lose=frozenset(given.lose))
     repairs = repairs_of(diagnosis, keep_offsets=given.keep_offsets)
     rebuild = _rebuild_plan(style, source, repairs, verified.outcome.total.damages)
     if rebuild and rebuild.is_empty:
@@ -319,7 +298,7 @@ def _show_only(style: Style, given: RepairOptions) -> Exit:
     found = _find(style, given)
     if given.save_plan:
         text = repair_plan_text(given.store, given.chosen, found.as_json())
-        write_plan(given.save_plan, text, given.store.root)
+        writing.write_plan(given.save_plan, text, given.store.root)
     if style.json:
         return _write_json(style, found, "nothing" if found.is_empty else "planned", _Done())
     show_found(found.outcome, found.plan, found.repairs, found.rebuild, style)
@@ -343,9 +322,9 @@ def _following(given: RepairOptions, found: _Found) -> str:
     if found.needed_sizes or (rebuild and rebuild.written_kinds & rebuild.source.sizes.assumed):
         missing += ["--broker-conf", "BROKER_CONF"]
     if given.save_plan and not missing:  # the plan has the other choices
-        others = (name for name in OF_NEXT if name != "broker_version")
+        others = (name for name in shared.OF_NEXT if name != "broker_version")
         return join(["rmqtool", "repair", str(given.store.root), *given.words(*others), "--plan", str(given.save_plan)])
-    words = given.words(*OF_NEXT, *_CHOSEN, "save_plan")
+    words = given.words(*shared.OF_NEXT, *_CHOSEN, "save_plan")
     return join(["rmqtool", "repair", str(given.store.root), *words, *missing])
 
 
@@ -379,10 +358,10 @@ def _run(style: Style, given: RepairOptions, done: _Done) -> _Found:
         given = replace(given)  # queues may be in RocksDB again
     saved = None if done.ids else given.saved
     command = f"repair{CONTINUED}" if done.ids else "repair"
-    options = recorded_options(given.store.conf.path, given.broker_version)
+    options = writing.recorded_options(given.store.conf.path, given.broker_version)
     with Transaction(given.store, command, options=options) as transaction:
-        print_recovered(transaction.recovered)
-        done.recovered += recovered_json(transaction.recovered)
+        writing.print_recovered(transaction.recovered)
+        done.recovered += writing.recovered_json(transaction.recovered)
         if saved:
             saved.require_same_store(given.store)
         found = _find(style, given, transaction, records=not done.ids)  # the last run most often only verifies
@@ -415,7 +394,7 @@ def _require_consent(style: Style, given: RepairOptions, found: _Found, done: li
     if done:
         note(f"\nwritten: {', '.join(done)}; verified again, and above is what is left")
     step = f"Do step {found.plan.start_after}" if found.plan.start_after else "Write this"
-    confirm(f"{step}, too?" if done else f"{step} now?", yes=False, has_changed=has_changed)
+    writing.confirm(f"{step}, too?" if done else f"{step} now?", yes=False, has_changed=has_changed)
 
 
 def _write(style: Style, given: RepairOptions, found: _Found, transaction: Transaction) -> str:

@@ -12,7 +12,7 @@ import click
 
 from rmqtool.base.errors import Exit, NotAStoreError, UsageError
 from rmqtool.base.numbers import byte_size
-from rmqtool.commands.options import argument, command, flag, option, time_or_clock
+from rmqtool.commands.options import argument, command, flag, option, parsed, time_or_clock
 from rmqtool.commands.shared_options import OnStore, dry_run_option, filter_options, limit_option, yes_option
 from rmqtool.commands.writing import confirm
 from rmqtool.findings.finding import first_of
@@ -32,44 +32,45 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0}
 _PATH = click.Path(path_type=Path)
 
 
-def _name_servers(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...]:
+@parsed
+def _name_servers(value: str) -> tuple[str, ...]:
     from rmqtool.replay.connection import parse_address
 
-    addresses = tuple(each.strip() for each in re.split("[;,]", value or "") if each.strip())
-    try:
-        for address in addresses:
-            parse_address(address)
-    except ValueError as error:
-        raise click.BadParameter(str(error), ctx, param) from error
-    if not addresses and value is not None:
-        raise click.BadParameter("no address is given", ctx, param)
+    addresses = tuple(each.strip() for each in re.split("[;,]", value) if each.strip())
+    for address in addresses:
+        parse_address(address)
+    if not addresses:
+        raise ValueError("no address is given")
     return addresses
 
 
-def _topics(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+@parsed
+def _topics(values: tuple[str, ...]) -> dict[str, str]:
     """New names by old ones; that of all is under the empty name."""
     names: dict[str, str] = {}
     for value in values:
         old, separator, new = value.rpartition("=")
         if not new or (separator and not old) or old in names or (names and "" in {old, *names}):
-            raise click.BadParameter(f"{value!r} is not one TOPIC, or OLD=NEW, once for each OLD", ctx, param)
+            raise ValueError(f"{value!r} is not one TOPIC, or OLD=NEW, once for each OLD")
         names[old] = new
     return names
 
 
-def _rate(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
-    match = None if value is None else _RATE.fullmatch(value.strip())
+@parsed
+def _rate(value: str) -> float:
+    match = _RATE.fullmatch(value.strip())
     rate = float(match[1]) if match else 0.0
-    if value is not None and rate <= 0:
-        raise click.BadParameter(f"{value!r} is not a rate; example: 200/s (messages a second)", ctx, param)
-    return rate if value is not None else None
+    if rate <= 0:
+        raise ValueError(f"{value!r} is not a rate; example: 200/s (messages a second)")
+    return rate
 
 
-def _seconds(ctx: click.Context, param: click.Parameter, value: str) -> float:
+@parsed
+def _seconds(value: str) -> float:
     match = _SECONDS.fullmatch(value.strip())
     seconds = float(match[1]) * _UNITS[match[2] or "s"] if match else 0.0
     if not 0 < seconds <= 86_400:
-        raise click.BadParameter(f"{value!r} is not a length of time; examples: 10s, 2m", ctx, param)
+        raise ValueError(f"{value!r} is not a length of time; examples: 10s, 2m")
     return seconds
 
 
@@ -78,7 +79,7 @@ class ReplayOptions(OnStore):
     """What was asked for."""
 
     path: Path = argument("STORE|PARQUET", _PATH)
-    name_servers: tuple[str, ...] = option(
+    name_servers: tuple[str, ...] | None = option(
         "Name server of the target; several with ';' between them. --dry-run counts without it, too.",
         "--nameserver", callback=_name_servers, metavar="HOST:PORT",
     )  # fmt: skip
@@ -354,7 +355,7 @@ def replay(style: Style, given: ReplayOptions) -> Exit:
     options = SendOptions(batch=given.batch, rate=given.rate, patience=given.patience,
                           loose_born_time=given.loose_born_time, looks_up=given.look_up,
                           send_again=given.send_again, keeps_going=given.keep_going)  # fmt: skip
-    with Cluster(given.name_servers, security) as cluster:
+    with Cluster(given.name_servers or (), security) as cluster:
         job = Replay(selections, cluster, options, given.limit)
         if given.send:
             return _send(style, job, journal, yes=given.yes)

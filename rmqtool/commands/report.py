@@ -35,7 +35,6 @@ STATUSES = {
     Exit.USAGE: "the options do not fit each other, or the file would be in the store",
     Exit.LOSSY: "written; not all of the store can be read",
     Exit.FAILED: "could not finish",
-    Exit.NOT_A_STORE: "not a RocketMQ store",
 }
 
 
@@ -101,8 +100,8 @@ def _scanned(style: Style, given: ReportOptions, store: Store) -> tuple[Overview
 
 def _life(snapshot: Snapshot, name: str) -> Life:
     """The messages of an id, each with its trace."""
-    from rmqtool.query.by_key import by_any_id
     from rmqtool.query.by_place import Notes
+    from rmqtool.query.lookup import by_any_id
     from rmqtool.query.trace import trace_of
     from rmqtool.report.facts import Life
 

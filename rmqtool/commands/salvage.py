@@ -14,15 +14,8 @@ import click
 import rmqtool
 from rmqtool.base.errors import ChangedError, EndingError, Exit, RmqtoolError, UnsupportedError, UsageError
 from rmqtool.base.visible import join
+from rmqtool.commands import shared_options as shared
 from rmqtool.commands.options import OnStores, argument, command, jobs_option, option
-from rmqtool.commands.shared_options import (
-    NEW_STORE,
-    StorePath,
-    dry_run_option,
-    filter_options,
-    filter_words,
-    output_option,
-)
 from rmqtool.commands.writing import cut_moved, derive, owner_of, told_anyway
 from rmqtool.show.output import Style, note, write_document
 from rmqtool.show.progress import byte_progress
@@ -49,18 +42,18 @@ _MOST_DOUBTFUL = 10_000  # records of one source
 class SalvageOptions(OnStores):
     """What was asked for."""
 
-    sources: tuple[Path, ...] = argument("[SOURCE]...", StorePath(), nargs=-1)
-    output: Path = output_option(NEW_STORE, "NEW", click.Path(path_type=Path), required=True)
+    sources: tuple[Path, ...] = argument("[SOURCE]...", shared.StorePath(), nargs=-1)
+    output: Path = shared.output_option(shared.NEW_STORE, "NEW", click.Path(path_type=Path), required=True)
     raw: tuple[Path, ...] = option(
         "Any file with records in it, such as a lost log file or a disk image. Repeatable.",
         type=click.Path(path_type=Path), multiple=True, metavar="FILE",
     )  # fmt: skip
-    filters: Filters = filter_options()
+    filters: Filters = shared.filter_options()
     queue_offsets: QueueOffsets | None = option(
         "For chosen messages: as stored, or counted again from 0. Default: new with --tag or --key, else keep.",
         type=click.Choice(["keep", "new"]),
     )
-    dry_run: bool = dry_run_option()
+    dry_run: bool = shared.dry_run_option()
     jobs: int = jobs_option()
 
     @property
@@ -165,8 +158,7 @@ def _plan(style: Style, given: SalvageOptions, stores: Sequence[Store]) -> Salva
         inputs = inputs.with_doubts({source: _doubtful(given, store) for source, store in enumerate(stores)})
     total = sum(file.size for file in inputs.files)
     with byte_progress("looking for messages", total, style=style) as progress:
-        reading = ReadPolicy(given.limit_rate)
-        topics = known_topics(stores)
+        topics, reading = known_topics(stores), ReadPolicy(given.limit_rate)
         return make_plan(inputs, given.broker_conf, topics, reading, progress.update, given.jobs)
 
 
@@ -175,10 +167,9 @@ def _doubtful(given: SalvageOptions, store: Store) -> frozenset[int]:
     from rmqtool.verify.task import VerifyRequest
     from rmqtool.verify.verification import Verification
 
+    request = VerifyRequest(max_examples=_MOST_DOUBTFUL, jobs=given.jobs, rate=given.bytes_per_second)
     try:
-        verification = Verification(
-            store, VerifyRequest(max_examples=_MOST_DOUBTFUL, jobs=given.jobs, rate=given.bytes_per_second)
-        )
+        verification = Verification(store, request)
         verification.run(lambda _: None)
     except EndingError:
         raise
@@ -204,9 +195,8 @@ def _show(style: Style, given: SalvageOptions, found: Salvaged, stores: Sequence
     from rmqtool.show.salvage import salvage_json, show_salvage, worth_showing
 
     if style.json:
-        result = salvage_json(found, given.output)
         findings = worth_showing(found.rebuild.findings if found.rebuild else ())
-        write_document(style, "salvage", result, findings=findings, status=found.status)
+        write_document(style, "salvage", salvage_json(found, given.output), findings=findings, status=found.status)
         return found.status
     show_salvage(found, style)
     if not style.quiet:
@@ -248,11 +238,9 @@ def require_movable(stores: Sequence[Store], *, is_numbered_anew: bool) -> None:
 
     for store in stores if is_numbered_anew else ():
         for name in rocksdb_configs(store):
-            raise UnsupportedError(
-                "committed offsets are in RocksDB, and cannot be moved to queue offsets that are counted again",
-                file=store.root / name,
-                hint="--queue-offsets keep leaves them as they are",
-            )
+            message = "committed offsets are in RocksDB, and cannot be moved to queue offsets that are counted again"
+            hint = "--queue-offsets keep leaves them as they are"
+            raise UnsupportedError(message, file=store.root / name, hint=hint)
 
 
 @dataclass(frozen=True)
@@ -267,45 +255,34 @@ class Making:
     options: RebuildOptions
 
     def make(self) -> Salvaged:
-        """Write all saved messages in their places, and what belongs to them."""
+        """Write all saved messages in their places, and what belongs to them; those of a DLedger log move."""
+        from rmqtool.base.files import ReadPolicy
         from rmqtool.rebuild.apply import loss_of
-        from rmqtool.salvage.conversion import SALVAGE
+        from rmqtool.salvage.conversion import SALVAGE, without_offsets, write_saved
         from rmqtool.salvage.new_store import carried_bytes, carry_over
         from rmqtool.salvage.write_log import write_log
         from rmqtool.show.salvage import Salvaged
         from rmqtool.store.store import COMMIT_LOG
 
-        if self.plan.layout.is_moved:
-            return self._make_moved()
-        plan, new, stores = self.plan, self.new, self.stores
-        new.require_space(plan.needed + carried_bytes(stores.all, stores.carried))
-        with byte_progress("writing the commit log", plan.size, style=self.style) as progress:
-            write_log(plan, new.directory / COMMIT_LOG, self.options.limit, progress.update)
-        problems = carry_over(stores.all, stores.carried, new.directory)
-        rebuild, left_out = self._derive(stores.main, self.options)
-        problems += left_out
-        self._keep_losses(loss_of(rebuild, SALVAGE), rebuild)
-        return Salvaged(plan, self._carried(problems), rebuild)
-
-    def _make_moved(self) -> Salvaged:
-        """Write all saved messages of a DLedger log, which move, and what belongs to them."""
-        from rmqtool.base.files import ReadPolicy
-        from rmqtool.salvage.conversion import without_offsets, write_saved
-        from rmqtool.salvage.new_store import carried_bytes, carry_over
-        from rmqtool.show.salvage import Salvaged
-        from rmqtool.store.store import COMMIT_LOG
-
-        plan, new, stores = self.plan, self.new, self.stores
-        carried, not_carried = without_offsets(stores.carried)
-        main = self._ordinary
+        plan, new, stores, limit = self.plan, self.new, self.stores, self.options.limit
+        moved, carried, not_carried = None, stores.carried, list[str]()
+        if plan.layout.is_moved:
+            carried, not_carried = without_offsets(stores.carried)
         new.require_space(plan.needed + carried_bytes(stores.all, carried))
         with byte_progress("writing the commit log", plan.size, style=self.style) as progress:
-            moved = write_saved(plan, new.directory / COMMIT_LOG, ReadPolicy(self.options.limit), progress.update)
+            if plan.layout.is_moved:
+                moved = write_saved(plan, new.directory / COMMIT_LOG, ReadPolicy(limit), progress.update)
+            else:
+                write_log(plan, new.directory / COMMIT_LOG, limit, progress.update)
         problems = carry_over(stores.all, carried, new.directory)
-        rebuild, left_out = self._derive(main, replace(self.options, moved_from=self._old_log), moved_from=moved.start)
-        problems += left_out
-        self._keep_losses(None, rebuild, moved.filled)  # old units and keys lead to places of another log
-        whole = [*(each for each in carried if not each.problem), *problems]
+        if moved:
+            options = replace(self.options, moved_from=self._old_log)
+            rebuild, left_out = self._derive(self._ordinary, options, moved_from=moved.start)
+            self._keep_losses(None, rebuild, moved.filled)  # old units and keys lead to places of another log
+        else:
+            rebuild, left_out = self._derive(stores.main, self.options)
+            self._keep_losses(loss_of(rebuild, SALVAGE), rebuild)
+        whole = [*(each for each in carried if not each.problem), *problems, *left_out]
         return Salvaged(plan, whole, rebuild, not_carried=not_carried, moved=moved)
 
     @property
@@ -331,6 +308,7 @@ class Making:
         from rmqtool.salvage.new_store import carried_bytes, carry_over, with_delays
         from rmqtool.salvage.selection import needed_bytes
         from rmqtool.show.salvage import Salvaged
+        from rmqtool.transaction.losses import ChoiceRecord, keep_choice
 
         chosen, selection, stores = choice.chosen, choice.selection, self.stores
         self.new.require_space(needed_bytes(chosen, selection) + carried_bytes(stores.all, stores.carried))
@@ -343,14 +321,14 @@ class Making:
         main = self._ordinary and with_delays(self._ordinary)
         options = replace(self.options, left_out=left_out, untouched=untouched, anew=is_new, moved_from=self._old_log)
         rebuild, unread = self._derive(main, options)
-        problems += unread
         self._fit_config(choice, log, rebuild)
         self._keep_losses(None, None)
-        self._keep_choice(choice)
-        return Salvaged(self.plan, self._carried(problems), rebuild, replace(choice, log=log))
-
-    def _carried(self, problems: Sequence[Carried]) -> list[Carried]:
-        return [*(each for each in self.stores.carried if not each.problem), *problems]
+        words, now = tuple(shared.filter_words(selection.filters)), int(time.time() * 1000)
+        record = ChoiceRecord("salvage", now, self.plan.inputs.names, words, selection.queue_offsets, chosen.messages,
+                              self.plan.records, chosen.placement.end)  # fmt: skip
+        keep_choice(self.new.directory, record)
+        whole = [*(each for each in stores.carried if not each.problem), *problems, *unread]
+        return Salvaged(self.plan, whole, rebuild, replace(choice, log=log))
 
     def _write_chosen(self, choice: Choice) -> SelectedLog:
         from rmqtool.base.files import ReadPolicy
@@ -360,19 +338,10 @@ class Making:
         from rmqtool.transaction.losses import OFFSET_MAP
 
         directory, chosen = self.new.directory, choice.chosen
-        config = directory / CONFIG
+        before = committed_offsets(directory / CONFIG), timer_read_until(directory / CONFIG)
         with byte_progress("writing the commit log", chosen.size, style=self.style) as progress:
-            return write_selected(
-                self.plan,
-                chosen,
-                choice.selection,
-                directory / COMMIT_LOG,
-                directory / OFFSET_MAP,
-                committed_offsets(config),
-                timer_read_until(config),
-                ReadPolicy(self.options.limit),
-                progress.update,
-            )
+            return write_selected(self.plan, chosen, choice.selection, directory / COMMIT_LOG, directory / OFFSET_MAP,
+                                  *before, ReadPolicy(self.options.limit), progress.update)  # fmt: skip
 
     def _derive(
         self, main: Store | None, options: RebuildOptions, moved_from: int | None = None
@@ -422,19 +391,3 @@ class Making:
         losses = losses_of(self.plan, derived, findings, self.stores.all, filled)
         if losses:
             keep_losses(self.new.directory, losses)
-
-    def _keep_choice(self, choice: Choice) -> None:
-        from rmqtool.transaction.losses import ChoiceRecord, keep_choice
-
-        selection = choice.selection
-        record = ChoiceRecord(
-            "salvage",
-            int(time.time() * 1000),
-            self.plan.inputs.names,
-            tuple(filter_words(selection.filters)),
-            selection.queue_offsets,
-            choice.chosen.messages,
-            self.plan.records,
-            choice.chosen.placement.end,
-        )
-        keep_choice(self.new.directory, record)

@@ -20,7 +20,7 @@ from rmqtool.base.paths import is_remote, path_of
 from rmqtool.base.times import rfc3339
 from rmqtool.base.visible import visible
 from rmqtool.commands.completion import complete_queue, complete_topic
-from rmqtool.commands.options import OnStores, argument, flag, joined, option, size_of_at_least, time_of
+from rmqtool.commands.options import OnStores, argument, flag, joined, option, parsed, size_of_at_least, time_of
 from rmqtool.show.output import Style, note
 
 if TYPE_CHECKING:
@@ -37,11 +37,12 @@ _TAG_SEPARATOR = "||"  # as consumers subscribe: `TagA || TagB`
 _ANY_TAG = "*"
 
 
-def _tags(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+@parsed
+def _tags(values: tuple[str, ...]) -> tuple[str, ...]:
     """The tags of subscription expressions; none when one of them is ``*`` (`FilterAPI#buildSubscriptionData`)."""
     tags = tuple(tag for value in values for alternative in value.split(_TAG_SEPARATOR) if (tag := alternative.strip()))
     if values and not tags:
-        raise click.BadParameter("an empty tag matches nothing", ctx, param)
+        raise ValueError("an empty tag matches nothing")
     return () if _ANY_TAG in tags else tags
 
 
@@ -149,14 +150,15 @@ def note_failures(style: Style, failures: DecodeFailures) -> None:
 _SALT_BYTES = 16
 
 
-def _what(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> frozenset[str]:
+@parsed
+def _what(values: tuple[str, ...]) -> frozenset[str]:
     chosen = [item.strip() for value in values for item in value.split(",") if item.strip()]
     if chosen:
         from rmqtool.scan.redaction import REDACTABLE
 
         for item in chosen:
             if item not in REDACTABLE:
-                raise click.BadParameter(f"{item!r} is none of {', '.join(REDACTABLE)}", ctx, param)
+                raise ValueError(f"{item!r} is none of {', '.join(REDACTABLE)}")
     return frozenset(chosen)
 
 

@@ -46,7 +46,6 @@ class UndoOptions(OnStore):
         Exit.USAGE: "nobody at a terminal to be asked, and no --yes",
         Exit.FAILED: "files have changed since, or something cannot be read or written",
         Exit.IN_USE: "a broker runs on the store",
-        Exit.NOT_A_STORE: "not a RocketMQ store",
     },
 )
 def undo(style: Style, given: UndoOptions) -> Exit:

@@ -17,7 +17,7 @@ from rmqtool.base.numbers import EXAMPLES
 from rmqtool.base.times import parse_duration
 from rmqtool.base.visible import visible
 from rmqtool.commands.completion import codes, complete_from
-from rmqtool.commands.options import argument, command, conf_option, flag, jobs_option, master_option, option
+from rmqtool.commands.options import argument, command, conf_option, flag, jobs_option, master_option, option, parsed
 from rmqtool.commands.shared_options import OF_NEXT, OnStore, StorePath, filter_options, memory_option, within_memory
 from rmqtool.commands.writing import check_place
 from rmqtool.findings.catalogue import why_no_code
@@ -37,31 +37,22 @@ if TYPE_CHECKING:
 Form = Literal["text", "junit", "sarif", "openmetrics", "nagios"]
 
 
-def _codes(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+@parsed
+def _codes(value: tuple[str, ...]) -> tuple[str, ...]:
     """Codes or prefixes of codes; several may stand in one value, with commas between them."""
     codes = tuple(code.strip().lower() for text in value for code in text.split(",") if code.strip())
-    for wanted in codes:
-        if why := why_no_code(wanted):
-            raise click.BadParameter(why, ctx, param)
+    if why := next(filter(None, map(why_no_code, codes)), None):
+        raise ValueError(why)
     return codes
 
 
-def _duration(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
-    """Seconds."""
-    try:
-        return None if value is None else parse_duration(value) / 1000
-    except ValueError as error:
-        raise click.BadParameter(str(error), ctx, param) from error
-
-
-def _share(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
+@parsed
+def _share(value: str) -> float:
     """A percentage, as a number of 0 to 1."""
-    if value is None:
-        return None
     found = re.fullmatch(r"(\d{1,3}(?:\.\d{1,6})?) ?%", value.strip(), re.ASCII)
     share = float(found[1]) / 100 if found else 0
     if not 0 < share <= 1:
-        raise click.BadParameter(f"{value!r} is not a share above 0% and up to 100%; example: 5%", ctx, param)
+        raise ValueError(f"{value!r} is not a share above 0% and up to 100%; example: 5%")
     return share
 
 
@@ -87,7 +78,7 @@ class VerifyOptions(OnStore):
     memory: int | None = memory_option()
     time_limit: float | None = option(
         "Stop reading log and index after this time, such as 10m, and say what is left.",
-        callback=_duration, metavar="TIME",
+        callback=parsed(lambda value: parse_duration(value) / 1000), metavar="TIME",
     )  # fmt: skip
     sample: float | None = option(
         "Verify only this share of log and index, such as 5%, taken from all over them.",
@@ -154,16 +145,10 @@ def verify(style: Style, given: VerifyOptions) -> int:
             raise UsageError("--memory is for --engine local: Spark has spark.driver.memory and others")
         processes = stack.enter_context(within_memory(style, given.memory, given.jobs, VERIFY_NEED))
         pool = _pool(stack, given, processes)  # before a progress bar, which has a thread
-        request = VerifyRequest(
-            version=given.broker_version,
-            selection=Selection(given.only, given.skip, given.filters.topic_choice or None),
-            max_examples=given.max_examples,
-            jobs=processes,
-            bodies=not given.fast,
-            rate=given.bytes_per_second,
-            time_limit=given.time_limit,
-            sample=given.sample,
-        )
+        selection = Selection(given.only, given.skip, given.filters.topic_choice or None)
+        request = VerifyRequest(version=given.broker_version, selection=selection, max_examples=given.max_examples,
+                                jobs=processes, bodies=not given.fast, rate=given.bytes_per_second,
+                                time_limit=given.time_limit, sample=given.sample)  # fmt: skip
         started = monotonic()
         # Workers of Spark have directories of their own.
         store = given.open(given.path.absolute() if given.engine == "spark" else given.path)

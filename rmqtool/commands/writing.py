@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqtool.base.errors import RmqtoolError, UnreadableError, UnwritableError, UsageError, WrongKindError
-from rmqtool.base.visible import visible
-from rmqtool.library.repeated_options import repeated_options
+from rmqtool.base.visible import repeated_options, visible
 from rmqtool.show.output import Style, folded, note
 from rmqtool.show.progress import byte_progress
 

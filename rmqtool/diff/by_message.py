@@ -34,7 +34,6 @@ from rmqtool.scan.frames import RecordRun, sound_prefix
 from rmqtool.scan.message_rows import message_dicts
 from rmqtool.scan.properties import read_properties
 from rmqtool.scan.reader import scan_files
-from rmqtool.scan.redaction import Redaction
 from rmqtool.scan.single_record import record_at
 from rmqtool.scan.windows import WINDOW, mask_words, words_of
 
@@ -183,12 +182,6 @@ class MessageComparison:
         """The exit status."""
         return {"same": Exit.OK, "unproven": Exit.LOSSY}.get(self.verdict, Exit.FINDINGS)
 
-    def redacted(self, redaction: Redaction) -> MessageComparison:
-        """The same without what of messages is not to be shown."""
-        for surplus in self.only.values():
-            surplus.listed = [redaction.value(message) for message in surplus.listed]
-        return self
-
 
 def compares_topic(topic: str, filters: Filters) -> bool:
     """Whether messages of a topic are compared: one that brokers fill themselves only where it is asked for by name."""
@@ -313,7 +306,7 @@ def _grouped(identities: Identities) -> tuple[Identities, NDArray[Any], NDArray[
 def list_first(side: Side, surplus: Surplus) -> None:
     """Read the first messages of a surplus; raises UnreadableError."""
     runs = (record_at(side.files, offset) for offset in surplus.first)
-    surplus.listed = [next(message_dicts(run, "")) for run in runs if run is not None]
+    surplus.listed = [side.shown(next(message_dicts(run, ""))) for run in runs if run is not None]
 
 
 _OFFSET_AT = position_of(PREFIX_DTYPE, "physical_offset")  # in a message, bytes
@@ -357,8 +350,8 @@ class _OrderedLog:
         self._progress = progress
         self._runs = self._read()
 
-    def fill(self, count: int) -> None:
-        """Have so many messages, or all that there are."""
+    def fill(self, count: int) -> bool:
+        """Have so many messages, or all that there are; False without one."""
         parts, held = [self.rows], len(self.rows)
         while held < count and not self.is_over:
             run = next(self._runs, None)
@@ -368,6 +361,7 @@ class _OrderedLog:
                 held += len(run)
         if len(parts) > 1:
             self.rows = np.concatenate(parts)
+        return bool(len(self.rows))
 
     def take(self, count: int) -> None:
         """Be done with so many messages."""
@@ -416,7 +410,7 @@ class _Aligner:
 
     def aligned(self) -> tuple[Alignment, Parting]:
         """Go through both."""
-        while self._has_both():
+        while self.a.fill(1) and self.b.fill(1):
             common = self._common_rows()
             if not common and not self._skip_to_common():
                 break
@@ -426,11 +420,6 @@ class _Aligner:
         diverged = self._difference(*rests) if both_go_on else None
         differences = [*self.differences, *([diverged] if diverged else [])]
         return self.found, Parting(tuple(differences), self.count + bool(diverged), diverged)
-
-    def _has_both(self) -> bool:
-        for log in (self.a, self.b):
-            log.fill(1)
-        return bool(len(self.a.rows) and len(self.b.rows))
 
     def _common_rows(self) -> int:
         """How many messages at the head of both are the same."""

@@ -14,12 +14,11 @@ from rmqtool.base.errors import Exit, RmqtoolError
 from rmqtool.base.files import read_all
 from rmqtool.base.visible import quote
 from rmqtool.diff.by_message import Alignment, align
-from rmqtool.diff.log_pass import Counting, Progress, compare_logs, count_from
+from rmqtool.diff.log_pass import DiffRequest, Progress, compare_logs, count_from
 from rmqtool.diff.queues import DifferingQueue, compare_queues
 from rmqtool.diff.records import SIDES, Name, Parting, Side, Tail
 from rmqtool.formats.checkpoint import TIMER_CHECK_DTYPE, TIMER_CHECK_SIZE
-from rmqtool.scan.redaction import Redaction
-from rmqtool.store.config_json import ConfigFile, load_config
+from rmqtool.store.config_json import load_config
 from rmqtool.store.config_tables import CONSUMER_OFFSET, DELAYS, GROUPS, TOPICS, entries_in, main_table
 from rmqtool.store.dledger_node import Epoch, Epochs, load_epochs
 from rmqtool.store.store import CONFIG, rocksdb_configs
@@ -47,23 +46,15 @@ def compare_configs(a: Side, b: Side, *, is_moved: bool = False) -> Iterator[Con
     Where the log of B `is_moved` a conversion has left the timers of A out, which begin again there.
     """
     for name in (TOPICS, GROUPS, DELAYS):
-        yield from _of_files(name, _load(a, name), _load(b, name))
-    offsets = [_committed(side) for side in (a, b)]
+        first, second = (load_config(side.snapshot.store.root / CONFIG / name) for side in (a, b))
+        if first.problem != second.problem:
+            yield ConfigDifference(name, _WHOLE_FILE, first.problem, second.problem)
+        yield from _of_entries(name, *(_flat(main_table(name, file.content) or {}) for file in (first, second)))
+    offsets = ({f"{each.topic}@{each.group}/{each.queue_id}": each.offset for each in side.snapshot.committed.offsets}
+               for side in (a, b))  # fmt: skip
     yield from _of_entries(CONSUMER_OFFSET, *offsets)
     if not is_moved:
-        timers = [_timer_offset(side) for side in (a, b)]
-        yield from _of_entries(TIMER_CHECK, *timers)
-
-
-def _load(side: Side, name: str) -> ConfigFile:
-    return load_config(side.snapshot.store.root / CONFIG / name)
-
-
-def _of_files(name: str, a: ConfigFile, b: ConfigFile) -> Iterator[ConfigDifference]:
-    if a.problem != b.problem:
-        yield ConfigDifference(name, _WHOLE_FILE, a.problem, b.problem)
-    first, second = (_flat(main_table(name, file.content) or {}) for file in (a, b))
-    yield from _of_entries(name, first, second)
+        yield from _of_entries(TIMER_CHECK, _timer_offset(a), _timer_offset(b))
 
 
 def _flat(table: Entries) -> dict[str, Any]:
@@ -90,11 +81,6 @@ def _shown(value: object) -> int | str | None:
     if value is None or (isinstance(value, int) and not isinstance(value, bool)):
         return value
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
-
-
-def _committed(side: Side) -> Entries:
-    offsets = side.snapshot.committed.offsets
-    return {f"{offset.topic}@{offset.group}/{offset.queue_id}": offset.offset for offset in offsets}
 
 
 def _timer_offset(side: Side) -> Entries:
@@ -162,9 +148,8 @@ def compare_epochs(a: Side, b: Side) -> EpochComparison | None:
     first, second = _epochs_of(a), _epochs_of(b)
     if not any(side.epochs.entries or side.epochs.problem for side in (first, second)):
         return None
-    return EpochComparison(
-        first, second, _following(a, first.epochs, b, second.epochs), _following(b, second.epochs, a, first.epochs)
-    )
+    following = _following(a, first.epochs, b, second.epochs), _following(b, second.epochs, a, first.epochs)
+    return EpochComparison(first, second, *following)
 
 
 def consistent_point(slave: Epochs, slave_end: int, master: Epochs, master_end: int) -> int | None:
@@ -185,30 +170,12 @@ def _following(slave: Side, slave_epochs: Epochs, master: Side, master_epochs: E
 def _epochs_of(side: Side) -> SideEpochs:
     epochs = load_epochs(side.snapshot.store)
     stale = tuple(epoch for epoch in epochs.entries if epoch.start_offset > side.end)
-    return SideEpochs(epochs, stale, _missing(side, epochs))
-
-
-def _missing(side: Side, epochs: Epochs) -> int | None:
-    """The epoch in the data version of `topics.json`, where the file of epochs ends before it."""
     state = entries_in(side.snapshot.topics.file.content, "dataVersion").get("stateVersion")
-    if not epochs.entries or type(state) is not int or state <= epochs.entries[-1].number:
-        return None
-    return state
+    is_missing = epochs.entries and type(state) is int and state > epochs.entries[-1].number
+    return SideEpochs(epochs, stale, state if is_missing else None)
 
 
 Verdict = Literal["same", "unproven", "differs", "a-ahead", "b-ahead", "damaged", "diverged", "no-overlap"]
-
-
-@dataclass(frozen=True)
-class DiffRequest:
-    """What is asked for; with `fast` offsets, epochs and a page of each file only.
-
-    `only` is the side whose own messages are listed, `limit` how many of each kind are listed.
-    """
-
-    fast: bool = False
-    only: Name | None = None
-    limit: int = 20
 
 
 @dataclass(frozen=True)
@@ -228,11 +195,6 @@ class StoreComparison:
     queues: tuple[DifferingQueue, ...] = ()
     configs: tuple[ConfigDifference, ...] = ()
     alignment: Alignment | None = None
-
-    def redacted(self, redaction: Redaction) -> StoreComparison:
-        """The same without what of messages is not to be shown."""
-        listed = [redaction.value(message) for message in self.listed]
-        return replace(self, parting=self.parting.redacted(redaction), listed=listed)
 
     @property
     def start(self) -> int:
@@ -350,7 +312,7 @@ def compare(a: Side, b: Side, request: DiffRequest, progress: Progress) -> Store
         epochs = epochs and epochs.with_cuts({side.name: count_from(side, cuts[side.name]).tail
                                               for side in (a, b) if side.name in cuts})  # fmt: skip
         return _completed(_with_tails(StoreComparison(a, b, request, epochs, parting, alignment=alignment)))
-    found = compare_logs(a, b, Counting(cuts, request.fast, request.only, request.limit), progress)
+    found = compare_logs(a, b, request, cuts, progress)
     epochs = epochs and epochs.with_cuts(found.cuts)
     begun = StoreComparison(a, b, request, epochs, found.parting, found.tails, found.listed)
     return begun if request.fast else _completed(begun)
@@ -455,7 +417,7 @@ def _set_up(comparison: StoreComparison) -> Iterator[str]:
         ahead, behind = ("A", "B") if comparison.a.end > comparison.b.end else ("B", "A")
         if _side(comparison, "b" if behind == "B" else "a").cut_files:
             yield f"set {behind} up again from {ahead}: no broker starts with a log file of a wrong size"
-        elif _is_older(comparison, ahead):
+        elif (tail := comparison.tails.get("a" if ahead == "A" else "b")) and tail.is_older:
             yield f"do not make {ahead} a master: a start takes what is older for new messages; it may follow {behind}"
         else:
             role = "node of the same group as" if comparison.a.node else "slave of"
@@ -464,12 +426,6 @@ def _set_up(comparison: StoreComparison) -> Iterator[str]:
             yield f"before {ahead} is ever cut to follow {behind}:"
             yield from _save(comparison, "a" if ahead == "A" else "b")
     yield from _derived(comparison)
-
-
-def _is_older(comparison: StoreComparison, ahead: str) -> bool:
-    """Whether what only one side has was stored before what both have: it had been cut there."""
-    tail = comparison.tails.get("a" if ahead == "A" else "b")
-    return tail is not None and tail.is_older
 
 
 def _derived(comparison: StoreComparison) -> Iterator[str]:

@@ -67,7 +67,7 @@ class Walk:
     def place_at(self, offset: int) -> Place:
         """What covers an offset; nothing where neither a record, a blank nor damage does."""
         self.pass_to(offset + 1)
-        return Place("nothing", offset) if self._event is None else place_in(self._event, offset)
+        return Place("nothing", offset) if self._event is None else place_in(self._side, self._event, offset)
 
     def pass_to(self, offset: int) -> None:
         """Go on to the event that reaches to an offset, or beyond it."""
@@ -245,16 +245,15 @@ class LogPair:
 
 
 @dataclass(frozen=True)
-class Counting:
-    """What is counted in passing: the messages after an offset of each log that `cuts` names; `fast`: nothing else.
+class DiffRequest:
+    """What is asked for; with `fast` offsets, epochs and a page of each file only.
 
-    Of the side `only` the first `limit` messages that only it has are listed.
+    `only` is the side whose own messages are listed, `limit` how many of each kind are listed.
     """
 
-    cuts: Mapping[Name, int] = field(default_factory=dict)
     fast: bool = False
     only: Name | None = None
-    limit: int = 0
+    limit: int = 20
 
 
 @dataclass(frozen=True)
@@ -267,28 +266,36 @@ class LogComparison:
     cuts: dict[Name, Tail] = field(default_factory=dict)
 
 
-def compare_logs(a: Side, b: Side, counting: Counting, progress: Progress) -> LogComparison:
-    """Compare the common range of two logs, and count what is behind it.
+def compare_logs(a: Side, b: Side, request: DiffRequest, cuts: Mapping[Name, int], progress: Progress) -> LogComparison:
+    """Compare the common range of two logs, and count what is behind it, and after an offset that `cuts` name.
 
     Logs of one broker agree byte by byte up to where they part, and never again. Where they do agree again, one of
     them was changed afterwards; that shows only where all bytes were compared. What cannot be read is noted.
     """
     with ThreadPoolExecutor(1) as pool:
-        return _Pass(a, b, counting, progress, pool).compare()
+        return _Pass(a, b, request, cuts, progress, pool).compare()
 
 
 class _Pass:
     """The state of a pass; offsets are physical ones, and the same in both logs up to where they part."""
 
-    def __init__(self, a: Side, b: Side, counting: Counting, progress: Progress, pool: ThreadPoolExecutor) -> None:
+    def __init__(
+        self,
+        a: Side,
+        b: Side,
+        request: DiffRequest,
+        cuts: Mapping[Name, int],
+        progress: Progress,
+        pool: ThreadPoolExecutor,
+    ) -> None:
         self._sides: dict[Name, Side] = {"a": a, "b": b}
-        self._counting = counting
+        self._request = request
         self._progress = progress
         self._pool = pool
         self._start, self._end = max(a.start, b.start), min(a.end, b.end)
         self._recent: dict[Name, RecentReads] = {name: RecentReads() for name in SIDES}
         self._walks: dict[Name, Walk] = {}
-        self._waiting_cuts = dict(counting.cuts)
+        self._waiting_cuts = dict(cuts)
         self._cuts: dict[Name, Tally] = {}
         self._tallies: dict[Name, Tally] = {}
         self._found: list[Difference] = []
@@ -302,41 +309,37 @@ class _Pass:
     def compare(self) -> LogComparison:
         """Do it."""
         a, b = self._sides["a"], self._sides["b"]
+        ranges = [(self._start, self._end)] if self._start < self._end else []
+        if ranges and self._request.fast:
+            ranges = samples(a, b, self._start, self._end)
         with closing(LogPair(a, b, [*self._recent.values()])) as pair:
-            for start, end in self._ranges(a, b):
+            for start, end in ranges:
                 for low, high in pair.blocks(start, end):
                     self._compare_block(pair, low, high)
                     self._progress(high - self._start)
-                if self._counting.fast:
+                if self._request.fast:
                     self._walks.clear()
-        if not self._counting.fast and self._start < self._end:
+        if not self._request.fast and self._start < self._end:
             self._check_agreement(self._end)
         self._count_rest()
         tails = {name: tally.tail for name, tally in self._tallies.items()}
-        only = self._counting.only
+        only = self._request.only
         listed = self._tallies[only].listed if only in self._tallies else []
-        return LogComparison(self._parting(), tails, listed, {name: each.tail for name, each in self._cuts.items()})
-
-    def _ranges(self, a: Side, b: Side) -> list[tuple[int, int]]:
-        if self._start >= self._end:
-            return []
-        return samples(a, b, self._start, self._end) if self._counting.fast else [(self._start, self._end)]
-
-    def _parting(self) -> Parting:
         found = tuple(self._found)
         if self._diverged and self._diverged not in found:
             found = (*found, self._diverged)
-        return Parting(found, self._extents if found else 0, self._diverged)
+        parting = Parting(found, self._extents if found else 0, self._diverged)
+        return LogComparison(parting, tails, listed, {name: each.tail for name, each in self._cuts.items()})
 
     def _compare_block(self, pair: LogPair, low: int, high: int) -> None:
-        if not self._counting.fast:
+        if not self._request.fast:
             self._begin_cuts(low, high)
         extents = pair.differing(low, high)
         for extent in extents or ():
             self._see(extent)
         if extents is None:
             self._same_from = high
-        if self._counting.fast or not self._walks:
+        if self._request.fast or not self._walks:
             return
         self._pass_to(high)
         if self._in_extent < MAX_IN_EXTENT or high - self._extent_end > NEAR:
@@ -350,7 +353,7 @@ class _Pass:
             self._extents += 1
             self._in_extent = 0
         offset = extent.next(self._behind)
-        is_enough = self._counting.fast and self._extents > MAX_EXTENTS
+        is_enough = self._request.fast and self._extents > MAX_EXTENTS
         while offset is not None and self._in_extent < MAX_IN_EXTENT and not is_enough:
             self._look_at(offset)
             offset = extent.next(self._behind)
@@ -364,7 +367,7 @@ class _Pass:
         self._behind = max(difference.a.end, difference.b.end, offset + 1)
         if not difference.is_filler:
             self._in_extent += 1
-            if not self._counting.fast:
+            if not self._request.fast:
                 self._check_agreement(difference.start)
             if self._diverged is None and not difference.damaged:
                 self._part_at(difference)
@@ -375,7 +378,7 @@ class _Pass:
     def _part_at(self, difference: Difference) -> None:
         """Take it that the logs part here, and count what follows."""
         self._diverged = difference
-        if not self._counting.fast and difference.start > self._start:
+        if not self._request.fast and difference.start > self._start:
             for name in SIDES:
                 self._count(name, difference.start)
 
@@ -401,7 +404,7 @@ class _Pass:
                 self._walk_from(name, min(cut, start)).count(self._cuts[name])
 
     def _count(self, name: Name, start: int) -> None:
-        limit = self._counting.limit if name == self._counting.only else 0
+        limit = self._request.limit if name == self._request.only else 0
         self._tallies[name] = Tally(self._sides[name], start, limit)
         self._walk_from(name, start).count(self._tallies[name])
 
@@ -416,7 +419,7 @@ class _Pass:
         ends = [side.end for side in self._sides.values()]
         self._begin_cuts(max(ends), max(ends))
         one_is_empty = any(side.is_empty for side in self._sides.values())
-        if not self._counting.fast and self._diverged is None and (self._start < self._end or one_is_empty):
+        if not self._request.fast and self._diverged is None and (self._start < self._end or one_is_empty):
             for name, side in self._sides.items():
                 if side.end > max(self._start, self._end):
                     self._count(name, max(self._start, self._end))
@@ -426,9 +429,9 @@ class _Pass:
 
     def _pass_to(self, end: int) -> None:
         """Let both walks go on at once."""
-        others = [self._pool.submit(walk.pass_to, end) for walk in [*self._walks.values()][1:]]
-        for walk in [*self._walks.values()][:1]:
-            walk.pass_to(end)
+        first, *rest = self._walks.values()
+        others = [self._pool.submit(walk.pass_to, end) for walk in rest]
+        first.pass_to(end)
         for other in others:
             other.result()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from typing import Any, Literal
@@ -62,6 +62,12 @@ class Side:
     data_end: int
     node: Node | None = None
     unread: list[RmqtoolError] = field(default_factory=list)
+    redaction: Redaction | None = None
+
+    def shown(self, message: dict[str, Any]) -> dict[str, Any]:
+        """A message without what of it is not to be shown."""
+        redacted: dict[str, Any] = self.redaction.value(message) if self.redaction else message
+        return redacted
 
     @property
     def cut_files(self) -> list[MappedFile]:
@@ -76,7 +82,7 @@ class Side:
         return self.end <= self.start
 
 
-def side_of(name: Name, snapshot: Snapshot) -> Side:
+def side_of(name: Name, snapshot: Snapshot, redaction: Redaction | None = None) -> Side:
     """Measure the log as it is now; of a running broker's only what is whole. Raises UnreadableError."""
     missing = missing_log(snapshot)
     unread: list[RmqtoolError] = [missing] if missing else []
@@ -85,9 +91,9 @@ def side_of(name: Name, snapshot: Snapshot) -> Side:
     node = _node_of(snapshot)
     if snapshot.holder is not None:
         end = written_end(files, reading=reading) if files else start
-        return Side(name, snapshot, files, start, end, end, node, unread)
+        return Side(name, snapshot, files, start, end, end, node, unread, redaction)
     end = log_range(files, reading=reading).max_offset if files else start
-    return Side(name, snapshot, files, start, end, max(end, data_end(files, reading)), node, unread)
+    return Side(name, snapshot, files, start, end, max(end, data_end(files, reading)), node, unread, redaction)
 
 
 def _node_of(snapshot: Snapshot) -> Node | None:
@@ -134,10 +140,6 @@ class Place:
         topic = self.message["topic"].encode() if self.message else b""
         return bool(topic) and LOST_TOPIC.startswith(topic)
 
-    def redacted(self, redaction: Redaction) -> Place:
-        """The same without what of the message is not to be shown."""
-        return replace(self, message=redaction.value(self.message))
-
     @property
     def is_damaged(self) -> bool:
         """Whether it shows by itself that it is not what was written."""
@@ -155,10 +157,6 @@ class Difference:
     a: Place
     b: Place
     is_moved: bool = False
-
-    def redacted(self, redaction: Redaction) -> Difference:
-        """The same without what of the messages is not to be shown."""
-        return replace(self, a=self.a.redacted(redaction), b=self.b.redacted(redaction))
 
     @property
     def is_filler(self) -> bool:
@@ -186,12 +184,6 @@ class Parting:
     extents: int = 0
     diverged: Difference | None = None
 
-    def redacted(self, redaction: Redaction) -> Parting:
-        """The same without what of messages is not to be shown."""
-        differences = tuple(difference.redacted(redaction) for difference in self.differences)
-        diverged = self.diverged and self.diverged.redacted(redaction)
-        return replace(self, differences=differences, diverged=diverged)
-
     @property
     def both_lost(self) -> bool:
         """Whether dummy records stand in one log where the other is damaged."""
@@ -207,10 +199,10 @@ def first_place(side: Side, start: int, stop: int) -> Place:
     """What one log holds first between two offsets, but for the end of a file; nothing where there is nothing else."""
     events = _events(side, start, stop) if start < stop else iter(())
     event = next((event for event in events if not isinstance(event, Blank)), None)
-    return Place("nothing", start) if event is None else place_in(event, event.physical_offset)
+    return Place("nothing", start) if event is None else place_in(side, event, event.physical_offset)
 
 
-def place_in(event: Event, offset: int) -> Place:
+def place_in(side: Side, event: Event, offset: int) -> Place:
     """The place that an event of a scan has at an offset before its end."""
     start = event.begin if isinstance(event, RecordRun) else event.physical_offset
     if start > offset:
@@ -225,7 +217,7 @@ def place_in(event: Event, offset: int) -> Place:
     if offset < begin:
         return Place("header", begin - header_size, header_size)
     message = next(message_dicts(event[row : row + 1], ""))
-    shown = {name: message.get(name) for name in _SHOWN}
+    shown = side.shown({name: message.get(name) for name in _SHOWN})
     return Place("message", message["physical_offset"], message["message_size"], shown)
 
 
@@ -290,7 +282,8 @@ class Tally:
         if len(self.listed) < self._limit:
             mapped = file_at(self._side.files, run.physical_offset)
             file = self._side.snapshot.store.relative(mapped.path) if mapped else ""
-            self.listed += islice(message_dicts(run, file), self._limit - len(self.listed))
+            first_ones = islice(message_dicts(run, file), self._limit - len(self.listed))
+            self.listed += map(self._side.shown, first_ones)
 
     @property
     def tail(self) -> Tail:

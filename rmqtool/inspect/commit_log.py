@@ -6,25 +6,21 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from rmqtool.base.errors import ChangedError, UnreadableError
 from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile, file_at, list_mapped_files
 from rmqtool.formats import dledger
 from rmqtool.inspect.locate import FileGroup, Location, require_kind
-from rmqtool.inspect.options import ListingOptions, all_of, hex_of, read_units
-from rmqtool.scan.filters import Mask
+from rmqtool.inspect.options import ListingOptions, read_units
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.message_rows import MessageShape, extent_row, message_rows
 from rmqtool.scan.reader import Event, scan_files
-from rmqtool.scan.rows import Rows, make_rows, names_taken
+from rmqtool.scan.rows import Rows, names_taken
 from rmqtool.scan.windows import constant_strings
 from rmqtool.store.commit_log import written_end
 from rmqtool.store.dledger_node import committed_index
@@ -91,7 +87,9 @@ RAFT_COLUMNS = ("dledger_index", "dledger_term", "dledger_committed")
 
 def list_entries(location: Location, options: ListingOptions) -> Iterator[Rows]:
     """The messages of all entries, with blanks and damage between them; offsets are those of the messages."""
-    committed = _committed(location.files[0].path) if location.files else None
+    folder = location.files[0].path.parent if location.files else None
+    is_in_node = folder is not None and folder.name == DLEDGER_DATA  # else a file of entries that lies elsewhere
+    committed = committed_index(folder.parent) if folder and is_in_node else None
     yield from log_rows(location.files, location, options, partial(_entry_rows, committed))
 
 
@@ -100,31 +98,16 @@ def list_dledger_index(location: Location, options: ListingOptions) -> Iterator[
     for mapped in reversed(location.files) if options.reverse else location.files:
         require_kind(mapped.path, location.kind)
         for block in read_units(mapped, dledger.INDEX_DTYPE, options.reading, reverse=options.reverse):
-            columns: dict[str, Any] = {
-                "file": constant_strings(location.relative(mapped.path), len(block.units)),
+            units, is_written = block.units, dledger.is_written(block.units)
+            columns = {
+                "file": constant_strings(location.relative(mapped.path), len(units)),
                 "number": block.indices + mapped.start_offset // dledger.INDEX_UNIT_SIZE,
-                **{name: block.units[name] for name in ("position", "size", "index", "term")},
+                **{name: units[name] for name in ("position", "size", "index", "term")},
             }
-            if options.with_hex:
-                columns["hex"] = hex_of(block.units)
-            kinds = names_taken(_INDEX_KINDS, dledger.is_written(block.units).astype(np.int32))
-            yield make_rows(kinds, columns).filter(_kept(location, block.units, options), reverse=options.reverse)
-
-
-def _kept(location: Location, units: NDArray[np.void], options: ListingOptions) -> Mask:
-    """Which units pass the filters: on the physical offset of their message, and on the message itself."""
-    filters, is_written = options.filters, dledger.is_written(units)
-    offsets = units["position"].astype(np.int64) + dledger.ENTRY_HEADER_SIZE
-    masks: list[Any] = [is_written] if options.by_record else []
-    if filters.start or filters.to_offset is not None:
-        masks += [is_written, offsets >= filters.start, offsets < filters.stop]
-    sizes = units["size"] - dledger.ENTRY_HEADER_SIZE
-    return options.by_records(location.groups[0], all_of(masks, len(units)), offsets, sizes)
-
-
-def _committed(data_file: Path) -> int | None:
-    """The committed index beside a file of entries; None for one that lies elsewhere."""
-    return committed_index(data_file.parent.parent) if data_file.parent.name == DLEDGER_DATA else None
+            offsets = units["position"].astype(np.int64) + dledger.ENTRY_HEADER_SIZE
+            sizes = units["size"] - dledger.ENTRY_HEADER_SIZE
+            kept = options.kept(location.groups[0], [], is_written, offsets, sizes)
+            yield options.rows(names_taken(_INDEX_KINDS, is_written.astype(np.int32)), columns, units, kept)
 
 
 def _entry_rows(committed: int | None, frames: RecordRun, file: str, shape: MessageShape) -> Iterator[Rows]:
@@ -178,16 +161,10 @@ def follow_log(location: Location, options: ListingOptions, *, from_end: bool) -
             hint = f"move or mount it back, and run this again with --from-offset {position}"
             raise UnreadableError("the log has gone: no file is left", file=directories[0], hint=hint)
         if mark is not None and _is_cut(files, position, mark):
-            raise _cut(directories[0], position)
-
-
-def _cut(directory: Path, position: int) -> ChangedError:
-    return ChangedError(
-        f"the log was cut before offset {position}, up to which it was shown: what comes in its place is not shown",
-        file=directory,
-        hint="a broker that starts after a kill cuts its log, and one that gets another master: run this again, with "
-        "--from or --from-offset",
-    )
+            cut = f"the log was cut before offset {position}, up to which it was shown"
+            why = "a broker that starts after a kill cuts its log, and one that gets another master"
+            hint = f"{why}: run this again, with --from or --from-offset"
+            raise ChangedError(f"{cut}: what comes in its place is not shown", file=directories[0], hint=hint)
 
 
 def _mark(files: tuple[MappedFile, ...], position: int) -> bytes:

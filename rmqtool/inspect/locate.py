@@ -90,7 +90,9 @@ def other_kind_of(path: Path, kind: Kind) -> Kind | None:
 
     No proof: a file of `kind` may begin with damage that looks like something else.
     """
-    own = {**_SURE, **_LIKELY, "timercheck": _nothing}.get(_ALIKE.get(kind, kind))
+    if kind == "timercheck":
+        return detect_kind(path)  # its own numbers may be any
+    own = {**_SURE, **_LIKELY}.get(_ALIKE.get(kind, kind))
     with InputFile(path) as file:
         head, size = file.read(0, _HEAD), file.size
     return None if own is None or own(head, size) else detect_kind(path)
@@ -103,10 +105,6 @@ def as_hint(kind: Kind) -> str:
 
 def _is_time(value: int) -> bool:
     return _FIRST_TIME <= value <= _LAST_TIME
-
-
-def _nothing(head: bytes, size: int) -> bool:
-    return False  # its numbers may be any
 
 
 def _commit_log(head: bytes, size: int) -> bool:
@@ -128,19 +126,11 @@ def _timer_log(head: bytes, size: int) -> bool:
     return bool(len(units) and timer_wheel.is_written(units)[0] and _is_time(int(units["write_timestamp"][0])))
 
 
-def _lock(head: bytes, size: int) -> bool:
-    return head == b"lock"
-
-
 def _checkpoint(head: bytes, size: int) -> bool:
     return size == checkpoint.CHECKPOINT_FILE_SIZE and all(
         _is_time(integer_at(checkpoint.CHECKPOINT_DTYPE, name, head))
         for name in ("physic_message_timestamp", "logics_message_timestamp")
     )
-
-
-def _wheel(head: bytes, size: int) -> bool:
-    return size == timer_wheel.WHEEL_SIZE
 
 
 def _index(head: bytes, size: int) -> bool:
@@ -181,11 +171,11 @@ _SURE: dict[Kind, Callable[[bytes, int], bool]] = {
     "dledger": _dledger,
     "config": _json,
     "timerlog": _timer_log,
-    "lock": _lock,
+    "lock": lambda head, _: head == b"lock",
 }
 _LIKELY: dict[Kind, Callable[[bytes, int], bool]] = {
     "checkpoint": _checkpoint,
-    "timerwheel": _wheel,
+    "timerwheel": lambda _, size: size == timer_wheel.WHEEL_SIZE,
     "index": _index,
     "dledger-index": _dledger_index,
     "batchconsumequeue": _batch_queue,
@@ -245,7 +235,10 @@ def locate(path: Path, kind: Kind | None, conf: BrokerConf) -> Store | Location:
     if kind is not None and (named is None or named.kind != kind):
         named = Named(kind, _own_name(path if is_directory else path.parent))
     if named is None:
-        raise _unknown(path)
+        detected = detect_kind(path)
+        resemblance = f"; it looks like {name_of(detected)}" if detected else ""
+        hint = as_hint(detected) if detected else "use --as KIND, such as --as commitlog"
+        raise UnsupportedError(f"cannot tell what this file is{resemblance}", file=path, hint=hint)
     return _location(path, named, is_directory=is_directory, conf=conf)
 
 
@@ -275,13 +268,6 @@ def _named(path: Path, *, is_directory: bool, conf: BrokerConf) -> Named | None:
     return named_by(path, is_directory=is_directory)
 
 
-def _unknown(path: Path) -> UnsupportedError:
-    kind = detect_kind(path)
-    resemblance = f"; it looks like {name_of(kind)}" if kind else ""
-    hint = as_hint(kind) if kind else "use --as KIND, such as --as commitlog"
-    return UnsupportedError(f"cannot tell what this file is{resemblance}", file=path, hint=hint)
-
-
 def _location(path: Path, named: Named, *, is_directory: bool, conf: BrokerConf) -> Location:
     if named.kind == "commitlog":
         if is_directory:
@@ -291,7 +277,8 @@ def _location(path: Path, named: Named, *, is_directory: bool, conf: BrokerConf)
         return Location("commitlog", _root_of(directory), path, (FileGroup((file,)),))
     if is_directory:
         groups = _groups_in(path, named)
-        if not any(group.files for group in groups) and not _may_be_empty(path, named):
+        may_be_empty = named_by(path, is_directory=True) == named  # a folder whose own name says its kind
+        if not may_be_empty and not any(group.files for group in groups):
             raise WrongKindError(f"nothing of {name_of(named.kind)} is in this directory", file=path)
         return Location(named.kind, named.root, path, groups)
     file = _any_file(path).with_header(_header_size(named))
@@ -301,11 +288,6 @@ def _location(path: Path, named: Named, *, is_directory: bool, conf: BrokerConf)
 def _header_size(named: Named) -> int:
     """What stands before each record in files of this kind, bytes."""
     return ENTRY_HEADER_SIZE if named.kind == "dledger" else 0
-
-
-def _may_be_empty(path: Path, named: Named) -> bool:
-    """Whether a broker may leave this folder empty, as one whose own name says its kind."""
-    return named_by(path, is_directory=True) == named
 
 
 def _groups_in(path: Path, named: Named) -> tuple[FileGroup, ...]:
@@ -381,8 +363,6 @@ def _one_file(path: Path) -> MappedFile:
 
 def _offset_of_first_record(file: InputFile) -> int:
     """The physical offset that the first record stores, for a file that has lost its name."""
-    import numpy as np
-
     head = np.frombuffer(file.read(0, PREFIX_DTYPE.itemsize).ljust(PREFIX_DTYPE.itemsize, b"\0"), PREFIX_DTYPE)[0]
     if head["magic_code"] not in (MAGIC_CODE_V1, MAGIC_CODE_V2) or head["physical_offset"] < 0:
         raise WrongKindError(

@@ -1,12 +1,14 @@
 """Statistics of all records of the log: counts and bytes by topic and queue, sizes, times, damage.
 
-The distributions of sizes and times have a bounded number of bins.
+The distributions of sizes and times have a bounded number of bins. One process finds them or several: the parts that
+they take give each record once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from rmqtool.base.errors import RmqtoolError, UnreadableError
+from rmqtool.base.files import Progress, RateLimit, ReadPolicy
+from rmqtool.base.mapped_files import MappedFile
+from rmqtool.base.parallel import Job, WorkerPool
 from rmqtool.base.times import MIN_TIMESTAMP
 from rmqtool.scan.block import Blank, Damage
 from rmqtool.scan.columns import record_batches
@@ -21,6 +26,7 @@ from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import Event, scan_files
 from rmqtool.store.commit_log import readable_end
 from rmqtool.store.snapshot import Snapshot
+from rmqtool.store.splits import PART_SIZE, log_parts
 from rmqtool.store.version_signs import record_signs
 
 _MINUTE_MS = 60_000
@@ -103,6 +109,7 @@ class TimeDistribution:
 MAX_EXTENTS = 1000
 """Damaged extents that are kept one by one; all are counted."""
 
+_EXTREMES = ("smallest", "largest", "first_store_timestamp", "last_store_timestamp")
 _QUEUE_ID_BITS = 32
 _QUEUE_ID_MASK = (1 << _QUEUE_ID_BITS) - 1
 
@@ -176,36 +183,29 @@ class LogStatistics:
         self.signs |= other.signs
         self.sizes.merge(other.sizes)
         self.times.merge(other.times)
-        for name, choose in (
-            ("smallest", min),
-            ("largest", max),
-            ("first_store_timestamp", min),
-            ("last_store_timestamp", max),
-        ):
-            known = [value for value in (getattr(self, name), getattr(other, name)) if value is not None]
-            setattr(self, name, choose(known, default=None))
+        if other.total.messages:
+            self._extend(*(getattr(other, name) for name in _EXTREMES))
 
     def _add_frames(self, frames: RecordRun) -> None:
         _add(self.total, len(frames), int(frames.message_sizes.sum()))
         self.signs |= record_signs(frames)
         (batch,) = record_batches(frames, ("topic", "body_crc_ok"))
-        self._add_wrong_bodies(frames, np.flatnonzero(~np.asarray(batch.column(1))))
+        wrong = frames.positions[np.flatnonzero(~np.asarray(batch.column(1)))] + frames.block.start_offset
+        self.wrong_bodies += len(wrong)
+        self.wrong_body_offsets += wrong[: MAX_EXTENTS - len(self.wrong_body_offsets)].tolist()
         for queue, messages, size in _by_queue(batch.column(0), frames):
             _add(self.queues.setdefault(queue, LogTotals()), messages, size)
         sizes, times = frames.message_sizes, frames.headers.field("store_timestamp")
         self.sizes.add(sizes)
         self.times.add(times)
         self.body_bytes += int(frames.body_sizes.sum())
-        self.smallest = _least(self.smallest, int(sizes.min()))
-        self.largest = max(self.largest or 0, int(sizes.max()))
-        self.first_store_timestamp = _least(self.first_store_timestamp, int(times.min()))
-        last = int(times.max())
-        self.last_store_timestamp = last if self.last_store_timestamp is None else max(self.last_store_timestamp, last)
+        self._extend(int(sizes.min()), int(sizes.max()), int(times.min()), int(times.max()))
 
-    def _add_wrong_bodies(self, frames: RecordRun, rows: NDArray[np.intp]) -> None:
-        self.wrong_bodies += len(rows)
-        offsets = frames.positions[rows[: MAX_EXTENTS - len(self.wrong_body_offsets)]] + frames.block.start_offset
-        self.wrong_body_offsets.extend(offsets.tolist())
+    def _extend(self, *values: int) -> None:
+        """Take in the least and the greatest size and time of some messages."""
+        for name, choose, value in zip(_EXTREMES, (min, max, min, max), values, strict=True):
+            known = getattr(self, name)
+            setattr(self, name, value if known is None else choose(known, value))
 
 
 def _by_queue(topics: pa.StringArray, frames: RecordRun) -> Iterator[tuple[tuple[str, int], int, int]]:
@@ -233,10 +233,6 @@ def _add(totals: LogTotals, messages: int, size: int) -> None:
     totals.bytes += size
 
 
-def _least(known: int | None, value: int) -> int:
-    return value if known is None else min(known, value)
-
-
 def events_of(snapshot: Snapshot, unread: list[RmqtoolError]) -> Iterator[Event]:
     """The scan of the whole log; a file that cannot be read is added to `unread` and left out from there on."""
     reading, live = snapshot.reading, snapshot.holder is not None
@@ -250,3 +246,73 @@ def events_of(snapshot: Snapshot, unread: list[RmqtoolError]) -> Iterator[Event]
         except UnreadableError as error:  # noqa: PERF203 - once for each file that cannot be read
             unread.append(error)
             files = [file for file in files if str(file.path) != error.file]
+
+
+def workers_for(size: int, jobs: int) -> WorkerPool[LogStatistics]:
+    """As many processes as `size` bytes of a log call for, besides this one; start them before a progress bar."""
+    return WorkerPool(min(jobs - 1, size // PART_SIZE))
+
+
+def whole_log(
+    snapshot: Snapshot,
+    unread: list[RmqtoolError],
+    progress: Progress,
+    pool: WorkerPool[LogStatistics],
+    least: int = PART_SIZE,
+) -> LogStatistics:
+    """The statistics, the same for any number of processes; files that cannot be read are added to `unread`.
+
+    One process reads a log that grows meanwhile, and those of DLedger. Parts have at least about `least` bytes.
+    """
+    files, is_plain = snapshot.log.files, snapshot.store.layout != "dledger" and not snapshot.older_log.files
+    parts = log_parts(files, snapshot.reading, least) if pool.workers and is_plain and not snapshot.holder else []
+    if len(parts) > 1:
+        try:
+            return _by_parts(files, parts, snapshot.reading, progress, pool)
+        except UnreadableError:
+            pass  # one process finds out what can be read
+    statistics = LogStatistics(live=snapshot.holder is not None)
+    first = next((file.start_offset for file in (*snapshot.older_log.files, *files)), 0)
+    for event in events_of(snapshot, unread):
+        statistics.add(event)
+        progress(event.physical_offset + event.size - first)
+    return statistics
+
+
+def _by_parts(
+    files: Sequence[MappedFile],
+    parts: Sequence[tuple[int, int]],
+    reading: ReadPolicy,
+    progress: Progress,
+    pool: WorkerPool[LogStatistics],
+) -> LogStatistics:
+    if reading.rate_limit:
+        slower = RateLimit(max(1, reading.rate_limit.bytes_per_second // (len(pool.workers) + 1)))
+        reading = replace(reading, rate_limit=slower)
+    make = partial(_Parts, files, parts, reading)
+    pool.begin(make, range(len(parts)), make())
+    done, results = 0, dict[int, LogStatistics]()
+    for step in pool.steps():
+        done += step.size
+        progress(done)
+        if step.result is not None:
+            results[step.part] = step.result
+    total = results[0]
+    for part in range(1, len(parts)):
+        total.merge(results[part])
+    return total
+
+
+class _Parts(Job[LogStatistics]):
+    """The work of one process."""
+
+    def __init__(self, files: Sequence[MappedFile], parts: Sequence[tuple[int, int]], reading: ReadPolicy) -> None:
+        self._files, self._parts, self._reading = files, parts, reading
+
+    def do(self, part: int) -> Iterator[tuple[int, LogStatistics | None]]:
+        """Scan one part."""
+        statistics = LogStatistics()
+        for event in scan_files(self._files, *self._parts[part], self._reading):
+            statistics.add(event)
+            yield event.size, None
+        yield 0, statistics

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +21,7 @@ from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.scan.filters import Filters, Mask
 from rmqtool.scan.message_rows import MessageShape
 from rmqtool.scan.pointed_records import Heads, Offsets, passing_records, read_heads
+from rmqtool.scan.rows import Rows, make_rows
 from rmqtool.store.paths import COMPACTION_LOG, COMPACTION_QUEUE
 from rmqtool.store.store import DLEDGER_DATA, open_store
 
@@ -141,6 +142,23 @@ class ListingOptions:
     conf: BrokerConf = field(default_factory=BrokerConf)
     reading: ReadPolicy = field(default_factory=ReadPolicy)
     live: bool = False  # a broker writes: a torn record at the log's end is not damage
+
+    def kept(
+        self, group: FileGroup, masks: list[Any], has_message: Mask, offsets: NDArray[Any], sizes: NDArray[Any]
+    ) -> Mask:
+        """Which units pass the masks, and the filters on physical offsets and on records, for which they need one."""
+        if self.filters.start or self.filters.to_offset is not None:
+            masks = [*masks, has_message, offsets >= self.filters.start, offsets < self.filters.stop]
+        if self.by_record:
+            masks = [*masks, has_message]
+        return self.by_records(group, all_of(masks, len(offsets)), offsets, sizes)
+
+    def rows(
+        self, kinds: Any, columns: dict[str, Any], units: NDArray[np.void], kept: Mask, optional: Sequence[str] = ()
+    ) -> Rows:
+        """The rows of the units that are `kept`, in the order that is asked for, with their bytes where these are."""
+        with_hex = {**columns, "hex": hex_of(units)} if self.with_hex else columns
+        return make_rows(kinds, with_hex, optional).filter(kept, reverse=self.reverse)
 
     def by_records(
         self, group: FileGroup, kept: Mask, offsets: NDArray[Any], sizes: NDArray[Any] | None = None

@@ -45,7 +45,7 @@ from rmqtool.store.lock import ABORT_FILE, LOCK_FILE, Holder, unclean_stop
 from rmqtool.store.queue_units import QueueRange, queue_range
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CHECKPOINT, Store
-from rmqtool.store.unit_files import UnitFiles, units_of
+from rmqtool.store.unit_files import units_of
 from rmqtool.transaction.home import interrupted_findings
 
 _WHOLE = QueueView()
@@ -120,7 +120,9 @@ def overview_of(store: Store, version: Version | None = None, limit: RateLimit |
     with unread.scope():
         checkpoint = snapshot.checkpoint
     with unread.scope():
-        range_of_log = _log_range(snapshot, queues)
+        ends = (each.last_physical_offset for _, each in queues if each.last_physical_offset is not None)
+        near = max(ends, default=None)  # the end of the log is near where the last units of queues point
+        range_of_log = log_range(snapshot.current_log.files, near, snapshot.reading)
     with unread.scope():
         older_range = log_range(snapshot.older_log.files, reading=snapshot.reading)
     signs = set(snapshot.file_signs)
@@ -142,13 +144,6 @@ def overview_of(store: Store, version: Version | None = None, limit: RateLimit |
     return replace(overview, unread=tuple(unread.errors), findings=findings)
 
 
-def _log_range(snapshot: Snapshot, queues: Iterable[tuple[Queue, QueueRange]]) -> LogRange:
-    """The range of the log, whose end is near where the queues' last units point."""
-    files, reading = snapshot.current_log.files, snapshot.reading
-    ends = (reported.last_physical_offset for _, reported in queues if reported.last_physical_offset is not None)
-    return log_range(files, max(ends, default=None), reading)
-
-
 def _last_exit(store: Store, holder: Holder | None) -> str:
     """How the last broker ended: `abort` is there while one runs and after one that was killed."""
     if holder and holder.program is None:
@@ -166,18 +161,13 @@ def _with_range(snapshot: Snapshot, scope: ReadScope, early: set[QueueName]) -> 
             with scope():
                 opened = units_of(queue, open_files)
                 reported = queue_range(queue, snapshot.log_min_offset, version, opened=opened)
-                if _ends_early(opened, reported):
+                is_simple = queue.kind == "simple"
+                if opened.data_end > reported.max_offset if is_simple else opened.ends_early(*opened.recovered_end()):
                     early.add(QueueName(queue.topic, queue.queue_id))
                 yield queue, reported
     if snapshot.database:
         with scope():
             snapshot.database.rows.check_tables()
-
-
-def _ends_early(units: UnitFiles, reported: QueueRange) -> bool:
-    if units.queue.kind == "simple":
-        return units.data_end > reported.max_offset
-    return units.ends_early(*units.recovered_end())
 
 
 def _hole_findings(overview: Overview) -> Iterator[Finding]:
@@ -292,8 +282,16 @@ def group_failures(overview: Overview) -> list[GroupFailures]:
 
 def waiting(overview: Overview) -> Waiting:
     """Messages that wait in the schedule topic, in the timer's topic and between the two phases of transactions."""
-    totals = {topic: _messages_of(overview, topic) for topic in (TIMER_TOPIC, HALF_TOPIC, OP_TOPIC)}
-    return Waiting([*_delayed(overview)], totals[TIMER_TOPIC], totals[HALF_TOPIC], totals[OP_TOPIC])
+    done = load_delay_offsets(overview.snapshot.store).by_level
+    levels, totals = list[DelayLevel](), dict.fromkeys((TIMER_TOPIC, HALF_TOPIC, OP_TOPIC), 0)
+    for queue, offsets in overview.queues:
+        if queue.topic == SCHEDULE_TOPIC:
+            level = queue.queue_id + 1  # ScheduleMessageService#delayLevel2QueueId
+            first = max(offsets.min_offset, done.get(level, 0), 0)
+            levels.append(DelayLevel(level, max(0, offsets.max_offset - first)))
+        elif queue.topic in totals:
+            totals[queue.topic] += messages_in(offsets)
+    return Waiting(levels, totals[TIMER_TOPIC], totals[HALF_TOPIC], totals[OP_TOPIC])
 
 
 def bytes_per_hour(overview: Overview) -> int | None:
@@ -311,16 +309,3 @@ def index_coverage(overview: Overview) -> tuple[int, int] | None:
     if not files:
         return None
     return min(file.begin_timestamp for file in files), max(file.end_timestamp for file in files)
-
-
-def _messages_of(overview: Overview, topic: str) -> int:
-    return sum(messages_in(offsets) for queue, offsets in overview.queues if queue.topic == topic)
-
-
-def _delayed(overview: Overview) -> Iterator[DelayLevel]:
-    done = load_delay_offsets(overview.snapshot.store).by_level
-    for queue, offsets in overview.queues:
-        if queue.topic == SCHEDULE_TOPIC:
-            level = queue.queue_id + 1  # ScheduleMessageService#delayLevel2QueueId
-            first = max(offsets.min_offset, done.get(level, 0), 0)
-            yield DelayLevel(level, max(0, offsets.max_offset - first))

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 from construct import Struct
 
 from rmqtool.base.errors import EndingError, RmqtoolError, UnreadableError
 from rmqtool.base.files import read_all
 from rmqtool.base.paths import is_remote
-from rmqtool.base.times import rfc3339
+from rmqtool.base.times import rfc3339, with_times
 from rmqtool.formats import rocksdb_rows as rows
 from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE, TIMER_CHECK_DTYPE, Checkpoint, TimerCheck
 from rmqtool.formats.consume_queue import BatchConsumeQueueUnit, ConsumeQueueExtUnit, ConsumeQueueUnit
@@ -148,24 +148,6 @@ _BACKUP = ".bak"
 _GROUP_SEPARATOR = "@"  # ConsumerOffsetManager.TOPIC_GROUP_SEPARATOR
 
 
-def list_checkpoint(location: Location, options: ListingOptions) -> Iterator[Rows]:
-    """The fields of `checkpoint`, one row."""
-    yield from _integer_rows("checkpoint", location, CHECKPOINT_DTYPE, options)
-
-
-def list_timer_check(location: Location, options: ListingOptions) -> Iterator[Rows]:
-    """The fields of `timercheck`, one row."""
-    yield from _integer_rows("timercheck", location, TIMER_CHECK_DTYPE, options)
-
-
-def integer_columns(dtype: np.dtype[np.void]) -> tuple[str, ...]:
-    """The columns of a row of `_integer_rows`."""
-    names = ["file"]
-    for name in dtype.names or ():
-        names += [name, f"{name.removesuffix('_timestamp')}_time"] if name.endswith("_timestamp") else [name]
-    return tuple(names)
-
-
 def list_marker(location: Location, options: ListingOptions) -> Iterator[Rows]:
     """`abort` or `lock`: its content, and the broker that runs on the store."""
     for mapped in location.files:
@@ -200,12 +182,10 @@ def list_config(location: Location, options: ListingOptions) -> Iterator[dict[st
     for mapped in location.files:
         if alone or not mapped.path.name.endswith(_BACKUP):
             for entry in _config_objects(mapped.path, location):
-                if not topics or entry["kind"] != "config_entry" or (_topic_of(entry) or "") in topics:
+                is_entry = entry["kind"] == "config_entry"
+                topic = entry["name"].partition(_GROUP_SEPARATOR)[0] if is_entry and entry["table"] else ""
+                if not (topics and is_entry) or topic in topics:
                     yield entry
-
-
-def _topic_of(entry: dict[str, Any]) -> str | None:
-    return entry["name"].partition(_GROUP_SEPARATOR)[0] if entry["table"] else None
 
 
 def _config_objects(path: Path, location: Location) -> Iterator[dict[str, Any]]:
@@ -229,7 +209,7 @@ def _config_objects(path: Path, location: Location) -> Iterator[dict[str, Any]]:
             yield {"kind": "config_entry", "file": name, "table": None, "name": table, "value": value}
 
 
-def _integer_rows(kind: str, location: Location, dtype: np.dtype[np.void], options: ListingOptions) -> Iterator[Rows]:
+def list_integers(dtype: np.dtype[np.void], location: Location, options: ListingOptions) -> Iterator[Rows]:
     """The integers at the start of a file, as one row; fields beyond the end of a short file read as 0, as in Java."""
     for mapped in location.files:
         require_kind(mapped.path, location.kind)
@@ -240,7 +220,7 @@ def _integer_rows(kind: str, location: Location, dtype: np.dtype[np.void], optio
             values[name] = int(fields[name])
             if name.endswith("_timestamp"):
                 values[f"{name.removesuffix('_timestamp')}_time"] = rfc3339(values[name] or None)
-        yield one_row(kind, {**values, "hex": data.hex()} if options.with_hex else values)
+        yield one_row(location.kind, {**values, "hex": data.hex()} if options.with_hex else values)
 
 
 Item = TypeVar("Item")
@@ -287,6 +267,12 @@ _DELIVERY = ("delivery_timestamp", "delivery_time", "ext_offset")
 _BATCH = (*_QUEUE, "store_timestamp", "store_time", "batch_size", "compacted_offset", "reserved")
 _BATCH_TABLE = (*_QUEUE[:5], "batch_size", "store_time", "kind")
 _HOLDER = ("broker_running", "broker_process_id")
+
+
+def _of_integers(dtype: np.dtype[np.void], layout: Struct) -> Listing:
+    columns = with_times(dict.fromkeys(("file", *(dtype.names or ()))))
+    return Listing(partial(list_integers, dtype), tuple(columns), (), layout=layout)
+
 
 LISTINGS: Mapping[Kind, Listing] = {
     "commitlog": Listing(list_log, _MESSAGE, _MESSAGE_TABLE, FILTER_NAMES, MessageUnit, True),
@@ -335,8 +321,8 @@ LISTINGS: Mapping[Kind, Listing] = {
         list_dledger_index, ("file", "number", "position", "size", "index", "term"),
         ("index", "term", "position", "size", "kind"), _OFFSETS, DLedgerIndexUnit, by_record=FILTER_NAMES - _OFFSETS,
     ),
-    "checkpoint": Listing(list_checkpoint, integer_columns(CHECKPOINT_DTYPE), (), frozenset(), Checkpoint),
-    "timercheck": Listing(list_timer_check, integer_columns(TIMER_CHECK_DTYPE), (), frozenset(), TimerCheck),
+    "checkpoint": _of_integers(CHECKPOINT_DTYPE, Checkpoint),
+    "timercheck": _of_integers(TIMER_CHECK_DTYPE, TimerCheck),
     "abort": Listing(list_marker, ("file", "content", "process_id", *_HOLDER), ()),
     "lock": Listing(list_marker, ("file", "content", *_HOLDER), ()),
     "text": Listing(list_text, ("file", "line", "text"), ()),
@@ -377,7 +363,7 @@ def limited(items: Iterable[Item], limit: int | None) -> Iterator[Item]:
             if not len(item):
                 continue
         if left is not None:
-            left -= _count(item)
+            left -= (len(item) if item.counted else 0) if isinstance(item, Rows) else item is not None
         yield item
 
 
@@ -386,20 +372,12 @@ def count_location(location: Location, options: ListingOptions) -> dict[str, int
     plain = options.filters == Filters() and not options.by_record and options.limit is None and not options.slots
     if location.kind == "index" and plain:
         return count_units(location, options)
-    counts: dict[str, int] = {}
+    counts = Counter[str]()
     shape = MessageShape.of("none", ("physical_offset",))
     for item in list_location(location, replace(options, shape=shape)):
-        kinds = [item["kind"]] if isinstance(item, dict) else item.batch.column(0)
-        for kind, count in Counter(kinds if isinstance(kinds, list) else _counted(kinds)).items():
-            counts[kind] = counts.get(kind, 0) + count
-    return counts
-
-
-def _counted(kinds: pa.StringArray) -> dict[str, int]:
-    return {pair["values"]: pair["counts"] for pair in pc.value_counts(kinds).to_pylist()}
-
-
-def _count(item: object) -> int:
-    if isinstance(item, Rows):
-        return len(item) if item.counted else 0
-    return int(item is not None)
+        if isinstance(item, dict):
+            counts[item["kind"]] += 1
+        else:
+            pairs = pc.value_counts(item.batch.column(0)).to_pylist()
+            counts.update({pair["values"]: pair["counts"] for pair in pairs})
+    return dict(counts)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rmqtool.base.errors import UnsupportedError, WrongKindError
 from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile, list_mapped_files
-from rmqtool.base.times import rfc3339
+from rmqtool.base.times import with_times
 from rmqtool.base.tolerant import skip_unreadable
 from rmqtool.formats import consume_queue, index_file, timer_wheel
 from rmqtool.formats.consume_queue import EXT_HEADER, MAX_EXT_UNIT_SIZE, ExtUnit, decode_ext_units, ext_address
@@ -22,7 +22,7 @@ from rmqtool.formats.index_file import HEADER_SIZE, SLOT_DTYPE, UNIT_DTYPE, unit
 from rmqtool.formats.java import string_hash
 from rmqtool.formats.properties import tags_code
 from rmqtool.inspect.locate import FileGroup, Location, as_hint, detect_kind, name_of, require_kind
-from rmqtool.inspect.options import BLOCK_UNITS, ListingOptions, UnitBlock, all_of, hex_of, read_units
+from rmqtool.inspect.options import BLOCK_UNITS, ListingOptions, UnitBlock, all_of, read_units
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.scan.filters import Filters, Mask
 from rmqtool.scan.rows import Rows, make_rows, names_taken, one_row, times_of
@@ -44,10 +44,11 @@ def list_queues(location: Location, options: ListingOptions) -> Iterator[Rows]:
         codes = np.where(consume_queue.is_written(units), _MESSAGE, _EMPTY)
         codes[consume_queue.is_pre_blank(units)] = _OTHER
         kept = _kept(group, units, codes == _MESSAGE, options)
-        columns = _columns(group, _queue_offsets(mapped, block), units, options)
-        columns |= _meaning_of_tags_codes(group, units["tags_code"], codes)
-        rows = make_rows(names_taken(_KINDS, codes), columns, QUEUE_OPTIONAL)
-        yield rows.filter(kept, reverse=options.reverse)
+        queue_offsets: Any = block.indices + mapped.start_offset // consume_queue.UNIT_SIZE
+        if start_offset_of(mapped.path.name) is None:  # a copy, whose name does not say where it begins
+            queue_offsets = pa.nulls(len(units), pa.int64())
+        columns = _columns(group, queue_offsets, units) | _meaning_of_tags_codes(group, units["tags_code"], codes)
+        yield options.rows(names_taken(_KINDS, codes), columns, units, kept, QUEUE_OPTIONAL)
 
 
 def list_batch_queues(location: Location, options: ListingOptions) -> Iterator[Rows]:
@@ -58,30 +59,30 @@ def list_batch_queues(location: Location, options: ListingOptions) -> Iterator[R
         codes[consume_queue.is_end_mark(units)] = _OTHER
         times = units["store_timestamp"].astype(np.int64)
         kept = _kept(group, units, codes == _MESSAGE, options, times)
-        columns = _columns(group, units["base_queue_offset"], units, options)
+        columns = _columns(group, units["base_queue_offset"], units)
         columns |= {"store_timestamp": times, "store_time": times_of(pa.array(times))}
         columns |= {name: units[name] for name in ("batch_size", "compacted_offset", "reserved")}
-        yield make_rows(names_taken(_BATCH_KINDS, codes), columns).filter(kept, reverse=options.reverse)
+        yield options.rows(names_taken(_BATCH_KINDS, codes), columns, units, kept)
 
 
 def _blocks(
     location: Location, options: ListingOptions, dtype: np.dtype[np.void]
 ) -> Iterator[tuple[FileGroup, MappedFile, UnitBlock]]:
     """The units of all queues that the filters let through."""
+    for group, mapped in _wanted_files(location, options):
+        for block in read_units(mapped, dtype, options.reading, reverse=options.reverse):
+            yield group, mapped, block
+
+
+def _wanted_files(location: Location, options: ListingOptions) -> Iterator[tuple[FileGroup, MappedFile]]:
+    """The files of all queues that the filters on topic and queue let through."""
+    topics, ids = options.filters.topic_choice, options.filters.queue_ids
     for group in reversed(location.groups) if options.reverse else location.groups:
-        if not is_wanted(group, options.filters):
-            continue
-        for mapped in reversed(group.files) if options.reverse else group.files:
-            require_kind(mapped.path, location.kind)
-            for block in read_units(mapped, dtype, options.reading, reverse=options.reverse):
-                yield group, mapped, block
-
-
-def is_wanted(group: FileGroup, filters: Filters) -> bool:
-    """Whether the filters on topic and queue let a queue's files through."""
-    return (group.topic is None or group.topic in filters.topic_choice) and (
-        group.queue_id is None or not filters.queue_ids or group.queue_id in filters.queue_ids
-    )
+        is_chosen = group.queue_id is None or not ids or group.queue_id in ids
+        if is_chosen and (group.topic is None or group.topic in topics):
+            for mapped in reversed(group.files) if options.reverse else group.files:
+                require_kind(mapped.path, location.kind)
+                yield group, mapped
 
 
 def _kept(
@@ -96,30 +97,19 @@ def _kept(
     masks: list[Any] = [] if times is None else [filters.in_time(times)]
     if filters.tags:
         masks += [has_message, np.isin(units["tags_code"], [tags_code(tag) for tag in filters.tags])]
-    if filters.start or filters.to_offset is not None:
-        offsets = units["physical_offset"]
-        masks += [has_message, offsets >= filters.start, offsets < filters.stop]
-    if options.by_record:
-        masks.append(has_message)
-    return options.by_records(group, all_of(masks, len(units)), units["physical_offset"], units["message_size"])
+    return options.kept(group, masks, has_message, units["physical_offset"], units["message_size"])
 
 
-def _queue_offsets(mapped: MappedFile, block: UnitBlock) -> Any:
-    """The queue offset of each unit; null in a copy whose name is not a start offset."""
-    if start_offset_of(mapped.path.name) is None:
-        return pa.nulls(len(block.units), pa.int64())
-    return block.indices + mapped.start_offset // consume_queue.UNIT_SIZE
+def _columns(group: FileGroup, queue_offsets: Any, units: NDArray[np.void]) -> dict[str, Any]:
+    own = {name: units[name] for name in ("physical_offset", "message_size", "tags_code")}
+    return {**_of_queue(group, len(units)), "queue_offset": queue_offsets, **own}
 
 
-def _columns(group: FileGroup, queue_offsets: Any, units: NDArray[np.void], options: ListingOptions) -> dict[str, Any]:
-    count = len(units)
-    columns: dict[str, Any] = {
+def _of_queue(group: FileGroup, count: int) -> dict[str, Any]:
+    return {
         "topic": pa.nulls(count, pa.string()) if group.topic is None else constant_strings(group.topic, count),
         "queue_id": pa.nulls(count, pa.int32()) if group.queue_id is None else np.full(count, group.queue_id, np.int32),
-        "queue_offset": queue_offsets,
-        **{name: units[name] for name in ("physical_offset", "message_size", "tags_code")},
     }
-    return {**columns, "hex": hex_of(units)} if options.with_hex else columns
 
 
 def _meaning_of_tags_codes(group: FileGroup, stored: NDArray[Any], codes: NDArray[Any]) -> dict[str, Any]:
@@ -138,31 +128,19 @@ def _meaning_of_tags_codes(group: FileGroup, stored: NDArray[Any], codes: NDArra
 
 _WINDOW = 1 << 20  # bytes
 _UnitAt = tuple[int, ExtUnit]
-_COLUMNS = (
-    ("kind", pa.string()), ("topic", pa.string()), ("queue_id", pa.int32()), ("ext_offset", pa.int64()),
-    ("address", pa.int64()), ("size", pa.int32()), ("tags_code", pa.int64()), ("store_timestamp", pa.int64()),
-    ("filter_bit_map", pa.string()), ("hex", pa.string()),
-)  # fmt: skip
 
 
 def list_ext(location: Location, options: ListingOptions) -> Iterator[Rows]:
     """The units of all queues; one whose sizes do not fit is a ``bad_unit`` and the last one read of its file."""
-    for group in reversed(location.groups) if options.reverse else location.groups:
-        if is_wanted(group, options.filters):
-            for mapped in reversed(group.files) if options.reverse else group.files:
-                require_kind(mapped.path, location.kind)
-                yield from _file_rows(group, mapped, options)
-
-
-def _file_rows(group: FileGroup, mapped: MappedFile, options: ListingOptions) -> Iterator[Rows]:
     tags = [tags_code(tag) for tag in options.filters.tags]
-    with InputFile(mapped.path, options.reading) as file:
-        for units in _windows(file, reverse=options.reverse):
-            times = np.array([unit.store_timestamp for _, unit in units], dtype=np.int64)
-            passed = zip(units, options.filters.in_time(times).tolist(), strict=True)
-            kept = [row for row, keep in passed if keep and (not tags or row[1].tags_code in tags)]
-            if kept:
-                yield _rows(group, mapped, kept[::-1] if options.reverse else kept, with_hex=options.with_hex)
+    for group, mapped in _wanted_files(location, options):
+        with InputFile(mapped.path, options.reading) as file:
+            for units in _windows(file, reverse=options.reverse):
+                times = np.array([unit.store_timestamp for _, unit in units], dtype=np.int64)
+                passed = zip(units, options.filters.in_time(times).tolist(), strict=True)
+                kept = [row for row, keep in passed if keep and (not tags or row[1].tags_code in tags)]
+                if kept:
+                    yield _rows(group, mapped, kept[::-1] if options.reverse else kept, with_hex=options.with_hex)
 
 
 def _windows(file: InputFile, *, reverse: bool) -> Iterator[list[_UnitAt]]:
@@ -193,36 +171,32 @@ def _window(file: InputFile, position: int) -> tuple[list[_UnitAt], int]:
     return units, position + end if goes_on else file.size
 
 
-def _rows(group: FileGroup, mapped: MappedFile, units: list[tuple[int, ExtUnit]], *, with_hex: bool) -> Rows:
-    rows = [_row(group, mapped.start_offset + position, unit) for position, unit in units]
-    schema = pa.schema(_COLUMNS)
-    batch = pa.RecordBatch.from_pylist(rows, schema=schema)
-    if not with_hex:
-        batch = batch.drop_columns(["hex"])
-    at = batch.schema.get_field_index("store_timestamp") + 1
-    return Rows(batch.add_column(at, "store_time", times_of(batch.column("store_timestamp"))))
-
-
-def _row(group: FileGroup, offset: int, unit: ExtUnit) -> dict[str, Any]:
-    head = EXT_HEADER.pack(unit.size, unit.tags_code, unit.store_timestamp, len(unit.filter_bit_map))
-    return {
-        "kind": "ext_unit" if unit.is_sound else "bad_unit",
-        "topic": group.topic,
-        "queue_id": group.queue_id,
-        "ext_offset": offset,
-        "address": ext_address(offset),
-        "size": unit.size,
-        "tags_code": unit.tags_code,
-        "store_timestamp": unit.store_timestamp,
-        "filter_bit_map": unit.filter_bit_map.hex(),
-        "hex": (head + unit.filter_bit_map).hex(),
+def _rows(group: FileGroup, mapped: MappedFile, placed: list[_UnitAt], *, with_hex: bool) -> Rows:
+    units, offsets = [unit for _, unit in placed], [mapped.start_offset + position for position, _ in placed]
+    times = pa.array([unit.store_timestamp for unit in units], pa.int64())
+    columns = {
+        **_of_queue(group, len(units)),
+        "ext_offset": pa.array(offsets, pa.int64()),
+        "address": pa.array(map(ext_address, offsets), pa.int64()),
+        "size": pa.array([unit.size for unit in units], pa.int32()),
+        "tags_code": pa.array([unit.tags_code for unit in units], pa.int64()),
+        "store_timestamp": times,
+        "store_time": times_of(times),
+        "filter_bit_map": pa.array([unit.filter_bit_map.hex() for unit in units], pa.string()),
     }
+    if with_hex:
+        heads = (EXT_HEADER.pack(unit.size, unit.tags_code, unit.store_timestamp, len(unit.filter_bit_map))
+                 for unit in units)  # fmt: skip
+        texts = [(head + unit.filter_bit_map).hex() for head, unit in zip(heads, units, strict=True)]
+        columns["hex"] = pa.array(texts, pa.string())
+    return make_rows(pa.array(["ext_unit" if unit.is_sound else "bad_unit" for unit in units], pa.string()), columns)
 
 
-HEADER_COLUMNS = (
-    "begin_timestamp", "begin_time", "end_timestamp", "end_time", "begin_physical_offset", "end_physical_offset",
-    "hash_slot_count", "index_count", "keys", "slots", "capacity",
+_OF_HEADER = (
+    "begin_timestamp", "end_timestamp", "begin_physical_offset", "end_physical_offset", "hash_slot_count",
+    "index_count", "keys",
 )  # fmt: skip
+HEADER_COLUMNS = (*with_times(dict.fromkeys(_OF_HEADER)), "slots", "capacity")
 HASHED = frozenset({"topic", "key", "tag"})
 """The filters whose hash a unit has, when it is given a topic with a key or a tag."""
 
@@ -246,10 +220,9 @@ def list_index(location: Location, options: ListingOptions) -> Iterator[Rows]:
                     "slot": hashes % geometry.slots,
                     **{field: units[field] for field in UNIT_DTYPE.names or ()},
                 }
-                rows = make_rows("index_unit", {**columns, "hex": hex_of(units)} if options.with_hex else columns)
-                passed = _passing(block.units, header, options.filters)
-                kept = options.by_records(location.groups[0], passed, block.units["physical_offset"])
-                yield rows.filter(kept, reverse=options.reverse)
+                passed = _passing(units, header, options.filters)
+                kept = options.by_records(location.groups[0], passed, units["physical_offset"])
+                yield options.rows("index_unit", columns, units, kept)
 
 
 def list_slots(location: Location, options: ListingOptions) -> Iterator[Rows]:
@@ -270,21 +243,9 @@ def count_units(location: Location, options: ListingOptions) -> dict[str, int]:
 
 def header_row(name: str, header: IndexFile, geometry: Geometry | None) -> Rows:
     """The header of a file; without a key the geometry cannot be derived."""
-    values = {
-        "file": name,
-        "begin_timestamp": header.begin_timestamp,
-        "begin_time": rfc3339(header.begin_timestamp),
-        "end_timestamp": header.end_timestamp,
-        "end_time": rfc3339(header.end_timestamp),
-        "begin_physical_offset": header.begin_physical_offset,
-        "end_physical_offset": header.end_physical_offset,
-        "hash_slot_count": header.hash_slot_count,
-        "index_count": header.index_count,
-        "keys": header.keys,
-        "slots": geometry.slots if geometry else None,
-        "capacity": geometry.units - 1 if geometry else None,
-    }
-    return one_row("index_header", values, counted=False)
+    sizes = {"slots": geometry.slots if geometry else None, "capacity": geometry.units - 1 if geometry else None}
+    values = {each: getattr(header, each) for each in _OF_HEADER}
+    return one_row("index_header", {"file": name, **with_times(values), **sizes}, counted=False)
 
 
 def is_hashed(filters: Filters) -> bool:
@@ -422,10 +383,8 @@ def list_wheel(location: Location, options: ListingOptions) -> Iterator[Rows]:
                 **{name: slots[name] for name in ("first_position", "last_position", "count", "magic")},
                 "in_place": times % timer_wheel.WHEEL_SLOTS == slot_indexes,
             }
-            if options.with_hex:
-                columns["hex"] = hex_of(slots)
             kept = options.filters.in_time(np.asarray(due.fill_null(_LARGEST)))
-            yield make_rows("timer_slot", columns).filter(kept, reverse=options.reverse)
+            yield options.rows("timer_slot", columns, slots, kept)
 
 
 def list_timer_log(location: Location, options: ListingOptions) -> Iterator[Rows]:
@@ -449,10 +408,8 @@ def list_timer_log(location: Location, options: ListingOptions) -> Iterator[Rows
                 "rolled": (units["magic"] & timer_wheel.MAGIC_ROLL) != 0,
                 "deleted": (units["magic"] & timer_wheel.MAGIC_DELETE) != 0,
             }
-            if options.with_hex:
-                columns["hex"] = hex_of(units)
             kept = _kept_timers(location, units, due, codes == _UNIT, options)
-            yield make_rows(names_taken(_TIMER_KINDS, codes), columns).filter(kept, reverse=options.reverse)
+            yield options.rows(names_taken(_TIMER_KINDS, codes), columns, units, kept)
 
 
 def _kept_timers(
@@ -467,10 +424,4 @@ def _kept_timers(
         if topics:
             hashes = [string_hash(topic) for topic in topics]
             masks += [is_unit, np.isin(units["topic_hash"], hashes, invert=not is_chosen)]
-    if filters.start or filters.to_offset is not None:
-        offsets = units["physical_offset"]
-        masks += [is_unit, offsets >= filters.start, offsets < filters.stop]
-    if options.by_record:
-        masks.append(is_unit)
-    kept = all_of(masks, len(units))
-    return options.by_records(location.groups[0], kept, units["physical_offset"], units["message_size"])
+    return options.kept(location.groups[0], masks, is_unit, units["physical_offset"], units["message_size"])

@@ -19,10 +19,6 @@ R = TypeVar("R")
 _ALTERNATIVE = re.compile(r"\s*\|\s*(?![^\[]*\])")  # not inside of brackets
 
 
-def _same(value: Any) -> Any:
-    return value
-
-
 class _Kind(NamedTuple):
     """One type that a value may have: what people call it, whether a value has it, and how the function gets it.
 
@@ -31,7 +27,7 @@ class _Kind(NamedTuple):
 
     words: str
     fits: Callable[[object], bool]
-    plain: Callable[[Any], Any] = _same
+    plain: Callable[[Any], Any] = lambda value: value
 
 
 def checked(**bounds: Bounds) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -77,10 +73,6 @@ def _is_whole(value: object) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
-def _number(value: Any) -> int | float:
-    return value if isinstance(value, (int, float)) else float(value)
-
-
 def _is_text(value: object) -> bool:
     return isinstance(value, str)
 
@@ -99,7 +91,11 @@ _KINDS = {
     "bytes": _Kind("bytes", lambda value: isinstance(value, bytes)),
     "bool": _Kind("True or False", lambda value: _is_named(value, "bool", "bool_"), bool),  # also those of NumPy
     "int": _Kind("a whole number", _is_whole, int),
-    "float": _Kind("a number", lambda value: isinstance(value, Real) and not isinstance(value, bool), _number),
+    "float": _Kind(
+        "a number",
+        lambda value: isinstance(value, Real) and not isinstance(value, bool),
+        lambda value: value if isinstance(value, (int, float)) else float(value),
+    ),
     "Path": _Kind("a path", lambda value: isinstance(value, os.PathLike)),
     "Sequence[str]": _Kind("a list of texts", _all(_is_text)),
     "Sequence[int]": _Kind("a list of whole numbers", _all(_is_whole), lambda value: tuple(map(int, value))),

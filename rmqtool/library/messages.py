@@ -70,7 +70,8 @@ class Messages:
         for batch in self._batches(replace(self._query, columns=EXPORT_COLUMNS)):
             for start in range(0, batch.num_rows, _AT_ONCE):
                 for row in batch.slice(start, _AT_ONCE).to_pylist():
-                    yield _message(row)
+                    row["keys"], row["properties"] = tuple(row["keys"] or ()), dict(row["properties"] or ())
+                    yield Message(*(row.get(name) for name in _FIELDS))
 
     def first(self) -> Message | None:
         """The first one, None where there is none."""
@@ -111,11 +112,6 @@ class Messages:
         for topic in query.filters.topics if not rows else ():
             if unknown := unknown_topic(self._snapshot, topic):
                 warnings.warn(unknown, stacklevel=2)
-
-
-def _message(row: dict[str, Any]) -> Message:
-    row["keys"], row["properties"] = tuple(row["keys"] or ()), dict(row["properties"] or ())
-    return Message(*(row.get(name) for name in _FIELDS))  # type: ignore[arg-type]
 
 
 _FIELDS = tuple(field.name for field in fields(Message))

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, tzinfo
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -16,6 +16,7 @@ from rmqtool.base.files import RateLimit
 from rmqtool.base.numbers import EXAMPLES, JOBS, OFFSETS, PERCENT, QUEUE_IDS, RATE, SECONDS
 from rmqtool.base.paths import path_of
 from rmqtool.base.times import parse_time
+from rmqtool.base.visible import repeated_options
 from rmqtool.library.checked import checked
 from rmqtool.rules.broker_conf import BrokerConf, read_broker_conf
 from rmqtool.rules.versions import Version, parse_version
@@ -133,18 +134,16 @@ class Store:
     @cached_property
     def consumer_offsets(self) -> tuple[GroupOffset, ...]:
         """Committed offsets of all groups, with their lag."""
-        return tuple(self._group_offsets())
-
-    def _group_offsets(self) -> Iterator[GroupOffset]:
         from rmqtool.clients.queue_view import QueueViews
 
-        views = QueueViews.of_snapshot(self.snapshot)
+        views, found = QueueViews.of_snapshot(self.snapshot), []
         for each in self.snapshot.committed.offsets:
             loaded = views.loaded(each.topic, each.queue_id)
             view = views.of(each.topic, each.queue_id)
             lag = loaded.range.max_offset + view.derived - each.offset if loaded else None
             unreachable = view.from_offset(each.offset)[1]
-            yield GroupOffset(each.group, each.topic, each.queue_id, each.offset, lag, unreachable)
+            found.append(GroupOffset(each.group, each.topic, each.queue_id, each.offset, lag, unreachable))
+        return tuple(found)
 
     @checked(queue_id=QUEUE_IDS, from_offset=OFFSETS, to_offset=OFFSETS)
     def messages(
@@ -216,6 +215,7 @@ class Store:
         from rmqtool.library.messages import Found, lookup_of
         from rmqtool.query.by_place import Notes
         from rmqtool.query.lookup import look_up
+        from rmqtool.store.message_reader import INCLUDABLE
 
         filters = self._filters(topic=topic, exclude_topic=exclude_topic, since=since, until=until)
         contains = body_contains.encode() if isinstance(body_contains, str) else body_contains
@@ -223,7 +223,9 @@ class Store:
                   "queue_offset": queue_offset, "body_contains": contains}  # fmt: skip
         lookup, notes = lookup_of(wanted, filters, limit), Notes()
         rows = [*look_up(self.snapshot, lookup, "none", notes, progress)]
-        messages = chain.from_iterable(self._at(int(row["physical_offset"])) for row in rows)
+        every = partial(self.messages, include=tuple(INCLUDABLE), on_damage="skip")
+        offsets = (int(row["physical_offset"]) for row in rows)
+        messages = chain.from_iterable(every(from_offset=offset, to_offset=offset + 1) for offset in offsets)
         return Found(messages, notes)
 
     @checked(jobs=JOBS, max_examples=EXAMPLES, time_limit=SECONDS)
@@ -257,16 +259,10 @@ class Store:
         if not (sample is None or 0 < sample <= 1):
             raise UsageError(f"sample is a share above 0 and up to 1, not {sample!r}")
         topics = TopicChoice(_several(topic), _several(exclude_topic)) if topic or exclude_topic else None
-        request = VerifyRequest(
-            version=self.snapshot.version,
-            selection=Selection(_several(only), _several(skip), topics),
-            max_examples=max_examples,
-            jobs=jobs,
-            bodies=not fast,
-            rate=self.snapshot.bytes_per_second,
-            time_limit=time_limit,
-            sample=sample,
-        )
+        selection = Selection(_several(only), _several(skip), topics)
+        request = VerifyRequest(version=self.snapshot.version, selection=selection, max_examples=max_examples,
+                                jobs=jobs, bodies=not fast, rate=self.snapshot.bytes_per_second,
+                                time_limit=time_limit, sample=sample)  # fmt: skip
         return self.verified(request, progress)
 
     def verified(
@@ -276,7 +272,6 @@ class Store:
         companion: Callable[[], Companion | None] = lambda: None,
     ) -> Verified:
         """A verification by a request, for rmqtool's own commands; what `companion` returns reads the log with it."""
-        from rmqtool.library.repeated_options import repeated_options
         from rmqtool.library.verified import Verified
         from rmqtool.verify.log_pass import workers_for
         from rmqtool.verify.outcome import outcome_of
@@ -337,19 +332,8 @@ class Store:
     ) -> Filters:
         from rmqtool.scan.filters import Filters
 
-        return Filters(
-            topics=_several(topic),
-            excluded_topics=_several(exclude_topic),
-            from_timestamp=_epoch_ms(since),
-            to_timestamp=_epoch_ms(until),
-        )
-
-    def _at(self, physical_offset: int) -> Messages:
-        from rmqtool.store.message_reader import INCLUDABLE
-
-        return self.messages(
-            from_offset=physical_offset, to_offset=physical_offset + 1, include=tuple(INCLUDABLE), on_damage="skip"
-        )
+        return Filters(topics=_several(topic), excluded_topics=_several(exclude_topic),
+                       from_timestamp=_epoch_ms(since), to_timestamp=_epoch_ms(until))  # fmt: skip
 
 
 def _several(given: str | Sequence[str]) -> tuple[str, ...]:

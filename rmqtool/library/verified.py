@@ -33,7 +33,9 @@ class Verified:
     @cached_property
     def diagnosis(self) -> Diagnosis:
         """The outcome as a plan sees it."""
-        outcome = self.outcome
+        outcome, extents = self.outcome, self.outcome.total.extents
+        damaged = (size for start, size, reason in extents
+                   if reason not in (UNREAD, WRONG_BODY) and start not in self._proven)  # fmt: skip
         return Diagnosis(
             snapshot=outcome.snapshot,
             findings=to_be_treated(outcome.findings),
@@ -41,11 +43,7 @@ class Verified:
             mended=outcome.verdict == "dirty",
             sound=outcome.verdict == "clean",
             options=self.options,
-            damaged_bytes=sum(
-                size
-                for start, size, reason in outcome.total.extents
-                if reason not in (UNREAD, WRONG_BODY) and start not in self._proven
-            ),
+            damaged_bytes=sum(damaged),
             lost_is_minimum=outcome.lost_is_minimum,
             queues_in_log=outcome.queues_in_log,
             clients=outcome.clients,
@@ -53,9 +51,7 @@ class Verified:
             keys_missing=any(each.code == "index.missing" for each in outcome.findings),
             bodies=self._bodies,
             properties=self._properties,
-            damage=[
-                (start, start + size) for start, size, reason in outcome.total.extents if reason not in (GAP, TORN)
-            ],
+            damage=[(start, start + size) for start, size, reason in extents if reason not in (GAP, TORN)],
         )
 
     @property

@@ -180,9 +180,8 @@ def _compare(queue: LoadedQueue, unit: Unit, queue_offset: int, message: Message
         notes.add(f"the record is a batch of {unit.batch_size}: offset {queue_offset} is number {batch_index} in it")
     elif (message["topic"], message["queue_id"]) != (queue.queue.topic, queue.queue.queue_id):
         if queue.queue.topic not in message["properties"].get("INNER_MULTI_DISPATCH", "").split(","):
-            notes.add(
-                f"the unit leads to a message of topic {message['topic']} queue {message['queue_id']}", lossy=True
-            )
+            where = f"topic {message['topic']} queue {message['queue_id']}"
+            notes.add(f"the unit leads to a message of {where}", lossy=True)
     elif message["queue_offset"] != queue_offset:
         notes.add(f"the unit leads to a message with queue offset {message['queue_offset']}", lossy=True)
     if unit.message_size != message["message_size"]:

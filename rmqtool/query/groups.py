@@ -9,7 +9,7 @@ from typing import Any
 
 from rmqtool.base.errors import note_failure
 from rmqtool.base.paths import modified_ms
-from rmqtool.base.times import rfc3339
+from rmqtool.base.times import with_times
 from rmqtool.clients.queue_view import QueueHole, QueueView, QueueViews
 from rmqtool.rules.system_topics import DEAD_LETTER_PREFIX, RETRY_PREFIX, is_filled_by_brokers
 from rmqtool.store.config_json import backup_of
@@ -68,38 +68,26 @@ class GroupOffset:
     @property
     def lag(self) -> int | None:
         """Messages that the group gets from its offset on, with those that the next start derives; None: no queue."""
-        return None if self.queue is None else self._end - self._start
+        if self.queue is None:
+            return None
+        return self._end - (self.queue.range.min_offset if self.committed is None else self.committed)
 
     @property
     def _end(self) -> int:
         """The queue's maximum as the log proves it, but at the hole where it ends at one."""
         return self.queue.range.max_offset + self.view.derived if self.queue else 0
 
-    @property
-    def _start(self) -> int:
-        if self.committed is not None:
-            return self.committed
-        return self.queue.range.min_offset if self.queue else 0
-
     def as_json(self) -> dict[str, Any]:
         """The line of the machine interface."""
         offsets, hole = self.queue.range if self.queue else None, self.hole
-        return {
-            "kind": "consumer",
-            "group": self.group,
-            "topic": self.topic,
-            "queue_id": self.queue_id,
-            "committed_offset": self.committed,
-            "lag": self.lag,
+        return with_times({
+            "kind": "consumer", "group": self.group, "topic": self.topic, "queue_id": self.queue_id,
+            "committed_offset": self.committed, "lag": self.lag,
             "min_offset": offsets.min_offset if offsets else None,
             "max_offset": offsets.max_offset if offsets else None,
-            "state": self.state,
-            "hole": hole.as_json() if hole else None,
-            "unreachable": self.unreachable,
-            "after_next_start": self.view.derived,
-            "last_consumed_timestamp": self.last_consumed_timestamp,
-            "last_consumed_time": rfc3339(self.last_consumed_timestamp),
-        }
+            "state": self.state, "hole": hole.as_json() if hole else None, "unreachable": self.unreachable,
+            "after_next_start": self.view.derived, "last_consumed_timestamp": self.last_consumed_timestamp,
+        })  # fmt: skip
 
 
 def group_offsets(snapshot: Snapshot, group: str) -> Iterator[GroupOffset]:
@@ -111,9 +99,8 @@ def group_offsets(snapshot: Snapshot, group: str) -> Iterator[GroupOffset]:
             yield _group_offset(snapshot, item, views)
     missing = [*views.missing()]
     for topic in (RETRY_PREFIX + group, DEAD_LETTER_PREFIX + group):
-        for queue_id in sorted(
-            {*snapshot.queue_ids(topic), *(name.queue_id for name in missing if name.topic == topic)}
-        ):
+        ids = {*snapshot.queue_ids(topic), *(name.queue_id for name in missing if name.topic == topic)}
+        for queue_id in sorted(ids):
             if (topic, queue_id) not in seen:
                 queue, view = views.loaded(topic, queue_id), views.of(topic, queue_id)
                 yield GroupOffset(group, topic, queue_id, None, queue, view=view)
@@ -143,10 +130,10 @@ def passed_by(snapshot: Snapshot, topic: str, queue_id: int, queue_offset: int) 
     offset there passed it between the two. Before 5.3.4 the ``.bak`` is a copy, made when the new file is written: its
     time shows nothing then.
     """
-    path = snapshot.committed.file.path
+    file = snapshot.committed.file
+    path = file.path
     if path is None:
         return []
-    file = snapshot.committed.file
     earlier = {(each.group, each.topic, each.queue_id): each.offset for each in offsets_in(file.before)}
     as_of = None if path.is_dir() else _modified(path)  # of a database no file says when
     before_that = None if file.is_backup else _modified(backup_of(path))
@@ -159,17 +146,8 @@ def passed_by(snapshot: Snapshot, topic: str, queue_id: int, queue_offset: int) 
         before = earlier.get((item.group, topic, queue_id))
         consumed = item.offset > queue_offset
         after = before_that if consumed and before is not None and before <= queue_offset else None
-        groups.append(
-            {
-                "group": item.group,
-                "committed_offset": item.offset,
-                "consumed": consumed,
-                "as_of_timestamp": as_of,
-                "as_of_time": rfc3339(as_of),
-                "passed_after_timestamp": after,
-                "passed_after_time": rfc3339(after),
-            }
-        )
+        of_group = {"group": item.group, "committed_offset": item.offset, "consumed": consumed}
+        groups.append(with_times({**of_group, "as_of_timestamp": as_of, "passed_after_timestamp": after}))
     return groups
 
 

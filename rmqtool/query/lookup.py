@@ -1,12 +1,15 @@
 """One question for messages, by what people have of them, and its answer with notes on what was not found.
 
-By their content messages are found in all records of the log, in its order.
+By key they are found through the index, as a broker and its client find them together: the broker
+(`DefaultMessageStore#queryMessage`) compares hashes and times, the client (`MQAdminImpl#queryMessage`) topic and key.
+By their content they are found in all records of the log, in its order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from heapq import nlargest
 from typing import Literal
 
 import numpy as np
@@ -16,19 +19,23 @@ from numpy.typing import NDArray
 
 from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile, file_at
-from rmqtool.query.by_key import KeyQuery, by_any_id, by_key, why_not_found
-from rmqtool.query.by_place import Message, Notes, by_offset, by_queue_offset
+from rmqtool.base.times import rfc3339
+from rmqtool.formats.layout import FormatError
+from rmqtool.formats.message import parse_message_id
+from rmqtool.formats.properties import KEY_SEPARATOR
+from rmqtool.query.by_place import Message, Notes, by_message_id, by_offset, by_queue_offset, message_at
 from rmqtool.scan.block import Damage
 from rmqtool.scan.columns import record_batches
-from rmqtool.scan.filters import Filters
+from rmqtool.scan.filters import Filters, TopicChoice
 from rmqtool.scan.frames import RecordRun, sound_prefix
 from rmqtool.scan.message_rows import BodyChoice, message_dicts
 from rmqtool.scan.properties import read_properties
 from rmqtool.scan.reader import scan_files
-from rmqtool.scan.single_record import find_next, single_record_at
+from rmqtool.scan.single_record import find_next, oversized_record_at, single_record_at
 from rmqtool.store.commit_log import readable_end
-from rmqtool.store.index_files import FOREVER
-from rmqtool.store.missing import why_nothing
+from rmqtool.store.index_files import FOREVER, MAX_MATCHES
+from rmqtool.store.missing import unknown_topic, why_nothing
+from rmqtool.store.side_rows import KeyType, RocksDbIndex
 from rmqtool.store.snapshot import Snapshot
 
 By = Literal["offset", "msg-id", "queue-offset", "unique-key", "key", "time", "scan"]
@@ -65,8 +72,14 @@ def look_up(
     for message in _found(snapshot, lookup, body, notes, progress):
         has_message = True
         yield message
-    if not has_message and not notes.lines:
-        notes.add(_why_nothing(snapshot, lookup))
+    if has_message or notes.lines:
+        return
+    if lookup.by not in ("scan", "time") or lookup.limit == 0:
+        notes.add("nothing is shown")
+        return
+    start = lookup.number if lookup.by == "time" else None
+    filters = replace(lookup.filters, from_timestamp=start or lookup.filters.from_timestamp)
+    notes.add(why_nothing(snapshot, filters))
 
 
 def _found(
@@ -90,16 +103,9 @@ def _by_keys(snapshot: Snapshot, lookup: Lookup, body: BodyChoice, notes: Notes)
     keys = (lookup.text,) if is_unique else filters.keys
     has_message = False
     for key in keys:
-        key_query = KeyQuery(
-            key,
-            filters.topics,
-            unique=is_unique,
-            limit=lookup.limit,
-            begin=filters.from_timestamp or 0,
-            end=FOREVER if filters.to_timestamp is None else filters.to_timestamp,
-            hash_matches=lookup.hash_matches,
-            excluded_topics=filters.excluded_topics,
-        )
+        end = FOREVER if filters.to_timestamp is None else filters.to_timestamp
+        key_query = KeyQuery(key, filters.topics, is_unique, lookup.limit, filters.from_timestamp or 0, end,
+                             lookup.hash_matches, filters.excluded_topics)  # fmt: skip
         for message in by_key(snapshot, key_query, body, notes):
             has_message = True
             yield message
@@ -110,26 +116,165 @@ def _by_keys(snapshot: Snapshot, lookup: Lookup, body: BodyChoice, notes: Notes)
 def _by_content(
     snapshot: Snapshot, lookup: Lookup, body: BodyChoice, notes: Notes, progress: Progress | None
 ) -> Iterator[Message]:
-
-    scan = ScanQuery(lookup.filters, lookup.conditions, lookup.body_contains, lookup.limit)
     if lookup.by == "time":
-        yield from by_time(snapshot, lookup.number, scan, body, notes)
+        yield from by_time(snapshot, lookup, body, notes)
         return
-    first, size = max(snapshot.log_min_offset, scan.filters.start), snapshot.log.size
+    first, size = max(snapshot.log_min_offset, lookup.filters.start), snapshot.log.size
 
     def on_read(reached: int) -> None:
         if progress is not None:
             progress(reached - first, size)
 
     on_read(first)
-    yield from by_scan(snapshot, scan, body, notes, on_read)
+    yield from by_scan(snapshot, lookup, body, notes, on_read)
 
 
-def _why_nothing(snapshot: Snapshot, lookup: Lookup) -> str:
-    if lookup.by not in ("scan", "time") or lookup.limit == 0:
-        return "nothing is shown"
-    start = lookup.number if lookup.by == "time" else None
-    return why_nothing(snapshot, replace(lookup.filters, from_timestamp=start or lookup.filters.from_timestamp))
+@dataclass(frozen=True)
+class KeyQuery:
+    """A search by key; without `topics` in all topics of the store. Times are epoch ms, both included.
+
+    `unique` asks for the unique key only; `limit` counts index units, as the broker counts them.
+    """
+
+    key: str
+    topics: Sequence[str] = ()
+    unique: bool = False
+    limit: int | None = None
+    begin: int = 0
+    end: int = FOREVER
+    hash_matches: bool = False
+    excluded_topics: Sequence[str] = ()
+
+    @property
+    def topic_choice(self) -> TopicChoice:
+        """The topics that are searched."""
+        return TopicChoice(tuple(self.topics), tuple(self.excluded_topics))
+
+    def matches(self, message: Message) -> bool:
+        """Whether a message has the key and one of the topics."""
+        if message["topic"] not in self.topic_choice:
+            return False
+        return message["unique_key"] == self.key or (not self.unique and self.key in message["keys"])
+
+
+def by_key(snapshot: Snapshot, query: KeyQuery, body: BodyChoice, notes: Notes) -> Iterator[Message]:
+    """The messages in the order of the log; with `hash_matches` one for each index unit, with `key_matches`."""
+    offsets = _indexed_offsets(snapshot, query, notes)
+    limit = limit_of(snapshot, query)
+    if len(offsets) >= limit:
+        notes.add(f"{limit} index units are as many as were asked for: there may be older messages; --limit N")
+    unfit = deleted = 0
+    for offset in offsets if query.hash_matches else dict.fromkeys(offsets):
+        message = message_at(snapshot, offset, body)
+        if message is None:
+            deleted += offset < snapshot.log_min_offset
+            if offset >= snapshot.log_min_offset:
+                notes.add(f"an index unit leads to {offset}, {_what_is_at(snapshot, offset)}", lossy=True)
+            continue
+        matches = query.matches(message)
+        unfit += not matches
+        if query.hash_matches:
+            yield {**message, "key_matches": matches}
+        elif matches:
+            yield message
+    if deleted:
+        notes.add(f"{deleted} index units lead to messages that have been deleted from the log")
+    if unfit and not query.hash_matches:
+        notes.add(f"{unfit} messages have another key of the same hash: left out; --hash-matches shows them")
+    for path, problem in snapshot.index.problems.items():
+        notes.add(f"{snapshot.store.relative(path)}: {problem}; --scan looks at every message instead", lossy=True)
+
+
+def _what_is_at(snapshot: Snapshot, physical_offset: int) -> str:
+    """Why no message is shown that begins there."""
+    if oversized_record_at(snapshot.log.files, physical_offset) is None:
+        return "where no record begins"
+    return "a message that says a larger size than it has: a broker gives it to clients, which decode it"
+
+
+def by_any_id(snapshot: Snapshot, text: str, body: BodyChoice, notes: Notes) -> Iterator[Message]:
+    """The message with an offset message id; else those whose unique key it is, for clients print both as the id."""
+    has_message, is_message_id, as_offset = False, _is_message_id(text), Notes()
+    for message in by_message_id(snapshot, text, body, as_offset) if is_message_id else ():
+        has_message = True
+        yield message
+    if has_message:
+        return
+    unique_key = text.upper() if is_message_id else text
+    for message in by_key(snapshot, KeyQuery(unique_key, unique=True), body, notes):
+        has_message = True
+        notes.add(f"{text} is not an offset message id; found as unique key")
+        yield message
+    if not has_message:
+        for line in as_offset.lines:
+            notes.add(line, lossy=as_offset.lossy)
+        notes.add(why_not_found(snapshot, [unique_key]))
+
+
+def _is_message_id(text: str) -> bool:
+    try:
+        parse_message_id(text)
+    except FormatError:
+        return False
+    return True
+
+
+def _indexed_offsets(snapshot: Snapshot, query: KeyQuery, notes: Notes) -> list[int]:
+    """The physical offsets that the index gives, ascending; of several topics, the newest units up to the limit.
+
+    A broker asks either the files or RocksDB; what only one of them knows is found here, too.
+    """
+    limit = limit_of(snapshot, query)
+    topics = list(query.topic_choice.among(snapshot.topic_names))
+    units = snapshot.index.query_topics(topics, query.key, limit, query.begin, query.end)
+    offsets = [unit.physical_offset for unit in units]
+    in_rocksdb = RocksDbIndex(snapshot.store)
+    key_types: Sequence[KeyType] = ("U",) if query.unique else ("K", "U")
+    found = in_rocksdb.offsets(topics, key_types, query.key, query.begin, query.end)
+    offsets += set(nlargest(limit, found)).difference(offsets)
+    if in_rocksdb.problem and needs_rocksdb(snapshot):
+        notes.add(f"{in_rocksdb.problem}: keys may not be found; --scan looks at every message instead", lossy=True)
+    offsets.sort()
+    return offsets[max(0, len(offsets) - limit) :]
+
+
+def needs_rocksdb(snapshot: Snapshot) -> bool:
+    """Whether keys are likely to be in RocksDB: broker.conf says so, or no index file knows any."""
+    is_on = snapshot.store.conf.is_on("indexRocksDBEnable")
+    return is_on or not any(file.keys for file in snapshot.index.files)
+
+
+def limit_of(snapshot: Snapshot, query: KeyQuery) -> int:
+    """How many index units are collected: as asked, or as many as a broker collects (`maxMsgsNumBatch`)."""
+    return query.limit if query.limit is not None else snapshot.store.conf.size("maxMsgsNumBatch") or MAX_MATCHES
+
+
+def why_not_found(snapshot: Snapshot, keys: Sequence[str], topics: Sequence[str] = ()) -> str:
+    """Why the index leads to no message with one of `keys`: what it covers, and how to search the rest."""
+    asked = ", ".join(keys)
+    nothing = f"no message has the key {asked}" if asked.strip() else "a key is not empty"
+    nothing += "".join(f"; {unknown}" for topic in topics if (unknown := unknown_topic(snapshot, topic)))
+    if KEY_SEPARATOR in asked.strip():
+        nothing += " (keys are separated by spaces: ask for one of them)"
+    files = [file for file in snapshot.index.files if file.keys]
+    in_rocksdb = RocksDbIndex(snapshot.store)
+    last_offset = in_rocksdb.last_offset()
+    if in_rocksdb.problem and needs_rocksdb(snapshot):
+        return f"whether a message has the key {asked} is not known: --scan looks at every message"
+    if files:
+        first, last = files[0], files[-1]
+        last_offset = max(last.end_physical_offset, last_offset or 0)
+        times = f"{rfc3339(first.begin_timestamp)} to {rfc3339(last.end_timestamp)}"
+        nothing += f"; the index covers offsets {first.begin_physical_offset} to {last_offset}, stored {times}"
+    elif last_offset is not None:
+        nothing += f"; the index in RocksDB reaches to offset {last_offset}"
+    else:
+        return f"{nothing}: there is no index file with a unit; --scan looks at every message"
+    covers = f"{nothing}; --scan looks at every message"
+    is_there = message_at(snapshot, last_offset) is not None
+    events = scan_files(snapshot.log.files, last_offset + 1, reading=snapshot.reading) if is_there else ()
+    start = next((event.physical_offset for event in events if isinstance(event, RecordRun)), None)
+    return covers if start is None else f"{covers}, --scan --from-offset {start} at those stored since"
 
 
 _OPERATORS = ("!=", "=", "~")
@@ -165,20 +310,10 @@ def parse_condition(text: str) -> Condition:
     return Condition(name, operator, text[position + len(operator) :])
 
 
-@dataclass(frozen=True)
-class ScanQuery:
-    """A search by content: all conditions must hold. `body_contains` is searched in the decompressed body."""
-
-    filters: Filters = field(default_factory=Filters)
-    conditions: tuple[Condition, ...] = ()
-    body_contains: bytes | None = None
-    limit: int | None = None
-
-
 def by_scan(
-    snapshot: Snapshot, query: ScanQuery, body: BodyChoice, notes: Notes, progress: ScanProgress = lambda _: None
+    snapshot: Snapshot, query: Lookup, body: BodyChoice, notes: Notes, progress: ScanProgress = lambda _: None
 ) -> Iterator[Message]:
-    """The messages that a scan finds."""
+    """The messages that a scan finds: all conditions must hold, `body_contains` in the decompressed body."""
     left = query.limit
     if left == 0:
         return
@@ -202,13 +337,17 @@ def by_scan(
                 return
 
 
-def _select(frames: RecordRun, query: ScanQuery) -> RecordRun | None:
+def _select(frames: RecordRun, query: Lookup) -> RecordRun | None:
     """The records of a run that a query wants; bodies are read only of those that pass the rest."""
     selected = query.filters.select(frames)
     if selected is not None and query.conditions:
-        selected = _kept(selected, _fulfil(selected, query.conditions))
+        properties = read_properties(selected)
+        masks = [each.mask(properties.column(each.name.encode())) for each in query.conditions]
+        selected = _kept(selected, np.logical_and.reduce(masks))
     if selected is not None and query.body_contains is not None:
-        selected = _kept(selected, _bodies_hold(selected, query.body_contains))
+        batches = record_batches(selected, ["body"])
+        holds = [np.asarray(pc.match_substring(batch.column(0), query.body_contains)) for batch in batches]
+        selected = _kept(selected, np.concatenate(holds))
     return selected
 
 
@@ -218,29 +357,16 @@ def _kept(frames: RecordRun, mask: NDArray[np.bool_]) -> RecordRun | None:
     return sound_prefix(frames.block, frames.positions[mask]) if mask.any() else None
 
 
-def _fulfil(frames: RecordRun, conditions: tuple[Condition, ...]) -> NDArray[np.bool_]:
-    properties = read_properties(frames)
-    mask = np.ones(len(frames), dtype=np.bool_)
-    for condition in conditions:
-        mask &= condition.mask(properties.column(condition.name.encode()))
-    return mask
-
-
-def _bodies_hold(frames: RecordRun, wanted: bytes) -> NDArray[np.bool_]:
-    batches = record_batches(frames, ["body"])
-    return np.concatenate([np.asarray(pc.match_substring(batch.column(0), wanted)) for batch in batches])
-
-
 DEFAULT_LIMIT = 10
 """Messages that are shown unless a limit is given."""
 
 _NEAR = 1 << 20  # from here on a scan is as fast as halving further, bytes
 
 
-def by_time(snapshot: Snapshot, timestamp: int, query: ScanQuery, body: BodyChoice, notes: Notes) -> Iterator[Message]:
-    """The first messages stored at `timestamp`, epoch ms, or later; the clock is taken never to have gone back."""
-    start = max(query.filters.from_offset, offset_before(snapshot, timestamp))
-    filters = replace(query.filters, from_timestamp=timestamp, from_offset=start)
+def by_time(snapshot: Snapshot, query: Lookup, body: BodyChoice, notes: Notes) -> Iterator[Message]:
+    """The first messages stored at a time, epoch ms, or later; the clock is taken never to have gone back."""
+    start = max(query.filters.from_offset, offset_before(snapshot, query.number))
+    filters = replace(query.filters, from_timestamp=query.number, from_offset=start)
     limit = DEFAULT_LIMIT if query.limit is None else query.limit
     yield from by_scan(snapshot, replace(query, filters=filters, limit=limit), body, notes)
 

@@ -9,26 +9,26 @@ import base64
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from typing import Any, Literal
 
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.base.times import rfc3339
+from rmqtool.base.times import with_times
 from rmqtool.formats.layout import FormatError
 from rmqtool.formats.message import parse_message_id
 from rmqtool.formats.message_trace import CONSUME_RESULTS, TraceBody, TraceRecord, decode_trace
-from rmqtool.query.by_key import KeyQuery, by_key
 from rmqtool.query.by_place import Message, Notes, message_at
 from rmqtool.query.groups import passed_by
+from rmqtool.query.lookup import KeyQuery, by_key
 from rmqtool.query.transactions import Relative, TransactionPart
 from rmqtool.rules.system_topics import (
     DEAD_LETTER_PREFIX,
+    DELAYED_TOPICS,
     HALF_TOPIC,
     OP_TOPIC,
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
-    TIMER_TOPIC,
     TRACE_PREFIX,
     TRACE_TOPIC,
 )
@@ -55,22 +55,13 @@ class Delay:
 
     def as_json(self) -> dict[str, Any]:
         """The object of the machine interface."""
-        return {
-            "by": self.by,
-            "level": self.level,
-            "due_timestamp": self.due_timestamp,
-            "due_time": rfc3339(self.due_timestamp),
-            "real_topic": self.real_topic,
-            "real_queue_id": self.real_queue_id,
-            "delivered": self.delivered,
-            "delivered_physical_offset": self.delivered_physical_offset,
-        }
+        return with_times(asdict(self))
 
 
 def delay_of(snapshot: Snapshot, message: Message, tags_code: int | None, relatives: list[Relative]) -> Delay | None:
     """The delay of a record in a delay level's queue or in the timer's; `tags_code` is that of its unit."""
     topic, properties = message["topic"], message["properties"]
-    if topic not in (SCHEDULE_TOPIC, TIMER_TOPIC):
+    if topic not in DELAYED_TOPICS:
         return None
     real_topic, offset = properties.get("REAL_TOPIC"), message["physical_offset"]
     later = (other.record for other in relatives if other.record["physical_offset"] > offset)
@@ -82,15 +73,8 @@ def delay_of(snapshot: Snapshot, message: Message, tags_code: int | None, relati
         passed = _passed(snapshot, level, message["queue_offset"])
     elif _MILLISECONDS.fullmatch(properties.get("TIMER_OUT_MS", "")):
         due = int(properties["TIMER_OUT_MS"])
-    return Delay(
-        "level" if level else "timer",
-        level,
-        due,
-        real_topic,
-        properties.get("REAL_QID"),
-        True if copy is not None else passed,
-        copy,
-    )
+    return Delay("level" if level else "timer", level, due, real_topic, properties.get("REAL_QID"),
+                 True if copy is not None else passed, copy)  # fmt: skip
 
 
 def _passed(snapshot: Snapshot, level: int, queue_offset: int) -> bool | None:
@@ -107,7 +91,7 @@ class Retry:
 
     kind: str
     group: str
-    times: int
+    reconsume_times: int
     origin_topic: str | None
     origin_message_id: str | None
     origin_physical_offset: int | None
@@ -115,37 +99,23 @@ class Retry:
 
     def as_json(self) -> dict[str, Any]:
         """The object of the machine interface."""
-        return {
-            "kind": self.kind,
-            "group": self.group,
-            "reconsume_times": self.times,
-            "origin_topic": self.origin_topic,
-            "origin_message_id": self.origin_message_id,
-            "origin_physical_offset": self.origin_physical_offset,
-            "origin_state": self.origin_state,
-        }
+        return asdict(self)
 
 
 def retry_of(snapshot: Snapshot, message: Message) -> Retry | None:
     """The retry that a record is, in a retry or dead letter topic or delayed on its way there; None for others."""
     properties = message["properties"]
     topic = message["topic"]
-    if topic in (SCHEDULE_TOPIC, TIMER_TOPIC):
+    if topic in DELAYED_TOPICS:
         topic = properties.get("REAL_TOPIC", "")
     kind = next((prefix for prefix in (RETRY_PREFIX, DEAD_LETTER_PREFIX) if topic.startswith(prefix)), None)
     if kind is None:
         return None
     message_id = properties.get("ORIGIN_MESSAGE_ID") or properties.get("DLQ_ORIGIN_MESSAGE_ID")
     offset, state = _origin(snapshot, message_id)
-    return Retry(
-        "retry" if kind == RETRY_PREFIX else "dead-letter",
-        topic.removeprefix(kind),
-        message["reconsume_times"],
-        properties.get("RETRY_TOPIC") or properties.get("DLQ_ORIGIN_TOPIC"),
-        message_id,
-        offset,
-        state,
-    )
+    return Retry("retry" if kind == RETRY_PREFIX else "dead-letter", topic.removeprefix(kind),
+                 message["reconsume_times"], properties.get("RETRY_TOPIC") or properties.get("DLQ_ORIGIN_TOPIC"),
+                 message_id, offset, state)  # fmt: skip
 
 
 def _origin(snapshot: Snapshot, message_id: str | None) -> tuple[int | None, str]:
@@ -161,25 +131,10 @@ def _origin(snapshot: Snapshot, message_id: str | None) -> tuple[int | None, str
 
 
 EventName = Literal[
-    "sent",
-    "stored",
-    "half",
-    "committed",
-    "rolled-back",
-    "delayed",
-    "sent-back",
-    "retry",
-    "dead-letter",
-    "read",
-    "passed",
-    "not-passed",
-    "trace-send",
-    "trace-consume-begin",
-    "trace-consume-end",
-    "trace-transaction-end",
-    "trace-recall",
-    "trace-unreadable",
-]
+    "sent", "stored", "half", "committed", "rolled-back", "delayed", "sent-back", "retry", "dead-letter", "read",
+    "passed", "not-passed", "trace-send", "trace-consume-begin", "trace-consume-end", "trace-transaction-end",
+    "trace-recall", "trace-unreadable",
+]  # fmt: skip
 
 _FAILURES = ("sent-back", "retry", "dead-letter")
 
@@ -207,24 +162,11 @@ class Event:
 
     def as_json(self) -> dict[str, Any]:
         """The object of the machine interface."""
-        record = {name: self.record[name] for name in ("topic", "queue_id", "queue_offset", "physical_offset")}
-        return {
-            "event": self.event,
-            "timestamp": self.timestamp,
-            "time": rfc3339(self.timestamp),
-            "until_timestamp": self.until_timestamp,
-            "until_time": rfc3339(self.until_timestamp),
-            **record,
-            "group": self.group,
-            "reconsume_times": self.times,
-            "due_timestamp": self.due_timestamp,
-            "due_time": rfc3339(self.due_timestamp),
-            "client_host": self.client_host,
-            "cost_ms": self.cost,
-            "result": self.result,
-            "from_check": self.from_check,
-            "proof": self.proof,
-        }
+        when = {"event": self.event, "timestamp": self.timestamp, "until_timestamp": self.until_timestamp}
+        where = {name: self.record[name] for name in ("topic", "queue_id", "queue_offset", "physical_offset")}
+        what = {"group": self.group, "reconsume_times": self.times, "due_timestamp": self.due_timestamp}
+        told = {"client_host": self.client_host, "cost_ms": self.cost, "result": self.result}
+        return with_times({**when, **where, **what, **told, "from_check": self.from_check, "proof": self.proof})
 
 
 def story_of(
@@ -240,7 +182,7 @@ def story_of(
     events = [Event("sent", sent, sent, records[0], "the clock of the producer")]
     for at, record in enumerate(records):
         events.append(stored[at])
-        if record["topic"] not in (HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC):
+        if record["topic"] not in (HALF_TOPIC, OP_TOPIC, *DELAYED_TOPICS):
             events += _deliveries(snapshot, record, stored[at + 1 :])
     if transaction is not None and transaction.state == "rolled-back" and transaction.op is not None:
         op = message_at(snapshot, transaction.op)
@@ -253,7 +195,7 @@ def story_of(
 def _stored(snapshot: Snapshot, record: Message, relatives: Sequence[Relative]) -> Event:
     topic, time = record["topic"], record["store_timestamp"]
     proof = f"record at {record['physical_offset']}"
-    if topic in (SCHEDULE_TOPIC, TIMER_TOPIC):
+    if topic in DELAYED_TOPICS:
         delay = delay_of(snapshot, record, _tags_code(snapshot, record), list(relatives))
         target = delay.real_topic or "" if delay else ""
         group = target.removeprefix(RETRY_PREFIX) if target.startswith(RETRY_PREFIX) else None
@@ -289,11 +231,7 @@ def _deliveries(snapshot: Snapshot, record: Message, later: Sequence[Event]) -> 
     """
     stored = record["store_timestamp"]
     for item in passed_by(snapshot, record["topic"], record["queue_id"], record["queue_offset"]):
-        group, proof, after = (
-            item["group"],
-            f"committed {item['committed_offset']}",
-            item["passed_after_timestamp"],
-        )
+        group, after, proof = item["group"], item["passed_after_timestamp"], f"committed {item['committed_offset']}"
         failed = next((each for each in later if each.group == group and _is_failure_on(each, record)), None)
         if failed is not None:
             yield Event("read", stored, _after(stored, failed.timestamp), record, "it failed on it", group)
@@ -340,13 +278,9 @@ def with_reports(story: Sequence[Event], reports: Iterable[Event]) -> list[Event
     line = list(story)
     for report in sorted(reports, key=lambda each: (each.timestamp or 0, each.event == "trace-consume-end")):
         low, high = _bounds(line, report)
-        later = (at for at in range(low, high) if _is_later(line[at], report))
-        line.insert(next(later, high), report)
+        times = ((at, line[at].timestamp) for at in range(low, high))
+        line.insert(next((at for at, time in times if time is None or time > (report.timestamp or 0)), high), report)
     return line
-
-
-def _is_later(event: Event, report: Event) -> bool:
-    return event.timestamp is None or event.timestamp > (report.timestamp or 0)
 
 
 def _bounds(line: Sequence[Event], report: Event) -> tuple[int, int]:
@@ -392,34 +326,21 @@ def trace_messages(snapshot: Snapshot, message_id: str, first: int) -> list[Mess
     `message_id` is the unique key, or the offset message id of a message without one. `first` is the physical offset of
     its first record. The index is asked; what it does not cover is read.
     """
-    topics = _trace_topics(snapshot)
+    own = {TRACE_TOPIC, snapshot.store.conf.text("msgTraceTopicName")}  # others are of a cloud's regions
+    topics = tuple(topic for topic in snapshot.topic_names if topic in own or topic.startswith(TRACE_PREFIX))
     if not topics:
         return []
     query = KeyQuery(message_id, topics, limit=_MOST_UNITS)
     found = {message["physical_offset"]: message for message in by_key(snapshot, query, "decompressed", Notes())}
     for offset in _unindexed(snapshot, topics, first):
-        if offset in found or not _holds(snapshot, offset, message_id):
+        frame = None if offset in found else record_at(snapshot.log.files, offset)
+        # Properties are not decoded of a record that does not hold the id anywhere.
+        if frame is None or message_id.encode() not in bytes(frame.block.view):
             continue
         message = message_at(snapshot, offset, "decompressed")
-        if message is not None and _is_about(message, message_id):
+        if message and any(message_id in key.split(_BATCH_SEPARATOR) for key in message["keys"]):
             found[offset] = message
     return [found[offset] for offset in sorted(found) if found[offset]["unique_key"] != message_id]
-
-
-def _holds(snapshot: Snapshot, offset: int, message_id: str) -> bool:
-    """Whether an id is anywhere in a record, as its properties are stored: much faster than to decode them."""
-    frame = record_at(snapshot.log.files, offset)
-    return frame is not None and message_id.encode() in bytes(frame.block.view)
-
-
-def _is_about(message: Message, message_id: str) -> bool:
-    return any(message_id in key.split(_BATCH_SEPARATOR) for key in message["keys"])
-
-
-def _trace_topics(snapshot: Snapshot) -> tuple[str, ...]:
-    """The trace topics of the store: the one by default, the one of broker.conf, those of a cloud's regions."""
-    own = {TRACE_TOPIC, snapshot.store.conf.text("msgTraceTopicName")}
-    return tuple(topic for topic in snapshot.topic_names if topic in own or topic.startswith(TRACE_PREFIX))
 
 
 def _unindexed(snapshot: Snapshot, topics: tuple[str, ...], first: int) -> Iterator[int]:
@@ -446,33 +367,26 @@ def _indexed_to(snapshot: Snapshot, first: int) -> int:
 _SUCCESS, _FAILED = CONSUME_RESULTS[0], CONSUME_RESULTS[-1]
 
 
-@dataclass(frozen=True)
-class _Told:
-    """A record of a trace message, and the message."""
-
-    record: TraceRecord
-    by: Message
-
-
 def client_reports(snapshot: Snapshot, message: Message, relatives: Sequence[Relative]) -> list[Event]:
     """All that clients say of a message, and where they may have said more that cannot be read."""
     records = [message, *(other.record for other in relatives)]
     first = min(records, key=lambda record: record["physical_offset"])
     message_id = message["unique_key"] or message["message_id"]
-    told: dict[TraceRecord, _Told] = {}
+    told: dict[TraceRecord, Message] = {}
     events = []
     for trace in trace_messages(snapshot, message_id, first["physical_offset"]):
-        body = _body(trace)
+        body, time = _body(trace), trace["store_timestamp"]
         for record in body.records:
             if message_id in record.message_ids:
-                told.setdefault(record, _Told(record, trace))  # a client may have sent its traces twice
+                told.setdefault(record, trace)  # a client may have sent its traces twice
         if body.unreadable:
-            events.append(_unreadable(trace, body.unreadable))
+            proof = f"{_proof(trace)}: {body.unreadable} that may be about other messages"
+            events.append(Event("trace-unreadable", time, time, trace, proof))
     places = {record["message_id"]: record["physical_offset"] for record in records}
-    begins = {each.record.request_id: each.record for each in told.values() if each.record.type == "SubBefore"}
-    for each in told.values():
-        begin = begins.get(each.record.request_id) if each.record.type == "SubAfter" else None
-        events.append(_event(each, begin, first, places))
+    begins = {record.request_id: record for record in told if record.type == "SubBefore"}
+    for record, by in told.items():
+        begin = begins.get(record.request_id) if record.type == "SubAfter" else None
+        events.append(_event(record, by, begin, first, places))
     return events
 
 
@@ -482,21 +396,17 @@ def _body(trace: Message) -> TraceBody:
     return decode_trace(base64.b64decode(trace["body_base64"]) if trace["body"] is None else trace["body"].encode())
 
 
-def _unreadable(trace: Message, count: int) -> Event:
-    time = trace["store_timestamp"]
-    return Event("trace-unreadable", time, time, trace, f"{_proof(trace)}: {count} that may be about other messages")
-
-
 def _proof(trace: Message) -> str:
     return f"trace topic, message at {trace['physical_offset']}"
 
 
-def _event(told: _Told, begin: TraceRecord | None, first: Message, places: Mapping[str, int]) -> Event:
-    """The event of one record; `begin` is the begin of the consumption that it ends."""
-    record, proof = told.record, f"{_proof(told.by)}: the client's word and clock"
-    time = record.timestamp
-    host = record.client_host or told.by["born_host"]
-    event = Event("trace-send", time, time, told.by, proof, record.group, client_host=host, cost=record.cost)
+def _event(
+    record: TraceRecord, by: Message, begin: TraceRecord | None, first: Message, places: Mapping[str, int]
+) -> Event:
+    """The event of one record of a trace message; `begin` is the begin of the consumption that it ends."""
+    time, proof = record.timestamp, f"{_proof(by)}: the client's word and clock"
+    host = record.client_host or by["born_host"]
+    event = Event("trace-send", time, time, by, proof, record.group, client_host=host, cost=record.cost)
     match record.type:
         case "Pub":
             named = places.get(record.offset_message_id or "")

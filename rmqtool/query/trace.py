@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from rmqtool.base.errors import UnreadableError
 from rmqtool.base.mapped_files import file_at
 from rmqtool.base.paths import modified_ms
-from rmqtool.base.times import rfc3339
+from rmqtool.base.times import with_times
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_units import QueueUnits
 from rmqtool.broker.dispatcher import KEY, TAGS, UNIQUE_KEY, Dispatched, Dispatcher
@@ -17,9 +17,9 @@ from rmqtool.clients.queue_view import QueueHole, QueueView, QueueViews
 from rmqtool.formats.consume_queue import is_ext_address
 from rmqtool.formats.message import record_crc, stored_record_crc
 from rmqtool.formats.rocksdb_rows import INDEX_HOUR
-from rmqtool.query.by_key import needs_rocksdb
 from rmqtool.query.by_place import Message
 from rmqtool.query.groups import passed_by
+from rmqtool.query.lookup import needs_rocksdb
 from rmqtool.query.story import Delay, Event, Retry, client_reports, delay_of, retry_of, story_of, with_reports
 from rmqtool.query.transactions import Relative, TransactionPart, relatives_of, transaction_of
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
@@ -55,15 +55,10 @@ class IndexTrace:
         """The object of the machine interface; `relative` shortens a path."""
         unit = self.unit
         return {
-            "key": self.key,
-            "kind": self.kind,
-            "key_hash": self.key_hash,
-            "state": self.state,
+            **{name: getattr(self, name) for name in ("key", "kind", "key_hash", "state")},
             "file": None if unit is None else relative(unit.file),
             "number": unit.unit_index if unit else None,
-            "slot": unit.slot if unit else None,
-            "seconds_since_begin": unit.seconds_since_begin if unit else None,
-            "previous": unit.previous if unit else None,
+            **{name: getattr(unit, name, None) for name in ("slot", "seconds_since_begin", "previous")},
             "place_in_chain": self.position_in_chain,
             "chain_length": self.length,
         }
@@ -167,6 +162,7 @@ it. differs: another unit is there. missing: not written. no-queue: no such queu
 damaged, or whose library is not installed."""
 
 _MISSING: tuple[QueueState, ...] = ("deleted", "behind", "differs", "missing", "no-queue")
+_OF_UNIT = ("position", "queue_offset", "physical_offset", "message_size", "tags_code", "batch_size")
 _SECOND = 1000  # ms: levels are whole seconds
 _LONGEST_DELAY = 366 * 86_400_000  # ms
 
@@ -234,17 +230,7 @@ class QueueTrace:
             "found_at_queue_offset": self.elsewhere,
             "hole": self.hole.as_json() if self.hole else None,
             "after_next_start": self.is_derived,
-            "unit": None
-            if unit is None
-            else {
-                "file": relative(unit.file),
-                "position": unit.position,
-                "queue_offset": unit.queue_offset,
-                "physical_offset": unit.physical_offset,
-                "message_size": unit.message_size,
-                "tags_code": unit.tags_code,
-                "batch_size": unit.batch_size,
-            },
+            "unit": unit and {"file": relative(unit.file), **{name: getattr(unit, name) for name in _OF_UNIT}},
         }
 
 
@@ -280,7 +266,8 @@ def _traces(snapshot: Snapshot, dispatcher: Dispatcher, units: QueueUnits) -> li
         unit = queue.unit_at(queue_offset) if queue and queue_offset < queue.range.max_offset else None
         same = unit is not None and (unit.physical_offset, unit.message_size) == (physical_offset, size)
         if same and unit is not None and unit.tags_code not in (tags_code, tags_hash):
-            is_delay = topic == SCHEDULE_TOPIC and _is_delay(unit.tags_code - timestamp)
+            delay = unit.tags_code - timestamp  # by the broker's configuration at the time, which may be another now
+            is_delay = topic == SCHEDULE_TOPIC and 0 < delay <= _LONGEST_DELAY and delay % _SECOND == 0
             same = is_delay or is_ext_address(unit.tags_code)
         state = "unread" if not is_read else _unit_state(queue, queue_offset, unit, same=same)
         other = queue.find(physical_offset) if queue and not same else None
@@ -308,11 +295,6 @@ def _queue(snapshot: Snapshot, views: QueueViews, topic: str, queue_id: int) -> 
     return queue, queue is not None or not snapshot.leaves_queues_out
 
 
-def _is_delay(ms: int) -> bool:
-    """Whether a level may delay so long: the broker's configuration may have been another one at the time."""
-    return 0 < ms <= _LONGEST_DELAY and ms % _SECOND == 0
-
-
 def _unit_state(queue: LoadedQueue | None, queue_offset: int, unit: Unit | None, *, same: bool) -> QueueState:
     if queue is None:
         return "no-queue"
@@ -333,32 +315,24 @@ _HOUR_MS = 3_600_000
 class Retention:
     """When the cleaner may delete the commit log file of a message; None while it is the last file.
 
-    `modified_timestamp` is when the broker has last written the file, epoch ms; None where that is not known.
+    `file_modified_timestamp` is when the broker has last written the file, epoch ms; None where that is not known.
     """
 
     file: str
-    modified_timestamp: int | None
+    file_modified_timestamp: int | None
     reserved_hours: int
-    is_last: bool
+    is_last_file: bool
 
     @property
     def expires_timestamp(self) -> int | None:
         """From when on the file is old enough, epoch ms (`MappedFileQueue#deleteExpiredFileByTime`)."""
-        if self.is_last or self.modified_timestamp is None:
+        if self.is_last_file or self.file_modified_timestamp is None:
             return None
-        return self.modified_timestamp + self.reserved_hours * _HOUR_MS
+        return self.file_modified_timestamp + self.reserved_hours * _HOUR_MS
 
     def as_json(self) -> dict[str, Any]:
         """The object of the machine interface."""
-        return {
-            "file": self.file,
-            "file_modified_timestamp": self.modified_timestamp,
-            "file_modified_time": rfc3339(self.modified_timestamp),
-            "reserved_hours": self.reserved_hours,
-            "is_last_file": self.is_last,
-            "expires_timestamp": self.expires_timestamp,
-            "expires_time": rfc3339(self.expires_timestamp),
-        }
+        return with_times({**asdict(self), "expires_timestamp": self.expires_timestamp})
 
 
 @dataclass(frozen=True)
@@ -383,8 +357,7 @@ class MessageTrace:
         """The JSON object `places`."""
         relative = snapshot.store.relative
         queues = [trace.as_json(relative) for trace in self.queues]
-        due = self.delay.due_timestamp if self.delay else None
-        return {
+        return with_times({
             "commit_log": self.log,
             "consume_queue": queues[0] if queues else None,
             "further_queues": queues[1:],
@@ -394,13 +367,12 @@ class MessageTrace:
             "relatives": [other.as_json() for other in self.relatives],
             "transaction": self.transaction.as_json() if self.transaction else None,
             "delay": self.delay.as_json() if self.delay else None,
-            "delayed_until_timestamp": due,
-            "delayed_until_time": rfc3339(due),
+            "delayed_until_timestamp": self.delay.due_timestamp if self.delay else None,
             "retry": self.retry.as_json() if self.retry else None,
             "retention": self.retention.as_json(),
             "story": [event.as_json() for event in self.story],
             "contradictions": self.contradictions,
-        }
+        })  # fmt: skip
 
 
 def trace_of(snapshot: Snapshot, message: Message) -> MessageTrace:
@@ -418,6 +390,9 @@ def trace_of(snapshot: Snapshot, message: Message) -> MessageTrace:
     log = _in_log(snapshot, message, frame)
     own_queue = queues[0] if queues else None
     refused = bool(len(dispatched_record.malformed_rows))
+    due = own_queue.tags_code if own_queue else None
+    if own_queue and own_queue.unit and own_queue.state in ("ok", "expired"):
+        due = own_queue.unit.tags_code  # which the broker uses
     return MessageTrace(
         message=message,
         log=log,
@@ -427,26 +402,19 @@ def trace_of(snapshot: Snapshot, message: Message) -> MessageTrace:
         consumers=passed_by(snapshot, own_queue.topic, own_queue.queue_id, own_queue.queue_offset) if own_queue else [],
         relatives=relatives,
         transaction=transaction,
-        delay=delay_of(snapshot, message, _due(own_queue), relatives),
+        delay=delay_of(snapshot, message, due, relatives),
         retry=retry_of(snapshot, message),
-        retention=_retention(
-            snapshot,
+        retention=Retention(
             message["file"],
             modified_ms(mapped.path),
-            is_last=mapped == snapshot.log.files[-1],
+            snapshot.store.conf.size("fileReservedTime") or _DEFAULT_RESERVED_HOURS,
+            mapped == snapshot.log.files[-1],
         ),
         story=with_reports(
             story_of(snapshot, message, relatives, transaction), client_reports(snapshot, message, relatives)
         ),
         contradictions=list(_contradictions(log, queues, index, rows, transaction, refused=refused)),
     )
-
-
-def _due(trace: QueueTrace | None) -> int | None:
-    """The tags code that the broker uses: that of the unit when it is the message's own, else the derived one."""
-    if trace is None:
-        return None
-    return trace.unit.tags_code if trace.unit and trace.state in ("ok", "expired") else trace.tags_code
 
 
 def _in_log(snapshot: Snapshot, message: Message, frame: RecordRun) -> dict[str, Any]:
@@ -465,11 +433,6 @@ def _in_log(snapshot: Snapshot, message: Message, frame: RecordRun) -> dict[str,
         "body_crc_ok": message["body_crc_ok"],
         "record_crc_ok": None if stored is None else stored == record_crc(record),
     }
-
-
-def _retention(snapshot: Snapshot, file: str, modified: int | None, *, is_last: bool) -> Retention:
-    hours = snapshot.store.conf.size("fileReservedTime") or _DEFAULT_RESERVED_HOURS
-    return Retention(file, modified, hours, is_last)
 
 
 def _contradictions(

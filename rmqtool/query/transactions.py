@@ -11,21 +11,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rmqtool.query.by_place import Message, message_at
-from rmqtool.rules.system_topics import (
-    DEAD_LETTER_PREFIX,
-    HALF_TOPIC,
-    OP_TOPIC,
-    RETRY_PREFIX,
-    SCHEDULE_TOPIC,
-    TIMER_TOPIC,
-)
+from rmqtool.rules.system_topics import DEAD_LETTER_PREFIX, DELAYED_TOPICS, HALF_TOPIC, OP_TOPIC, RETRY_PREFIX
 from rmqtool.store.index_files import MAX_MATCHES
 from rmqtool.store.snapshot import Snapshot
 
 Relation = Literal["half", "commit", "rollback", "delayed", "retry", "dead-letter", "delivered", "original", "copy"]
 """The relation of another record to the one that is traced."""
-
-_WAITING = (SCHEDULE_TOPIC, TIMER_TOPIC)
 
 
 @dataclass(frozen=True)
@@ -59,7 +50,7 @@ def _relation(message: Message, other: Message) -> Relation:
         return "commit" if other["transaction"] == "commit" else "rollback"
     if _is_half(other):
         return "half"
-    if topic in _WAITING:
+    if topic in DELAYED_TOPICS:
         return "delayed"
     if topic.startswith(RETRY_PREFIX):
         return "retry"
@@ -67,7 +58,7 @@ def _relation(message: Message, other: Message) -> Relation:
         return "dead-letter"
     if other["physical_offset"] < message["physical_offset"]:
         return "original"
-    return "delivered" if message["topic"] in _WAITING else "copy"
+    return "delivered" if message["topic"] in DELAYED_TOPICS else "copy"
 
 
 def _is_half(message: Message) -> bool:
@@ -97,15 +88,9 @@ class TransactionPart:
 
     def as_json(self) -> dict[str, Any]:
         """The object of the machine interface."""
-        return {
-            "part": self.part,
-            "state": self.state,
-            "half_physical_offset": self.half,
-            "op_physical_offset": self.op,
-            "commit_physical_offset": self.commit,
-            "real_topic": self.real_topic,
-            "real_queue_id": self.real_queue_id,
-        }
+        places = {f"{name}_physical_offset": getattr(self, name) for name in ("half", "op", "commit")}
+        real = {"real_topic": self.real_topic, "real_queue_id": self.real_queue_id}
+        return {"part": self.part, "state": self.state, **places, **real}
 
 
 def transaction_of(snapshot: Snapshot, message: Message, relatives: list[Relative]) -> TransactionPart | None:
@@ -131,14 +116,8 @@ def _points_at(other: Message, message: Message) -> bool:
 
 def _half(snapshot: Snapshot, message: Message, relatives: list[Relative]) -> TransactionPart:
     real = message["properties"].get("REAL_TOPIC"), message["properties"].get("REAL_QID")
-    commit = next(
-        (
-            other.record["physical_offset"]
-            for other in relatives
-            if other.record["transaction"] == "commit" and _points_at(other.record, message)
-        ),
-        None,
-    )
+    commits = (other.record for other in relatives if other.record["transaction"] == "commit")
+    commit = next((each["physical_offset"] for each in commits if _points_at(each, message)), None)
     op, complete = _op_of(snapshot, message)
     state: State = "committed" if commit is not None else "pending"
     if commit is None and op is not None:
@@ -146,9 +125,7 @@ def _half(snapshot: Snapshot, message: Message, relatives: list[Relative]) -> Tr
         state = "rolled-back" if indexed else "ended"
     elif commit is None and not complete:
         state = "unknown"
-    return TransactionPart(
-        "half", state, op=op, commit=commit, real_topic=real[0], real_queue_id=real[1], half=message["physical_offset"]
-    )
+    return TransactionPart("half", state, message["physical_offset"], op, commit, *real)
 
 
 def _op_of(snapshot: Snapshot, message: Message) -> tuple[int | None, bool]:
@@ -171,9 +148,8 @@ def _commit(snapshot: Snapshot, message: Message) -> TransactionPart:
     offset = message["prepared_transaction_offset"]
     if half is None and offset >= snapshot.log_min_offset:
         contradiction = f"the message says that its half is at {offset}, but no such record is there"
-    return TransactionPart(
-        "commit", "committed", half=half, commit=message["physical_offset"], contradiction=contradiction
-    )
+    commit = message["physical_offset"]
+    return TransactionPart("commit", "committed", half=half, commit=commit, contradiction=contradiction)
 
 
 def _half_at(snapshot: Snapshot, message: Message) -> int | None:

@@ -267,15 +267,8 @@ def gather(
 def _retention(overview: Overview, now: int, zone: tzinfo | None) -> Retention:
     snapshot = overview.snapshot
     first = next_deletions(snapshot.store, snapshot.version, now, AsIf(zone=zone))
-    coming = _coming(first)
-    return Retention(coming, losses_of(coming), courses(first))
-
-
-def _coming(first: CleanPlan) -> CleanPlan:
-    """The runs of now, or those of the next hour of deleteWhen when only they delete."""
+    # The runs of now, or those of the next hour of deleteWhen when only they delete.
     hour = next_start(first.rules.settings.delete_when, first.now, first.rules.zone)
-    for at in (first.now, hour):
-        coming = plan_of(first.facts, first.rules, at, all_runs=True) if at is not None else first
-        if coming.deleted:
-            return coming
-    return first
+    plans = (plan_of(first.facts, first.rules, at, all_runs=True) for at in (first.now, hour) if at is not None)
+    coming = next((plan for plan in plans if plan.deleted), first)
+    return Retention(coming, losses_of(coming), courses(first))

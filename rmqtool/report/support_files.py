@@ -72,12 +72,10 @@ def config_files(store: Store, *, hosts: bool = True, expressions: bool = True) 
     if (store.root / CHECKPOINT).is_file():
         yield _config_file(store, store.root / CHECKPOINT)
     if store.conf.path is not None:
-        lines = [f"{name}={_shown(name, value, hosts=hosts)}" for name, value in store.conf.settings.items()]
+        hidden = re.compile(_SECRET.pattern if hosts else f"{_SECRET.pattern}|{_HOST.pattern}", re.IGNORECASE)
+        lines = [f"{name}={_HIDDEN if value and hidden.search(name) else value}"
+                 for name, value in store.conf.settings.items()]  # fmt: skip
         yield Member("broker.conf", "".join(f"{visible(line)}\n" for line in lines).encode())
-
-
-def _shown(name: str, value: str, *, hosts: bool) -> str:
-    return _HIDDEN if value and (_SECRET.search(name) or (not hosts and _HOST.search(name))) else value
 
 
 def _config_file(store: Store, path: Path) -> Member | LeftOut:

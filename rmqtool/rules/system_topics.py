@@ -10,6 +10,7 @@ OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"  # TopicValidator.RMQ_SYS_TRANS_OP_HALF
 ROCKSDB_HALF_TOPIC = "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"  # TopicValidator.RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC
 ROCKSDB_OP_TOPIC = "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC"  # TopicValidator.RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC
 TIMER_TOPIC = "rmq_sys_wheel_timer"  # TimerMessageStore.TIMER_TOPIC
+DELAYED_TOPICS = (SCHEDULE_TOPIC, TIMER_TOPIC)  # in which messages wait until they are due
 REVIVE_PREFIX = "rmq_sys_REVIVE_LOG_"  # PopAckConstants.REVIVE_TOPIC, followed by the name of the cluster
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"  # TopicValidator.RMQ_SYS_TRACE_TOPIC, as msgTraceTopicName is by default
 TRACE_PREFIX = "rmq_sys_TRACE_DATA_"  # TraceConstants.TRACE_TOPIC_PREFIX, followed by a region

@@ -12,7 +12,7 @@ from rmqtool.base.numbers import byte_size
 from rmqtool.base.visible import visible
 from rmqtool.diff.by_message import Alignment, MessageComparison, Surplus
 from rmqtool.diff.comparison import EpochComparison, Following, SideEpochs, StoreComparison, next_steps
-from rmqtool.diff.records import SIDES, Name, Node, Place, Side, Tail
+from rmqtool.diff.records import SIDES, Name, Place, Side, Tail
 from rmqtool.findings.finding import counted
 from rmqtool.scan.block import REASON_MEANINGS
 from rmqtool.scan.filters import Filters
@@ -236,8 +236,13 @@ def _heads(comparison: StoreComparison) -> Iterator[str]:
         files = f"{counted(len(side.files), 'file')} of {byte_size(max(file.size for file in side.files))}"
         running = "; a broker runs on it" if side.snapshot.holder else ""
         yield f"   commit log {side.start} to {side.end}, {files}{running}"
-        if side.node:
-            yield f"   {_node(side.node)}"
+        if node := side.node:
+            last = f"last entry {node.last.index} of term {node.last.term}" if node.last else "no entry"
+            committed = "nothing says up to where committed"
+            if node.committed is not None:
+                committed = f"committed up to {node.committed}"
+            after = f", {node.uncommitted} after it" if node.uncommitted else ""
+            yield f"   {node.name}: {last}, {committed}{after}"
         for file in side.cut_files:
             yield f"   {file.path.name} has {file.size} bytes: no broker gives a log file that size"
         if side.data_end > side.end:
@@ -253,13 +258,6 @@ def _in_order(comparison: StoreComparison) -> Iterator[str]:
     for name, count in comparison.alignment.before.items():
         if count and comparison.alignment.messages:
             yield f"{counted(count, 'message')} before them only in {name.upper()}"
-
-
-def _node(node: Node) -> str:
-    last = f"last entry {node.last.index} of term {node.last.term}" if node.last else "no entry"
-    committed = "nothing says up to where committed" if node.committed is None else f"committed up to {node.committed}"
-    behind = f", {node.uncommitted} after it" if node.uncommitted else ""
-    return f"{node.name}: {last}, {committed}{behind}"
 
 
 def _picture(comparison: StoreComparison, width: int) -> Iterator[str]:

@@ -155,7 +155,9 @@ def show_pending(snapshot: Snapshot, work: PendingWork, style: Style) -> None:
     if work.messages.num_rows:
         messages = [_message(row, work.request.now) for row in work.messages.to_pylist()]
         columns = "Due, , Kind, For, Stored in, Queue offset>, Offset>, Unique key, Keys"
-        show_apart(console, _title(work), columns, messages)
+        shown, count = work.messages.num_rows, sum(each.count.messages for each in work.receivers)
+        title = counted(count, "message")
+        show_apart(console, title if shown == count else f"{shown} of {title}", columns, messages)
     unread = [*work.notes.unread, *(Note(error.file or "the store", error.message) for error in work.unread)]
     lines = [*_notes("Not checked", unread), *_notes("Not known", work.notes.uncertain)]
     if not style.quiet and (steps := next_steps(snapshot, work, style.again("--list"))):
@@ -211,11 +213,6 @@ def _reason_table(rows: Sequence[Sequence[object]], width: int | None) -> Table:
 
 def _some(names: Sequence[str]) -> str:
     return first_of(names, _SHOWN) or "-"
-
-
-def _title(work: PendingWork) -> str:
-    shown, count = work.messages.num_rows, sum(each.count.messages for each in work.receivers)
-    return counted(shown, "message") if shown == count else f"{shown} of {counted(count, 'message')}"
 
 
 def _message(row: dict[str, Any], now: int) -> list[object]:

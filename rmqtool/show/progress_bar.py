@@ -24,13 +24,13 @@ class OneLine(ProgressColumn):
     def __init__(self, rate: Callable[[], float], console: Console) -> None:
         super().__init__()
         self._console = console
-        self._rate = Rate(rate)
+        self._rate = rate
         self._bytes = DownloadColumn(binary_units=True)
 
     def render(self, task: Task) -> RenderableType:
         """``verifying ━━━━━╺━━━━  28.0/256.0 MiB  14.1 MiB/s  0:00:16 left``; the bar goes first, then the rate."""
         width = self._console.width - 3  # room for the ^C that a terminal shows: another line would stay
-        rate, _, left = self._rate.render(task).plain.partition("  ")
+        rate, left = speed(self._rate(), task)
         done = self._bytes.render(task).plain
         title, numbers = task.description, ""
         for facts in ((done, rate, left), (done, left), (done,)):
@@ -48,20 +48,12 @@ class OneLine(ProgressColumn):
         return line
 
 
-class Rate(ProgressColumn):
-    """The average rate, bytes per second, and the time that the remaining bytes take at this rate."""
-
-    def __init__(self, rate: Callable[[], float]) -> None:
-        super().__init__()
-        self._rate = rate
-
-    def render(self, task: Task) -> Text:
-        """``212 MiB/s  0:01:40 left``."""
-        rate = self._rate()
-        if rate <= 0 or task.total is None:
-            return Text("")
-        left = timedelta(seconds=max(0, round((task.total - task.completed) / rate)))
-        return Text(f"{byte_size(round(rate))}/s  {left} left", style="progress.data.speed")
+def speed(rate: float, task: Task) -> tuple[str, str]:
+    """``212 MiB/s``, and ``0:01:40 left``, which the remaining bytes take at this rate; empty before there is one."""
+    if rate <= 0 or task.total is None:
+        return "", ""
+    left = timedelta(seconds=max(0, round((task.total - task.completed) / rate)))
+    return f"{byte_size(round(rate))}/s", f"{left} left"
 
 
 def bar_of_time() -> Progress:

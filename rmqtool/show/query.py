@@ -171,10 +171,10 @@ def trace_lines(message: dict[str, Any], width: int = _WIDTH) -> Iterator[Line]:
     for queue in trace["further_queues"]:
         yield from _queue_lines("light queue", queue, [], message, width)
     yield from _index_lines(trace["index"])
-    yield from _row_lines(trace["rocksdb_index"])
-    yield from _transaction_lines(trace["transaction"])
-    yield from _delay_lines(trace["delay"])
-    yield from _retry_lines(trace["retry"])
+    parts = (("rocksdb_index", _row_lines), ("transaction", _transaction_lines), ("delay", _delay_lines),
+             ("retry", _retry_lines))  # fmt: skip
+    for name, lines_of in parts:
+        yield from lines_of(trace[name]) if trace[name] is not None else ()
     for index, other in enumerate(trace["relatives"]):
         where, when = _place(other), time_text(other["store_timestamp"])
         yield "" if index else "same key", f"{other['relation']} at {other['physical_offset']}: {where}, {when}"
@@ -200,11 +200,7 @@ def _bar(low: int, high: int, marks: Sequence[tuple[int, str]], width: int) -> s
 
 
 def _queue_lines(
-    label: str,
-    queue: dict[str, Any] | None,
-    consumers: list[dict[str, Any]],
-    message: dict[str, Any],
-    width: int,
+    label: str, queue: dict[str, Any] | None, consumers: list[dict[str, Any]], message: dict[str, Any], width: int
 ) -> Iterator[Line]:
     if queue is None:
         yield label, f"none: a message of transaction type {message['transaction']} has no unit"
@@ -274,10 +270,8 @@ def _index_lines(keys: list[dict[str, Any]]) -> Iterator[Line]:
         yield "", f"    hash {_shown(key['key_hash'])}, {order}, newest first"
 
 
-def _row_lines(rows: dict[str, Any] | None) -> Iterator[Line]:
-    """The keys in the index in RocksDB, where there is one."""
-    if rows is None:
-        return
+def _row_lines(rows: dict[str, Any]) -> Iterator[Line]:
+    """The keys in the index in RocksDB."""
     lines = [f"{key['key']}: {_ROW_STATES[key['state']]}" for key in rows["keys"]]
     if rows["problem"]:
         lines = [f"not read: {rows['problem']}"]
@@ -298,9 +292,7 @@ _INDEX_STATES = {
 }
 
 
-def _transaction_lines(transaction: dict[str, Any] | None) -> Iterator[Line]:
-    if transaction is None:
-        return
+def _transaction_lines(transaction: dict[str, Any]) -> Iterator[Line]:
     part = transaction["part"]
     kind = {"half": "the half message", "prepared": "prepared, as before 4.3"}.get(part, part)
     yield "transaction", f"{kind}; {_TRANSACTION_STATES[transaction['state']]}"
@@ -321,9 +313,7 @@ _TRANSACTION_STATES = {
 }
 
 
-def _delay_lines(delay: dict[str, Any] | None) -> Iterator[Line]:
-    if delay is None:
-        return
+def _delay_lines(delay: dict[str, Any]) -> Iterator[Line]:
     timestamp = delay["due_timestamp"]
     due = "an unknown time" if timestamp is None else time_text(timestamp)
     level = f"level {delay['level']}" if delay["level"] else "timer"
@@ -333,9 +323,7 @@ def _delay_lines(delay: dict[str, Any] | None) -> Iterator[Line]:
     yield "", state[delay["delivered"]] + (f", copy at {copy}" if copy is not None else "")
 
 
-def _retry_lines(retry: dict[str, Any] | None) -> Iterator[Line]:
-    if retry is None:
-        return
+def _retry_lines(retry: dict[str, Any]) -> Iterator[Line]:
     kind = "dead letter" if retry["kind"] == "dead-letter" else f"retry {retry['reconsume_times']}"
     yield "retry", f"{kind} of group {retry['group']}, first sent to {retry['origin_topic'] or 'an unknown topic'}"
     way = {

@@ -10,7 +10,7 @@ from rmqtool.base.errors import Exit
 from rmqtool.base.numbers import byte_size
 from rmqtool.findings.finding import counted, first_of
 from rmqtool.replay.journal import EXPECTED, MEANINGS
-from rmqtool.replay.planning import Omitted, ReplayPlan
+from rmqtool.replay.planning import ReplayPlan
 from rmqtool.replay.sending import Replay, Sent
 from rmqtool.show.output import Style, print_lines, show_apart, write_document
 
@@ -167,13 +167,10 @@ def _left_out(plan: ReplayPlan, shown: ReplayPlan | None = None) -> Iterator[str
         yield ""
         yield "Not sent"
     for reason, omitted in reasons:
-        yield f"  {omitted.messages} {MEANINGS[reason]}: {_topics(omitted)}"
-
-
-def _topics(omitted: Omitted) -> str:
-    largest = sorted(omitted.topics.items(), key=lambda item: (-item[1], item[0]))
-    more = f", {len(largest) - _TOPICS} topics more" if len(largest) > _TOPICS else ""
-    return ", ".join(f"{topic} {count}" for topic, count in largest[:_TOPICS]) + more
+        largest = sorted(omitted.topics.items(), key=lambda item: (-item[1], item[0]))
+        topics = ", ".join(f"{topic} {count}" for topic, count in largest[:_TOPICS])
+        more = f", {len(largest) - _TOPICS} topics more" if len(largest) > _TOPICS else ""
+        yield f"  {omitted.messages} {MEANINGS[reason]}: {topics}{more}"
 
 
 def _sent(plan: ReplayPlan, sent: Sent, journal: Path) -> Iterator[str]:

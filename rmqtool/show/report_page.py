@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby, islice
@@ -114,7 +115,11 @@ def _of_code(findings: Sequence[Finding], hidden: ReportRedaction) -> Html:
     head = element("h3", element("span", first.severity, class_=first.severity), " ", element("code", first.code),
                    f", {total} times" if total > 1 else "")  # fmt: skip
     effects = list(dict.fromkeys(sentence(hidden.text(finding.effect)) for finding in findings))
-    items = list(_items(findings[:_MAX_OF_A_CODE], hidden))
+    items = []
+    for finding in findings[:_MAX_OF_A_CODE]:
+        where = location_of(finding)
+        place = [element("span", where, class_="where"), ": "] if where else []
+        items.append(element("li", *place, sentence(hidden.finding(finding))))
     more = f"{len(findings) - _MAX_SHOWN} more" if len(findings) > _MAX_SHOWN else ""
     left = len(findings) - len(items)
     rest = [element("p", f"and {left} more")] if left > 0 else []
@@ -124,13 +129,6 @@ def _of_code(findings: Sequence[Finding], hidden: ReportRedaction) -> Html:
         element("ul", *items[:_MAX_SHOWN]),
         details(more, element("ul", *items[_MAX_SHOWN:]), *rest) if more else "",
     ))  # fmt: skip
-
-
-def _items(findings: Sequence[Finding], hidden: ReportRedaction) -> Iterator[Html]:
-    for finding in findings:
-        where = location_of(finding)
-        place = [element("span", where, class_="where"), ": "] if where else []
-        yield element("li", *place, sentence(hidden.finding(finding)))
 
 
 _STORED, _WAITS, _READ, _FAILED, _CLIENTS = "t0", "t6", "t2", "bad", "t3"
@@ -338,15 +336,10 @@ def _group_row(each: GroupPosition, low: int, high: int, clock: Clock) -> list[o
     bar = position_line(each.next_timestamp or 0, low, high) if is_known else ""
     oldest = clock.time(each.next_timestamp) if is_known else ""
     lost = element("strong", each.lost, class_="lost") if each.lost else 0
-    lag = (
-        "beyond the end"
-        if each.beyond and not each.lag
-        else f"{each.lag}"
-        if not each.gone
-        else "not known"
-        if each.gone == each.queues
-        else f"at least {each.lag}"
-    )
+    lag = f"at least {each.lag}" if each.gone else f"{each.lag}"
+    lag = "not known" if each.gone and each.gone == each.queues else lag
+    if each.beyond and not each.lag:
+        lag = "beyond the end"
     if each.unreachable:
         lag = f"{lag}, and {each.unreachable} out of reach"
     return [each.group, each.topic, each.queues, lag, oldest, bar, lost]
@@ -356,10 +349,8 @@ def _topics(report: StoreReport) -> Html:
     timeline = report.timeline
     sums = timeline.by_time.sum(axis=1)
     names = timeline.largest(len(timeline.topics))
-    queues: dict[str, int] = {}
-    for queue, _ in report.overview.queues:
-        queues[queue.topic] = queues.get(queue.topic, 0) + 1
-    rows = [[name, queues.get(name, 0), int(timeline.messages[timeline.topics[name]]),
+    queues = Counter(queue.topic for queue, _ in report.overview.queues)
+    rows = [[name, queues[name], int(timeline.messages[timeline.topics[name]]),
              byte_size(int(sums[timeline.topics[name]]))] for name in names[:_MAX_TOPICS]]  # fmt: skip
     parts = [table("Topics in the commit log", ["Topic", "Queues", "Messages", "Bytes"], rows, (1, 2, 3))]
     if len(names) > len(rows):

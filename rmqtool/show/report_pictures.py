@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
 from html import escape
@@ -13,7 +13,7 @@ from rmqtool.base.visible import visible
 from rmqtool.broker.cleaner import FileDecision
 from rmqtool.broker.trigger import MAX_TIME, local_time
 from rmqtool.clean.forecast import Course
-from rmqtool.report.facts import PIECES, Counts, GroupPosition, Retention, StoreReport, Timeline
+from rmqtool.report.facts import PIECES, Counts, Retention, StoreReport, Timeline
 from rmqtool.verify.bad_extents import State, cells
 from rmqtool.verify.outcome import Outcome
 
@@ -36,18 +36,17 @@ def text(content: object) -> Html:
 
 def element(name: str, *contents: Content, **attributes: str | int | float | None) -> Html:
     """An element; `class_` and names with ``_`` become attributes, those that are None are left out."""
-    given = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{escape(str(value))}"'
-        for key, value in attributes.items()
-        if value is not None
-    )
-    return Html(f"<{name}{given}>{''.join(map(text, contents))}</{name}>")
+    return Html(f"<{name}{_given(attributes)}>{''.join(map(text, contents))}</{name}>")
 
 
 def empty_element(name: str, **attributes: str | int | float) -> Html:
     """An element of SVG without content."""
-    given = "".join(f' {key.rstrip("_").replace("_", "-")}="{escape(str(value))}"' for key, value in attributes.items())
-    return Html(f"<{name}{given}/>")
+    return Html(f"<{name}{_given(attributes)}/>")
+
+
+def _given(attributes: Mapping[str, object]) -> str:
+    shown = ((key.rstrip("_").replace("_", "-"), value) for key, value in attributes.items() if value is not None)
+    return "".join(f' {key}="{escape(str(value))}"' for key, value in shown)
 
 
 def joined(parts: Iterable[Content], between: str = "") -> Html:
@@ -81,9 +80,9 @@ def picture(label: str, width: float, height: float, shapes: Iterable[Html], kin
     )  # fmt: skip
 
 
-def details(summary: str, *contents: Content, is_open: bool = False) -> Html:
+def details(summary: str, *contents: Content) -> Html:
     """What can be opened: the numbers after a picture, or a long list."""
-    return element("details", element("summary", summary), *contents, open="open" if is_open else None)
+    return element("details", element("summary", summary), *contents)
 
 
 SCALE = 1000
@@ -124,12 +123,6 @@ def _bars(rows: Sequence[tuple[str, Sequence[Span]]], low: float, high: float) -
             yield empty_element(
                 "rect", x=number(min(left, SCALE - width)), y=lane + 0.15, width=number(width), height=0.7, class_=kind
             )
-
-
-def mark(time: int, low: int, scale: float, kind: str) -> Html:
-    """A line at a time, epoch ms, in a picture of one unit's height."""
-    at = number((time - low) * scale)
-    return line("line", kind, x1=at, x2=at, y1=0, y2=1)
 
 
 def line(name: str, kind: str, **points: str | float) -> Html:
@@ -226,11 +219,8 @@ def _places(timeline: Timeline, names: Sequence[str], rows: Counts) -> Html:
     heads = ["From offset", *names, "others"]
     sums = rows.reshape(len(rows), -1, _PIECES_OF_A_ROW).sum(axis=2)
     size = timeline.piece * _PIECES_OF_A_ROW
-    shown = (
-        [timeline.start + at * size, *map(byte_size, map(int, column))]
-        for at, column in enumerate(sums.T)
-        if column.any()
-    )
+    shown = ([timeline.start + at * size, *map(byte_size, map(int, column))]
+             for at, column in enumerate(sums.T) if column.any())  # fmt: skip
     return table(f"Bytes of topics in each {byte_size(size)} of the log", heads, shown, range(len(heads)))
 
 
@@ -247,22 +237,11 @@ def growth_picture(report: StoreReport, clock: Clock) -> Html:
     timespec = "minutes" if timeline.width >= 60_000 else "seconds"
     caption = f"Stored in each {clock.length(timeline.width)}; the highest bar is {byte_size(most)}."
     heads = ["From", "All", *names, "others"]
-    shown = (
-        [
-            clock.time(timeline.first + at * timeline.width, timespec),
-            byte_size(int(column.sum())),
-            *map(byte_size, map(int, column)),
-        ]
-        for at, column in enumerate(rows.T)
-        if column.any()
-    )
-    figure = element(
-        "figure",
-        chart,
-        axis(clock.time(timeline.first, timespec), clock.time(end, timespec)),
-        _topic_legend(names, timeline),
-        element("figcaption", caption),
-    )
+    shown = ([clock.time(timeline.first + at * timeline.width, timespec),
+              *map(byte_size, (int(column.sum()), *map(int, column)))]
+             for at, column in enumerate(rows.T) if column.any())  # fmt: skip
+    ends = axis(clock.time(timeline.first, timespec), clock.time(end, timespec))
+    figure = element("figure", chart, ends, _topic_legend(names, timeline), element("figcaption", caption))
     return joined((figure, details("The numbers", table(caption, heads, shown, range(1, len(heads)), (0,)))))
 
 
@@ -315,21 +294,19 @@ def retention_picture(report: StoreReport, retention: Retention, clock: Clock) -
     decisions = [*retention.plan.deleted, *retention.plan.kept]
     firsts = {file.start_offset: time for file, time in
               zip(retention.plan.facts.log_files, retention.plan.facts.first_timestamps, strict=True)}  # fmt: skip
-    spans = [(each, _begin(firsts.get(each.log_file.start_offset), each.log_file.mtime)) for each in decisions]
+    begins = (firsts.get(each.log_file.start_offset) or 0 for each in decisions)
+    spans = [(each, begin if 0 < begin <= each.log_file.mtime else each.log_file.mtime)  # where that is nonsense
+             for each, begin in zip(decisions, begins, strict=True)]  # fmt: skip
     if not spans:
         return element("p", "There is no commit log file.")
     low, high = min(begin for _, begin in spans), max([report.now, *(each.log_file.mtime for each, _ in spans)])
     kept_from = report.now - retention.plan.rules.settings.reserved_ms
     marks = [(report.now, "now"), *([(kept_from, "level")] if low < kept_from < high else [])]
     bars, names = _readers(report, low, high)
-    figure = element(
-        "figure",
-        picture("Log files in time", SCALE, 1, _boxes(spans, low, high, marks), "strip"),
-        bars,
-        axis(clock.time(low), clock.time(high)),
-        legend([("kept", "stays"), ("goes", "goes with the next run of the cleaner"), *names]),
-        element("figcaption", f"{_BOXES} {_LANES}" if names else _BOXES),
-    )
+    boxes = picture("Log files in time", SCALE, 1, _boxes(spans, low, high, marks), "strip")
+    kinds = legend([("kept", "stays"), ("goes", "goes with the next run of the cleaner"), *names])
+    caption = element("figcaption", f"{_BOXES} {_LANES}" if names else _BOXES)
+    figure = element("figure", boxes, bars, axis(clock.time(low), clock.time(high)), kinds, caption)
     return joined((figure, details("The files", *_files(spans, clock))))
 
 
@@ -339,7 +316,9 @@ def _boxes(spans: Sequence[_FileSpan], low: int, high: int, marks: Sequence[tupl
         width = max(_NARROWEST_FILE, (max(each.log_file.mtime, begin) - begin) * scale - 1)
         yield empty_element("rect", x=number((begin - low) * scale), y=0.1, height=0.8, width=number(width),
                             class_="goes" if each.deleted else "kept")  # fmt: skip
-    yield from (mark(time, low, scale, kind) for time, kind in marks)
+    for time, kind in marks:
+        at = number((time - low) * scale)
+        yield line("line", kind, x1=at, x2=at, y1=0, y2=1)
 
 
 def _readers(report: StoreReport, low: int, high: int) -> tuple[Html, list[tuple[str, str]]]:
@@ -349,12 +328,9 @@ def _readers(report: StoreReport, low: int, high: int) -> tuple[Html, list[tuple
     if last is None or not known:
         return Html(""), []
     rows = [(f"t{at}", [(time, max(time, last))]) for at, (_, time) in enumerate(known)]
-    names = [(f"t{at}", _reader(each)) for at, (each, _) in enumerate(known)]
+    names = [(f"t{at}", f"{each.group}, {each.topic}" + (f": loses {each.lost}" if each.lost else ""))
+             for at, (each, _) in enumerate(known)]  # fmt: skip
     return lanes("What groups have still to read, in time", rows, low, high), names
-
-
-def _reader(each: GroupPosition) -> str:
-    return f"{each.group}, {each.topic}" + (f": loses {each.lost}" if each.lost else "")
 
 
 def _files(spans: Sequence[_FileSpan], clock: Clock) -> Iterator[Html]:
@@ -368,11 +344,6 @@ def _files(spans: Sequence[_FileSpan], clock: Clock) -> Iterator[Html]:
         yield element("p", f"and {len(spans) - _MAX_FILES} more")
 
 
-def _begin(first: int | None, mtime: int) -> int:
-    """The time of a file's first message; that of its last change where it is nonsense."""
-    return first if first is not None and 0 < first <= mtime else mtime
-
-
 def _end_of(decision: FileDecision, clock: Clock) -> str:
     if decision.deleted:
         return "goes with the next run"
@@ -384,32 +355,25 @@ def _end_of(decision: FileDecision, clock: Clock) -> str:
 def disk_picture(courses: Sequence[Course], levels: Sequence[tuple[str, float]]) -> Html:
     """The used part of the disk over the coming hours, and when it reaches each level."""
     hours = max(len(course.ratios) for course in courses)
-    lines = [
-        line("polyline", "course fast" if course.times > 1 else "course", points=_points(course.ratios))
-        for course in courses
-    ]
+    lines = []
+    for course in courses:
+        points = " ".join(f"{at},{number(_HEIGHT * (1 - ratio))}" for at, ratio in enumerate(course.ratios))
+        lines.append(line("polyline", "course fast" if course.times > 1 else "course", points=points))
     heights = [number(_HEIGHT * (1 - level)) for _, level in levels]
     marks = [line("line", "level", x1=0, x2=max(1, hours - 1), y1=at, y2=at) for at in heights]
     rows = [
-        [
-            f"{name} ({level:.0%})",
-            byte_size(round(courses[0].total * level)),
-            *(_hours(course.reaches(level)) for course in courses),
-        ]
+        [f"{name} ({level:.0%})", byte_size(round(courses[0].total * level)),
+         *(_hours(course.reaches(level)) for course in courses)]
         for name, level in (*levels, ("full", 0.9999))
-    ]
+    ]  # fmt: skip
     speeds = ["As it grows now" if course.times == 1 else "Twice the traffic" for course in courses]
     heads = ["Level", "Of the disk", *speeds]
     caption = (
         f"Used part of a disk of {byte_size(courses[0].total)}, by age alone: solid as the log grows now, dashed with "
         "twice the traffic; the straight lines are the levels of the cleaner."
     )
-    figure = element(
-        "figure",
-        picture("Used part of the disk over the coming hours", max(1, hours - 1), _HEIGHT, [*marks, *lines]),
-        axis("now", f"in {hours - 1} h"),
-        element("figcaption", caption),
-    )
+    chart = picture("Used part of the disk over the coming hours", max(1, hours - 1), _HEIGHT, [*marks, *lines])
+    figure = element("figure", chart, axis("now", f"in {hours - 1} h"), element("figcaption", caption))
     levels_table = table("When the disk reaches its levels", heads, rows, range(1, len(heads)))
     return joined((figure, levels_table, details("The numbers", _used(courses, hours, speeds))))
 
@@ -424,10 +388,6 @@ def _used(courses: Sequence[Course], hours: int, speeds: Sequence[str]) -> Html:
 def _share(course: Course, hour: int) -> str:
     ratio = course.ratios[min(hour, len(course.ratios) - 1)]
     return f"{byte_size(round(course.total * ratio))} ({ratio:.1%})"
-
-
-def _points(ratios: Sequence[float]) -> str:
-    return " ".join(f"{at},{number(_HEIGHT * (1 - ratio))}" for at, ratio in enumerate(ratios))
 
 
 def _hours(hours: int | None) -> str:

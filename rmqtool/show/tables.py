@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console, JustifyMethod
 from rich.table import Column, Table
 from rich.text import Text
@@ -22,8 +22,6 @@ from rmqtool.show.wrapping import wrapped
 
 def display_width(values: pa.StringArray) -> int:
     """Columns of a terminal that the widest value takes."""
-    from rich.cells import cell_len
-
     if is_ascii(values):
         return int(pc.max(pc.binary_length(values)).as_py() or 0)
     return max((cell_len(value) for value in values.to_pylist() if value is not None), default=0)
@@ -33,13 +31,10 @@ def cut(values: pa.StringArray, width: int) -> pa.StringArray:
     """Values of at most `width` columns; the end of a longer one is ``…``."""
     if display_width(values) <= width:
         return values
-    return pa.array([None if value is None else _cut(value, width) for value in values.to_pylist()], pa.string())
-
-
-def _cut(value: str, width: int) -> str:
-    from rich.cells import cell_len, set_cell_size
-
-    return value if cell_len(value) <= width else f"{set_cell_size(value, width - 1).rstrip()}…"
+    is_whole = (value is None or cell_len(value) <= width for value in values.to_pylist())
+    shown = [value if whole else f"{set_cell_size(value, width - 1).rstrip()}…"
+             for value, whole in zip(values.to_pylist(), is_whole, strict=True)]  # fmt: skip
+    return pa.array(shown, pa.string())
 
 
 def is_ascii(values: pa.StringArray) -> bool:
@@ -50,8 +45,6 @@ def is_ascii(values: pa.StringArray) -> bool:
 
 def padded(values: pa.StringArray, width: int, *, right: bool) -> pa.StringArray:
     """Values filled with blanks to `width` columns of a terminal, to the right side when `right`."""
-    from rich.cells import cell_len
-
     if is_ascii(values):
         return pc.ascii_lpad(values, width) if right else pc.ascii_rpad(values, width)
     texts = values.to_pylist()
@@ -114,7 +107,6 @@ class TableWriter:
         self.left_out = [name for name in self.names if name not in least]
         self.names = list(least)
         self._widths = [len(name) for name in self.names]
-        self._right = [False] * len(self.names)
 
     def _least_width(self, rows: Rows, name: str) -> int:
         """Columns that the rows need for one of theirs: texts are cut, numbers and times are not."""

@@ -23,7 +23,8 @@ def wrapped(text: str, width: int, indent: str = "", *, commands: bool = False) 
                                    break_long_words=False, break_on_hyphens=False)  # fmt: skip
     if text.isascii():
         return wrapper.wrap(text)
-    stretched = "".join(character + _FILLER * (_columns(character) - 1) for character in text)
+    is_wide = (unicodedata.east_asian_width(character) in "WF" for character in text)
+    stretched = "".join(each + _FILLER * wide for each, wide in zip(text, is_wide, strict=True))
     return [line.replace(_FILLER, "") for line in wrapper.wrap(stretched)]
 
 
@@ -32,7 +33,3 @@ def with_its_indent(line: str, width: int | None) -> str:
     text = line.lstrip()
     indent = line[: len(line) - len(text)]
     return "\n".join(wrapped(text, width, indent, commands=True)) if width and text else line
-
-
-def _columns(character: str) -> int:
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1

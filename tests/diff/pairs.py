@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from rmqtool.base.files import RateLimit
-from rmqtool.diff.comparison import DiffRequest, StoreComparison, compare
+from rmqtool.diff.comparison import StoreComparison, compare
+from rmqtool.diff.log_pass import DiffRequest
 from rmqtool.diff.records import side_of
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store

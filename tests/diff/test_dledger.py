@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from rmqtool.base.errors import Exit
-from rmqtool.diff.comparison import DiffRequest, StoreComparison
+from rmqtool.diff.comparison import StoreComparison
+from rmqtool.diff.log_pass import DiffRequest
 from rmqtool.diff.records import Name
 from rmqtool.formats.dledger import ENTRY_HEADER_SIZE
 from rmqtool.store.dledger_node import Entry

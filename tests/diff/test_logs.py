@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from rmqtool.base.errors import Exit
 from rmqtool.base.files import RateLimit
-from rmqtool.diff.comparison import DiffRequest, next_steps
+from rmqtool.diff.comparison import next_steps
+from rmqtool.diff.log_pass import DiffRequest
 from tests.building import START_TIME
 from tests.diff.pairs import FILE_SIZE, RECORDS, change, compared, log_file, log_of, pair
 

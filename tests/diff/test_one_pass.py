@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from rmqtool.diff.comparison import DiffRequest, StoreComparison, compare
+from rmqtool.diff.comparison import StoreComparison, compare
+from rmqtool.diff.log_pass import DiffRequest
 from rmqtool.diff.records import SIDES, side_of
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store

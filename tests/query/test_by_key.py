@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.query.by_key import KeyQuery, by_key, why_not_found
 from rmqtool.query.by_place import Notes
+from rmqtool.query.lookup import KeyQuery, by_key, why_not_found
 from tests.query.making import StoreMaker
 
 

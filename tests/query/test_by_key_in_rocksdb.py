@@ -13,9 +13,9 @@ import rocksdict
 
 from rmqtool.base.errors import Exit
 from rmqtool.formats.rocksdb_rows import INDEX_HOUR, INDEXED_TO, index_prefix
-from rmqtool.query import by_key as searched
-from rmqtool.query.by_key import KeyQuery, why_not_found
+from rmqtool.query import lookup as searched
 from rmqtool.query.by_place import Notes
+from rmqtool.query.lookup import KeyQuery, why_not_found
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.store.index_files import FOREVER
 from rmqtool.store.side_rows import RocksDbIndex

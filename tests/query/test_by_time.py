@@ -8,7 +8,7 @@ import pytest
 
 from rmqtool.query import lookup as searching
 from rmqtool.query.by_place import Notes
-from rmqtool.query.lookup import ScanQuery, by_scan, by_time, offset_before
+from rmqtool.query.lookup import Lookup, by_scan, by_time, offset_before
 from rmqtool.scan.filters import Filters
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
@@ -31,7 +31,7 @@ def test_the_first_message_from_a_moment_on(
     for timestamp in (0, times[0] - 1, *times[:: len(times) // 12], times[-1], times[-1] + 1):
         first = next((r["physical_offset"] for r in records if r["store_timestamp"] >= timestamp), None)
         assert offset_before(snapshot, timestamp) <= (first if first is not None else snapshot.log_range.max_offset)
-        found = list(by_time(snapshot, timestamp, ScanQuery(limit=1), "none", Notes()))
+        found = list(by_time(snapshot, Lookup("time", timestamp, limit=1), "none", Notes()))
         assert [message["physical_offset"] for message in found] == ([] if first is None else [first])
 
 
@@ -53,15 +53,15 @@ def test_moments_and_filters(tmp_path: Path) -> None:
     for number in range(20):
         made.add("orders" if number % 2 else "payments")
     snapshot = made.snapshot(tmp_path)
-    query = ScanQuery(Filters(topics=("orders",)), limit=3)
-    found = [message["physical_offset"] for message in by_time(snapshot, START_TIME + 4000, query, "none", Notes())]
+    query = Lookup("time", START_TIME + 4000, filters=Filters(topics=("orders",)), limit=3)
+    found = [message["physical_offset"] for message in by_time(snapshot, query, "none", Notes())]
     assert found == [made.offsets[5], made.offsets[7], made.offsets[9]]
-    default = list(by_time(snapshot, START_TIME, ScanQuery(), "none", Notes()))
+    default = list(by_time(snapshot, Lookup("time", START_TIME), "none", Notes()))
     assert len(default) == searching.DEFAULT_LIMIT
 
 
 def test_an_empty_log(tmp_path: Path) -> None:
     (tmp_path / "commitlog").mkdir()
     snapshot = Snapshot(open_store(tmp_path))
-    assert list(by_time(snapshot, 0, ScanQuery(), "none", Notes())) == []
-    assert list(by_scan(snapshot, ScanQuery(), "none", Notes())) == []
+    assert list(by_time(snapshot, Lookup("time"), "none", Notes())) == []
+    assert list(by_scan(snapshot, Lookup("scan"), "none", Notes())) == []

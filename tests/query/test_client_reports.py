@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from rmqtool.query.by_key import KeyQuery, by_key
 from rmqtool.query.by_place import Notes, message_at
+from rmqtool.query.lookup import KeyQuery, by_key
 from rmqtool.query.story import Event
 from rmqtool.query.trace import trace_of
 from rmqtool.show.query import story_lines

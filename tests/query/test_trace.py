@@ -65,7 +65,7 @@ def test_a_plain_message(tmp_path: Path) -> None:
     ]
     assert page.contradictions == []
     assert (page.transaction, page.delay, page.retry, page.relatives) == (None, None, None, [])
-    assert page.retention.is_last
+    assert page.retention.is_last_file
 
 
 def test_the_same_key_twice_has_two_units(tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ def test_the_way_back_of_a_retry(tmp_path: Path, topic: str) -> None:
     snapshot = made.snapshot(tmp_path)
     found = places(snapshot, again).retry
     assert found is not None
-    assert (found.group, found.times, found.origin_topic) == ("billing", 3, "orders")
+    assert (found.group, found.reconsume_times, found.origin_topic) == ("billing", 3, "orders")
     assert (found.origin_state, found.origin_physical_offset) == ("found", origin)
     expected = {"%RETRY%billing": "retry", "%DLQ%billing": "dead-letter", SCHEDULE: "delayed"}[topic]
     assert [relative.relation for relative in places(snapshot, origin).relatives] == [expected]

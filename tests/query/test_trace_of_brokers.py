@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from rmqtool.query.by_key import KeyQuery, by_key
 from rmqtool.query.by_place import Message, Notes
 from rmqtool.query.groups import group_offsets
+from rmqtool.query.lookup import KeyQuery, by_key
 from rmqtool.query.trace import MessageTrace, trace_of
 from rmqtool.rules.versions import parse_version
 from rmqtool.store.snapshot import Snapshot
@@ -112,7 +112,7 @@ def test_retries_and_dead_letters(snapshot: Snapshot) -> None:
         assert first.relatives[-1].record["physical_offset"] == dead["physical_offset"]
         for attempt, (_, retried) in enumerate(traces(snapshot, f"FAIL-{number}", "%RETRY%billing"), 1):
             assert retried.retry is not None
-            assert (retried.retry.kind, retried.retry.times) == ("retry", attempt)
+            assert (retried.retry.kind, retried.retry.reconsume_times) == ("retry", attempt)
             assert retried.retry.origin_physical_offset == original["physical_offset"]
         waiting = [page for _, page in traces(snapshot, f"FAIL-{number}", SCHEDULE)]
         assert {page.delay.delivered for page in waiting if page.delay} == {True}

@@ -18,8 +18,8 @@ from typing import Any
 from rmqtool.broker.offset_by_time import QueueTimes
 from rmqtool.findings.finding import Finding
 from rmqtool.findings.report import verdict_of
-from rmqtool.query.by_key import KeyQuery, by_key
 from rmqtool.query.by_place import Notes
+from rmqtool.query.lookup import KeyQuery, by_key
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.system_topics import BUILT_IN_GROUPS, LMQ_PREFIX, is_system_topic
 from rmqtool.rules.versions import LITE_TOPICS, parse_version

@@ -237,7 +237,6 @@ def test_the_end_at_a_question(whole: Whole, monkeypatch: pytest.MonkeyPatch, qu
 
     monkeypatch.setattr(click, "confirm", asked)
     monkeypatch.setattr("rmqtool.commands.writing.require_answer", lambda *, yes: None)
-    monkeypatch.setattr("rmqtool.commands.repair.require_answer", lambda *, yes: None)
     monkeypatch.setattr("tests.repair.test_interrupted.run", lambda words: cli.run([w for w in words if w != "--yes"]))
     status, err = ended("repair", root)
     assert status == (143 if answer == "SIGTERM" else 130)
