@@ -75,11 +75,6 @@ def escaped(values: pa.StringArray) -> pa.StringArray:
     return pc.replace_with_mask(values, special, replaced)
 
 
-def escaped_json(column: pa.Array) -> pa.StringArray:
-    """Each value as JSON; nulls stay."""
-    return _join(*_encode(column))
-
-
 def string_data(values: pa.StringArray) -> np.ndarray[Any, np.dtype[np.uint8]]:
     """The bytes of all values."""
     return np.frombuffer(text_of(values), np.uint8)
@@ -102,18 +97,15 @@ def _encode(column: pa.Array, numbers_are_text: bool = False) -> _Encoded:  # no
     if pa.types.is_string(kind):
         return '"', escaped(column), '"'
     if pa.types.is_map(kind):
-        return "{", _joined_maps(column), "}"
+        keys, items = _encode(column.keys), _encode(column.items)
+        entries = _join(keys[0], keys[1], keys[2] + ":" + items[0], items[1], items[2])
+        return "{", _joined_lists(column, entries), "}"
     if pa.types.is_list(kind):
         before, values, after = _encode(column.values, numbers_are_text)
         return "[", _joined_lists(column, _join(before, values, after)), "]"
     if pa.types.is_null(kind):
         return "", column.cast(pa.string()), ""
     raise TypeError(f"no JSON for {kind}")
-
-
-def _joined_maps(column: pa.MapArray) -> pa.StringArray:
-    keys, items = _encode(column.keys), _encode(column.items)
-    return _joined_lists(column, _join(keys[0], keys[1], keys[2] + ":" + items[0], items[1], items[2]))
 
 
 def _joined_lists(column: pa.Array, values: pa.StringArray) -> pa.StringArray:
@@ -145,7 +137,7 @@ def plain_text(column: pa.Array, *, visible: bool) -> pa.StringArray:
     if pa.types.is_list(kind):
         text = pc.binary_join(column, _LIST_SEPARATOR)
     elif pa.types.is_map(kind):
-        text = escaped_json(column)
+        text = _join(*_encode(column))
     elif pa.types.is_boolean(kind):
         text = pc.if_else(column, "true", "false")
     else:
@@ -185,8 +177,7 @@ def csv_rows(batch: pa.RecordBatch, names: Sequence[str], *, visible: bool = Fal
             pieces.append(",")
         if name in batch.schema.names:
             pieces.append(_quoted(plain_text(batch.column(name), visible=visible)))
-    arguments = [piece if isinstance(piece, pa.Array) else pa.scalar(piece, pa.string()) for piece in [*pieces, "\n"]]
-    return pc.binary_join_element_wise(*arguments, "", null_handling="replace", null_replacement="")
+    return _join(*pieces, "\n", null="")
 
 
 def _quoted(values: pa.StringArray) -> pa.StringArray:

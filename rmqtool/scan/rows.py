@@ -61,11 +61,15 @@ class Rows:
 
     def dicts(self) -> list[dict[str, Any]]:
         """Each row as its JSON object; for few rows only."""
-        rows = []
-        for values in self.batch.to_pylist():
-            kept = {name: value for name, value in values.items() if value is not None or name not in self.optional}
-            rows.append({name: dict(value) if _is_map(self.batch, name) else value for name, value in kept.items()})
-        return rows
+        maps = {field.name for field in self.batch.schema if pa.types.is_map(field.type)}
+        return [
+            {
+                name: dict(value) if name in maps else value
+                for name, value in values.items()
+                if value is not None or name not in self.optional
+            }
+            for values in self.batch.to_pylist()
+        ]
 
 
 def make_rows(kind: str | pa.Array, columns: dict[str, Any], optional: Sequence[str] = ()) -> Rows:
@@ -89,10 +93,6 @@ def _array(column: Any) -> pa.Array:
     if not isinstance(column, np.ndarray):
         return column
     return pa.array(np.ascontiguousarray(column.astype(column.dtype.newbyteorder("="), copy=False)))
-
-
-def _is_map(batch: pa.RecordBatch, name: str) -> bool:
-    return bool(pa.types.is_map(batch.schema.field(name).type))
 
 
 def names_taken(names: Sequence[str], codes: NDArray[Any]) -> pa.StringArray:

@@ -40,14 +40,14 @@ def run_on_spark(
     that error, and errors of pyspark.
     """
     size = sum(task.split.size for task in tasks)
-    return run_tasks(context, work, join, tasks, lambda share: done(int(size * share)))
+    return run_tasks(context, work, tasks, join, lambda share: done(int(size * share)))
 
 
 def run_tasks(
     context: Any,
     work: Callable[[Any], R],
-    join: Callable[[list[R]], list[R]],
     tasks: Sequence[Any],
+    join: Callable[[list[R]], list[R]] = list,
     done: Callable[[float], None] = lambda _: None,
 ) -> list[R]:
     """As `run_on_spark`, for tasks of any kind; `done` is called with the share that is finished, from 0 to 1."""
@@ -187,11 +187,8 @@ class SparkPool(WorkerPool[R]):
         context = self._stack.enter_context(self._start_spark())
         wave = _WAVE * max(1, context.defaultParallelism)
         for first in range(0, len(self._order), wave):
-            tasks = [_PartTask(self._pickled, part) for part in self._order[first : first + wave]]
-            for part, size, result in sorted(
-                run_tasks(context, _do_part, _as_they_are, tasks), key=lambda done: done[0]
-            ):
-                yield WorkerStep(part, size, result)
+            tasks = [(self._pickled, part) for part in self._order[first : first + wave]]
+            yield from sorted(run_tasks(context, _do_part, tasks), key=lambda step: step.part)
 
     def stop(self) -> Iterator[WorkerStep[R]]:
         """End Spark; parts that are not done by now have no result."""
@@ -204,27 +201,16 @@ class SparkPool(WorkerPool[R]):
         super().kill()
 
 
-class _PartTask:
-    """One part, and the pickled function that makes its job."""
-
-    def __init__(self, make: bytes, part: int) -> None:
-        self.make = make
-        self.part = part
-
-
-def _do_part(task: _PartTask) -> tuple[int, int, Any]:
-    """Do one part in a worker: its number, the bytes that were read, and its result."""
+def _do_part(task: tuple[bytes, int]) -> WorkerStep[Any]:
+    """Do one part in a worker, by the pickled function that makes its job."""
+    make, part = task
     keep_arrow_to_one_thread()
-    job: Any = pickle.loads(task.make)()
+    job: Any = pickle.loads(make)()
     total, found = 0, None
     try:
-        for size, result in job.do(task.part):
+        for size, result in job.do(part):
             total += size
             found = result if result is not None else found
     finally:
         job.close()
-    return task.part, total, found
-
-
-def _as_they_are(results: list[Any]) -> list[Any]:
-    return results
+    return WorkerStep(part, total, found)

@@ -14,6 +14,7 @@ from rmqtool.base.errors import RmqtoolError
 from rmqtool.scan.filters import Filters
 from rmqtool.spark.arrow import SplitPartition, columns_of, ddl_of, read_batches
 from rmqtool.spark.options import SourceOptions, parse_options
+from rmqtool.store.commit_log import log_start
 from rmqtool.store.splits import Source, find_source, find_sources, split_source, whole_records_end
 from rmqtool.store.store import NamedStore
 
@@ -105,8 +106,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _min_offset(named: NamedStore) -> int:
-    files = named.store.commit_log().files
-    return files[0].start_offset if files else 0
+    return log_start(named.store.commit_log().files)
 
 
 def _check_whole(named: NamedStore, begin: int, stop: int, source: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache, cached_property
-from typing import Self
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -41,6 +41,9 @@ from rmqtool.scan.redaction import Redaction
 from rmqtool.scan.windows import constant_strings
 from rmqtool.store.splits import Split
 from rmqtool.store.store import relative_to
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 EXPORT_COLUMNS = (
     "topic", "queue_id", "queue_offset", "physical_offset", "message_size", "message_id", "unique_key", "keys", "tags",

@@ -21,6 +21,7 @@ from rmqtool.base.files import PAGE, UNLIMITED, OpenFiles, ReadPolicy, is_zero
 from rmqtool.base.mapped_files import MappedFile, file_at
 from rmqtool.formats.consume_queue import is_pre_blank, leading_offsets
 from rmqtool.formats.file_name import MAX_OFFSET
+from rmqtool.formats.layout import decode_units
 from rmqtool.formats.rocksdb_rows import QUEUE_UNIT_DTYPE
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.queue_minimum import Offsets
@@ -98,7 +99,7 @@ class UnitFiles:
 
     def units_in(self, mapped: MappedFile, first: int, count: int) -> NDArray[np.void]:
         """Units of one file from its unit `first` on by their fields, shape ``(count,)`` or shorter at its end."""
-        return self.queue.format.decode(self.read_in(mapped, first, count))
+        return decode_units(self.dtype, self.read_in(mapped, first, count))
 
     def unit_in(self, mapped: MappedFile, index: int) -> np.void:
         """One unit of one file, which must hold it."""
@@ -130,7 +131,7 @@ class UnitFiles:
         plain = leading_offsets(data) if self.queue.kind == "simple" else None
         if plain is not None:
             return plain
-        units = self.queue.format.decode(data)
+        units = decode_units(self.dtype, data)
         offsets: list[int] = units["physical_offset"][: count_leading(self.is_written(units))].tolist()
         return offsets
 
@@ -179,7 +180,7 @@ class UnitFiles:
 
     def _is_written_in(self, mapped: MappedFile, index: int) -> bool:
         unit = self.read_in(mapped, index, 1)
-        return bool(unit.strip(b"\0")) and bool(self.is_written(self.queue.format.decode(unit)).any())
+        return bool(unit.strip(b"\0")) and bool(self.is_written(decode_units(self.dtype, unit)).any())
 
     def stretches(self, first: int, stop: int) -> Iterator[tuple[int, int, bool]]:
         """Units from `first` to before `stop` as ranges (begin, end, whether a file holds them).
