@@ -179,6 +179,12 @@ class RemotePath(PosixPath):
         forget(*self.address)
 
 
+def located(path: RemotePath) -> tuple[Any, str]:
+    """The file system of a path, and its name in there; raises RmqtoolError."""
+    system, prefix = file_system(path.scheme, path.authority)
+    return system, f"{prefix}{path.key}"
+
+
 class RemoteEntry:
     """An entry of a directory on another machine, to be used as `os.DirEntry` is; `path` is a `RemotePath`."""
 
@@ -277,8 +283,7 @@ class RemoteFile:
         return None if self.listing is None else status_of(*self.path.address)
 
     def _open(self) -> Any:
-        system, prefix = file_system(self.path.scheme, self.path.authority)
-        name = f"{prefix}{self.path.key}"
+        system, name = located(self.path)
         try:
             return patiently(lambda: system.open_input_file(name))
         except OSError:

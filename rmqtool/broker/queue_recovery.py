@@ -19,7 +19,7 @@ from rmqtool.formats.layout import decode_units
 from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.versions import QUEUE_WITHOUT_FILE_IS_RESET
 from rmqtool.store.consume_queues import Kind, Queue, QueueTable
-from rmqtool.store.queue_minimum import SimpleQueue, batch_min_offset, end_of_batch
+from rmqtool.store.queue_units import SimpleQueue, batch_min_offset, end_of_batch
 from rmqtool.store.unit_files import HEAD_UNITS, RECOVERED_FILES, UnitFiles, count_leading, open_units
 
 _PIECE_UNITS = 1 << 15

@@ -17,10 +17,10 @@ import pyarrow.parquet as pq
 from zlib_ng import zlib_ng
 
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.base.filesystems import file_system, patiently
+from rmqtool.base.filesystems import patiently
 from rmqtool.base.limits import sized
 from rmqtool.base.new_files import sync
-from rmqtool.base.remote_path import RemotePath
+from rmqtool.base.remote_path import RemotePath, located
 from rmqtool.export.options import BodyFormat, ExportOptions
 from rmqtool.scan.message_rows import as_text, in_base64
 from rmqtool.scan.row_text import csv_header, csv_rows, json_rows, text_of
@@ -155,8 +155,7 @@ class RemoteSink(io.RawIOBase):
         self.size = 0
         self.crc32 = 0
         self._is_abandoned = False
-        system, prefix = file_system(path.scheme, path.authority)
-        name = f"{prefix}{path.key}"
+        system, name = located(path)
         if path.scheme in _WITH_DIRECTORIES:
             patiently(lambda: system.create_dir(name.rpartition("/")[0], recursive=True))
         self._file: Any = patiently(lambda: system.open_output_stream(name, compression=None))
@@ -219,10 +218,10 @@ def write_remote(path: RemotePath, data: bytes) -> None:
 
 def read_remote(path: RemotePath) -> bytes:
     """The content of a small file as it is now; raises FileNotFoundError and other OSError."""
-    system, prefix = file_system(path.scheme, path.authority)
+    system, place = located(path)
 
     def read() -> bytes:
-        with system.open_input_stream(f"{prefix}{path.key}", compression=None) as file:
+        with system.open_input_stream(place, compression=None) as file:
             data: bytes = file.read()
             return data
 
@@ -235,23 +234,20 @@ def read_remote(path: RemotePath) -> bytes:
 
 def remove_remote(path: RemotePath) -> None:
     """Remove a file that may be gone already; raises OSError."""
-    system, prefix = file_system(path.scheme, path.authority)
+    system, place = located(path)
     try:
-        patiently(lambda: system.delete_file(f"{prefix}{path.key}"), ())
+        patiently(lambda: system.delete_file(place), ())
     except OSError:
-        try:
+        with suppress(FileNotFoundError):
             path.stat_now()
-        except FileNotFoundError:
-            return
-        patiently(lambda: system.delete_file(f"{prefix}{path.key}"))
+            patiently(lambda: system.delete_file(place))
 
 
 def files_in(path: RemotePath) -> Iterator[tuple[str, int]]:
     """Names below `path`, and sizes in bytes, of all files there now; none where nothing is. Raises OSError."""
     from pyarrow.fs import FileSelector
 
-    system, prefix = file_system(path.scheme, path.authority)
-    root = f"{prefix}{path.key}"
+    system, root = located(path)
     for info in patiently(lambda: system.get_file_info(FileSelector(root, recursive=True, allow_not_found=True))):
         if info.type.name == "File":
             yield info.path[len(root) :].lstrip("/"), info.size

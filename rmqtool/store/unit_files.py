@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,6 @@ from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.formats.layout import decode_units
 from rmqtool.formats.rocksdb_rows import QUEUE_UNIT_DTYPE
 from rmqtool.store.consume_queues import Queue
-from rmqtool.store.queue_minimum import Offsets
 from rmqtool.store.rocksdb_queues import NO_UNIT, LastUnit, QueueDatabase, Rows
 
 RECOVERED_FILES = 3
@@ -36,6 +35,13 @@ HEAD_UNITS = 200
 _PIECE = 1 << 14  # units that are read at once
 _STRETCH = 1 << 16  # units
 _READ_WHOLE = 1 << 16  # a file up to this size is read as the broker reads it, a larger one searched, bytes
+
+
+class Offsets(Protocol):
+    """The physical offsets of the units written in a queue's first file: an array, or read as they are asked for."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, unit_index: int, /) -> Any: ...
 
 
 class _Head(NamedTuple):
