@@ -101,7 +101,7 @@ class ListingOutput:
             self._as_text(listed)
 
     def _as_json(self, listed: Listed) -> None:
-        from rmqtool.scan.row_text import json_lines
+        from rmqtool.scan.rows import json_lines
 
         if isinstance(listed, dict):
             wanted = ("kind", *self.columns) if self.columns else listed
@@ -112,7 +112,7 @@ class ListingOutput:
         write_bytes(json_lines(rows.batch, rows.optional, self.style.int64))
 
     def _as_csv(self, listed: Listed) -> None:
-        from rmqtool.scan.row_text import csv_header, csv_lines
+        from rmqtool.scan.rows import csv_header, csv_lines
 
         rows = _flat(listed) if isinstance(listed, dict) else listed
         names = self._csv_columns()

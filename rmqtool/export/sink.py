@@ -23,7 +23,7 @@ from rmqtool.base.new_files import sync
 from rmqtool.base.remote_path import RemotePath, located
 from rmqtool.export.options import BodyFormat, ExportOptions
 from rmqtool.scan.message_rows import as_text, in_base64
-from rmqtool.scan.row_text import csv_header, csv_rows, json_rows, text_of
+from rmqtool.scan.rows import csv_header, csv_rows, json_rows, text_of
 
 _READ_AT_ONCE = 1 << 20
 _PARTITIONED_BYTES = 128 << 20  # of all partitions together: what a split of usual size has, so each is one file

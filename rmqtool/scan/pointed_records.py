@@ -127,31 +127,18 @@ def _packed(
         for low, high in pairwise(borders.tolist()):
             firsts = first_of_span[slice(*np.searchsorted(first_of_span, (low, high)))]
             lasts = np.append(firsts[1:], high) - 1
-            spans = _Pieces(file_numbers[firsts], starts[firsts], stops[lasts])
-            block = block if spans.size <= block.size else Block(spans.size)
-            spans.read(block, files, open_files)
-            of_span = np.repeat(spans.block_positions - spans.starts, np.append(firsts[1:], high) - firsts)
+            ends = np.cumsum(stops[lasts] - starts[firsts])
+            places = ends - (stops[lasts] - starts[firsts])
+            block = block if ends[-1] <= block.size else Block(int(ends[-1]))
+            block.start_offset, block.length = 0, int(ends[-1])
+            spans = (file_numbers[firsts], starts[firsts], stops[lasts], places)
+            for file_number, start, stop, place in zip(*(values.tolist() for values in spans), strict=True):
+                target, file = block.view[place : place + stop - start], files[file_number]
+                done = open_files.get(file.place).read_into(target, start - file.start_offset)
+                target[done:] = bytes(len(target) - done)  # where a file has become shorter
+            block.view[block.length : block.length + PADDING] = bytes(PADDING)
+            of_span = np.repeat(places - starts[firsts], np.append(firsts[1:], high) - firsts)
             yield slice(low, high), block, (starts[low:high] + of_span).astype(np.intp)
-
-
-class _Pieces:
-    """Pieces of the log that are copied one after the other into a block: their file numbers and borders, bytes."""
-
-    def __init__(self, file_numbers: NDArray[np.intp], starts: Offsets, stops: Offsets) -> None:
-        self.file_numbers, self.starts, self.stops = file_numbers, starts, stops
-        ends = np.cumsum(stops - starts)
-        self.block_positions = ends - (stops - starts)
-        self.size = int(ends[-1])
-
-    def read(self, block: Block, files: Sequence[MappedFile], open_files: OpenFiles) -> None:
-        """Fill the block; zeros where a file has become shorter."""
-        borders = (self.file_numbers, self.starts, self.stops, self.block_positions)
-        for file_number, start, stop, block_position in zip(*(values.tolist() for values in borders), strict=True):
-            target, file = block.view[block_position : block_position + stop - start], files[file_number]
-            done = open_files.get(file.place).read_into(target, start - file.start_offset)
-            target[done:] = bytes(len(target) - done)
-        block.start_offset, block.length = 0, self.size
-        block.view[self.size : self.size + PADDING] = bytes(PADDING)
 
 
 def _set_positions(block: Block, positions: Positions) -> None:

@@ -6,6 +6,7 @@ import gc
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
+from functools import partial
 from itertools import pairwise
 from threading import Event
 from typing import Any, TypeVar
@@ -54,7 +55,7 @@ def run_tasks(
     if not tasks:
         return []
     groups = [pickle.dumps(group) for group in _groups(tasks)]
-    return _checked(_Job(context, groups, _Work(work, join)).wait(done))
+    return _checked(_Job(context, groups, partial(_done, work, join)).wait(done))
 
 
 class _Job:
@@ -63,7 +64,7 @@ class _Job:
     Progress is asked for in another thread: an interruption inside the connection to Java may get lost.
     """
 
-    def __init__(self, context: Any, groups: Sequence[bytes], work: _Work) -> None:
+    def __init__(self, context: Any, groups: Sequence[bytes], work: Callable[[bytes], bytes]) -> None:
         from pyspark import InheritableThread
 
         self._context = context
@@ -118,19 +119,13 @@ def _groups(tasks: Sequence[Any]) -> Iterator[list[Any]]:
     return (list(tasks[low:high]) for low, high in pairwise(bounds))
 
 
-class _Work:
+def _done(work: Callable[[Any], Any], join: Callable[[list[Any]], list[Any]], group: bytes) -> bytes:
     """The work of a worker. An RmqtoolError is returned as a value: to try again would not help."""
-
-    def __init__(self, work: Callable[[Any], Any], join: Callable[[list[Any]], list[Any]]) -> None:
-        self._work = work
-        self._join = join
-
-    def __call__(self, group: bytes) -> bytes:
-        gc.freeze()  # pyspark collects garbage after each task, and would search all imported modules again
-        try:
-            return pickle.dumps(self._join([self._work(task) for task in pickle.loads(group)]))
-        except RmqtoolError as error:
-            return pickle.dumps(error)
+    gc.freeze()  # pyspark collects garbage after each task, and would search all imported modules again
+    try:
+        return pickle.dumps(join([work(task) for task in pickle.loads(group)]))
+    except RmqtoolError as error:
+        return pickle.dumps(error)
 
 
 def _share_done(tracker: Any) -> float:

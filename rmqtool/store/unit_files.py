@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -365,15 +365,12 @@ class _StoredOffsets:
         return offset
 
 
-def open_units(
-    queue: Queue, reading: ReadPolicy = UNLIMITED, opened: UnitFiles | None = None
-) -> AbstractContextManager[UnitFiles]:
-    """The units of a queue, whose files are closed in the end; those that are `opened`, if they are given."""
-    return _own_units(queue, reading) if opened is None else nullcontext(opened)
-
-
 @contextmanager
-def _own_units(queue: Queue, reading: ReadPolicy) -> Iterator[UnitFiles]:
+def open_units(queue: Queue, reading: ReadPolicy = UNLIMITED, opened: UnitFiles | None = None) -> Iterator[UnitFiles]:
+    """The units of a queue, whose files are closed in the end; those that are `opened`, if they are given."""
+    if opened is not None:
+        yield opened
+        return
     with closing(OpenFiles(reading)) as open_files:
         yield units_of(queue, open_files)
 
