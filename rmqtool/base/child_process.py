@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from rmqtool.base.signals import WAIT_SECONDS
 
@@ -46,9 +46,10 @@ class ChildProcess:
         self._unsent = bytearray()
         self._input_ends = False
         self._selector = selectors.DefaultSelector()
-        self._input, self._out, self._error = (
-            _unblocked(stream) for stream in (self._process.stdin, self._process.stdout, self._process.stderr)
-        )
+        streams: Any = (self._process.stdin, self._process.stdout, self._process.stderr)
+        for stream in streams:
+            os.set_blocking(stream.fileno(), False)
+        self._input, self._out, self._error = streams
         self._selector.register(self._out, selectors.EVENT_READ, self._read_output)
         self._selector.register(self._error, selectors.EVENT_READ, self._read_error)
 
@@ -163,8 +164,3 @@ def kill_children(process: int) -> None:
             for end in (os.killpg, os.kill):  # one that was just started has no group of its own yet
                 with suppress(ProcessLookupError, PermissionError):
                     end(int(child), signal.SIGKILL)
-
-
-def _unblocked(stream: Any) -> IO[bytes]:
-    os.set_blocking(stream.fileno(), False)
-    return stream  # type: ignore[no-any-return]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 from rmqtool.base.errors import NOT_THERE, RmqtoolError, UnreadableError, WrongKindError, noted, reason_of, shrunk
 from rmqtool.base.limits import exhausted, memory_is_short, open_files_at_once
 from rmqtool.base.paths import CircularLink, DirectoryEntry, Place
-from rmqtool.base.remote_path import RemoteEntry, RemotePath, unread_there
+from rmqtool.base.remote_path import RemotePath, unread_there
 
 if TYPE_CHECKING:
     from rmqtool.base.remote_path import RemoteFile
@@ -295,16 +295,16 @@ def read_all(path: Path, limit: int) -> bytes:
 
 def list_directory(path: Place) -> list[DirectoryEntry]:
     """Entries of a directory sorted by name; an empty list when it does not exist."""
-    if isinstance(path, RemotePath):
-        return [*_list_remote(path)]
     try:
+        if isinstance(path, RemotePath):
+            return [*path.entries()]
         with os.scandir(path) as entries:
             listed = [_usable(entry) if entry.is_symlink() else entry for entry in entries]
         return listed if len(listed) < 2 else sorted(listed, key=lambda entry: entry.name)
     except FileNotFoundError:
         return []
     except OSError as error:
-        if isinstance(error, NotADirectoryError) and not os.path.lexists(path):
+        if isinstance(error, NotADirectoryError) and not isinstance(path, RemotePath) and not os.path.lexists(path):
             return []  # below a file there is nothing
         raise unreadable(path, None, error) from error
 
@@ -323,15 +323,6 @@ def status_now(path: Path) -> os.stat_result | None:
         return path.stat_now() if isinstance(path, RemotePath) else path.stat()
     except FileNotFoundError:
         return None
-    except OSError as error:
-        raise unreadable(path, None, error) from error
-
-
-def _list_remote(path: RemotePath) -> list[RemoteEntry]:
-    try:
-        return path.entries()
-    except FileNotFoundError:
-        return []
     except OSError as error:
         raise unreadable(path, None, error) from error
 

@@ -9,12 +9,15 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from rmqtool.base.files import UNLIMITED, InputFile, ReadPolicy, list_directory, status_now, unreadable
 from rmqtool.base.paths import DirectoryEntry, Place, entry_path, entry_place, is_remote, place_of
 from rmqtool.base.tolerant import ReadScope
 from rmqtool.formats.file_name import MAX_OFFSET, start_offset_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _SECOND = 10**9  # ns
 

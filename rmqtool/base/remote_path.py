@@ -91,6 +91,11 @@ class RemotePath(PosixPath):
         """The names after the authority, with slashes between them."""
         return "/".join(self.parts[3:])
 
+    @property
+    def address(self) -> tuple[str, str, str]:
+        """Scheme, authority and key."""
+        return self.scheme, self.authority, self.key
+
     def exists(self, **_: Any) -> bool:
         """Whether there is anything."""
         return self._status() is not None
@@ -115,7 +120,7 @@ class RemotePath(PosixPath):
 
     def listing(self) -> int | None:
         """The number of the listing of a tree that answers for it, None without one."""
-        return listing_of(self.scheme, self.authority, self.key)
+        return listing_of(*self.address)
 
     def stat_now(self) -> os.stat_result:
         """As `stat`, whatever was listed before."""
@@ -127,7 +132,7 @@ class RemotePath(PosixPath):
     def _answer_of(self, question: Callable[[str, str, str], _Answer]) -> _Answer:
         """What is said of this path; raises RmqtoolError."""
         try:
-            return question(self.scheme, self.authority, self.key)
+            return question(*self.address)
         except OSError as error:
             raise unread_there(self, None, error) from error
 
@@ -171,7 +176,13 @@ class RemotePath(PosixPath):
 
     def list_anew(self) -> None:
         """From now on answer from a new listing of the tree below this path, made when it is first needed."""
-        forget(self.scheme, self.authority, self.key)
+        forget(*self.address)
+
+
+def located(path: RemotePath) -> tuple[Any, str]:
+    """The file system of a path, and its name in there; raises RmqtoolError."""
+    system, prefix = file_system(path.scheme, path.authority)
+    return system, f"{prefix}{path.key}"
 
 
 class RemoteEntry:
@@ -269,15 +280,14 @@ class RemoteFile:
 
     def _listed(self) -> Status | None:
         """What the listing of the tree says of the file; None without one."""
-        return None if self.listing is None else status_of(self.path.scheme, self.path.authority, self.path.key)
+        return None if self.listing is None else status_of(*self.path.address)
 
     def _open(self) -> Any:
-        system, prefix = file_system(self.path.scheme, self.path.authority)
-        name = f"{prefix}{self.path.key}"
+        system, name = located(self.path)
         try:
             return patiently(lambda: system.open_input_file(name))
         except OSError:
-            status = status_now(self.path.scheme, self.path.authority, self.path.key)
+            status = status_now(*self.path.address)
             if status is None and self._listed() is not None:
                 raise replaced(self.path) from None
             if status is None:
@@ -342,7 +352,7 @@ class RemoteFile:
     def _is_replaced(self) -> bool:
         """Whether it is gone, or has another size; False where that machine does not answer at once."""
         try:
-            status = answer_of(lambda: status_now(self.path.scheme, self.path.authority, self.path.key), _AT_ONCE)
+            status = answer_of(lambda: status_now(*self.path.address), _AT_ONCE)
         except OSError:
             return False
         return status is None or status.size != self.size

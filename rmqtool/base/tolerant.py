@@ -52,7 +52,10 @@ class _Scope(AbstractContextManager[None]):
 class _Skip:
     """Leaves a block at some errors; a class, for blocks are entered several times for each of many queues."""
 
-    __slots__ = ()
+    __slots__ = ("_is_skipped",)
+
+    def __init__(self, is_skipped: Callable[[BaseException], bool]) -> None:
+        self._is_skipped = is_skipped
 
     def __enter__(self) -> None:
         return None
@@ -60,29 +63,15 @@ class _Skip:
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
         return error is not None and self._is_skipped(error)
 
-    @staticmethod
-    def _is_skipped(error: BaseException) -> bool:
-        raise NotImplementedError
 
-
-class skip_unreadable(_Skip):  # noqa: N801 - a block, as `suppress` is
+def skip_unreadable() -> _Skip:
     """Read what somebody else reads again and reports: an RmqtoolError ends it, and only what ends a run is raised."""
-
-    __slots__ = ()
-
-    @staticmethod
-    def _is_skipped(error: BaseException) -> bool:
-        return isinstance(error, RmqtoolError) and not isinstance(error, EndingError)
+    return _UNREADABLE
 
 
-class skip_wrong_type(_Skip):  # noqa: N801 - a block, as `suppress` is
+def skip_wrong_type() -> _Skip:
     """Read a file or directory, or nothing where one is in the other's place, which `verify` reports."""
-
-    __slots__ = ()
-
-    @staticmethod
-    def _is_skipped(error: BaseException) -> bool:
-        return is_wrong_type(error)
+    return _WRONG_TYPE
 
 
 def is_wrong_type(error: BaseException) -> bool:
@@ -90,3 +79,7 @@ def is_wrong_type(error: BaseException) -> bool:
     if isinstance(error, UnreadableError):
         return isinstance(error.__cause__, NotADirectoryError)
     return isinstance(error, WrongKindError)
+
+
+_UNREADABLE = _Skip(lambda error: isinstance(error, RmqtoolError) and not isinstance(error, EndingError))
+_WRONG_TYPE = _Skip(is_wrong_type)

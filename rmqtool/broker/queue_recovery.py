@@ -15,10 +15,11 @@ from rmqtool.base.mapped_files import MappedFile
 from rmqtool.broker.load import Loaded
 from rmqtool.formats.consume_queue import UNIT_DTYPE, UNIT_SIZE
 from rmqtool.formats.file_name import file_name
+from rmqtool.formats.layout import decode_units
 from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.versions import QUEUE_WITHOUT_FILE_IS_RESET
 from rmqtool.store.consume_queues import Kind, Queue, QueueTable
-from rmqtool.store.queue_minimum import SimpleQueue, batch_min_offset, end_of_batch
+from rmqtool.store.queue_units import SimpleQueue, batch_min_offset, end_of_batch
 from rmqtool.store.unit_files import HEAD_UNITS, RECOVERED_FILES, UnitFiles, count_leading, open_units
 
 _PIECE_UNITS = 1 << 15
@@ -43,7 +44,7 @@ class RecoveredQueue:
     @property
     def last(self) -> np.void | None:
         """The last written unit by its fields."""
-        return None if self.last_unit is None else self.queue.format.decode(self.last_unit)[0]
+        return None if self.last_unit is None else decode_units(self.queue.format.dtype, self.last_unit)[0]
 
     @property
     def file_units(self) -> int:

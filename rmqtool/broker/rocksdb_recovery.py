@@ -29,8 +29,7 @@ from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
 from rmqtool.store.config_tables import Topics
 from rmqtool.store.consume_queues import queue_in
-from rmqtool.store.queue_minimum import rows_min_offset
-from rmqtool.store.queue_units import QueueRange, queue_range
+from rmqtool.store.queue_units import QueueRange, queue_range, rows_min_offset
 from rmqtool.store.rocksdb_queues import NO_UNIT, LastUnit, QueueDatabase
 from rmqtool.store.snapshot import Snapshot
 

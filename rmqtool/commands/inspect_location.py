@@ -91,7 +91,7 @@ class ListingOutput:
             self._as_text(listed)
 
     def _as_json(self, listed: Listed) -> None:
-        from rmqtool.scan.row_text import json_lines
+        from rmqtool.scan.rows import json_lines
 
         if isinstance(listed, dict):
             wanted = ("kind", *self.columns) if self.columns else listed
@@ -102,8 +102,7 @@ class ListingOutput:
         write_bytes(json_lines(rows.batch, rows.optional, self.style.int64))
 
     def _as_csv(self, listed: Listed) -> None:
-        from rmqtool.scan.row_text import csv_header, csv_lines
-        from rmqtool.scan.rows import one_row
+        from rmqtool.scan.rows import csv_header, csv_lines, one_row
 
         rows = listed
         if isinstance(rows, dict):  # one object, as a row with objects and lists in it as JSON

@@ -24,9 +24,9 @@ from zlib_ng import zlib_ng
 
 from rmqtool.base.decoders import Decoder
 from rmqtool.base.errors import UnreadableError, UsageError
-from rmqtool.base.filesystems import file_system, patiently
+from rmqtool.base.filesystems import patiently
 from rmqtool.base.parallel import keep_arrow_to_one_thread
-from rmqtool.base.remote_path import RemotePath
+from rmqtool.base.remote_path import RemotePath, located
 from rmqtool.export.options import TEXT_SUFFIXES, ExportOptions, options_of
 from rmqtool.export.output import MANIFEST, interrupted_manifest, read_manifest
 from rmqtool.export.results import SUMMED_COLUMNS, QueueSums, Summing, Sums, merge_sums, queue_sums
@@ -46,8 +46,8 @@ def open_stored(path: Path) -> pa.NativeFile:
     """A file, open to be read at any position; raises OSError."""
     if not isinstance(path, RemotePath):
         return pa.OSFile(str(path))
-    system, prefix = file_system(path.scheme, path.authority)
-    return patiently(lambda: system.open_input_file(f"{prefix}{path.key}"))
+    system, name = located(path)
+    return patiently(lambda: system.open_input_file(name))
 
 
 def size_and_crc32(path: Path) -> tuple[int, int]:
@@ -108,13 +108,11 @@ def stored_rows(path: Path, split: Split, options: ExportOptions) -> pa.Table:
         wanted = (ds.field(OFFSET) >= split.start) & (ds.field(OFFSET) < split.stop)
         if STORE_COLUMN in schema.names:
             wanted &= ds.field(STORE_COLUMN) == split.store
-        system, name = None, str(path)
-        if isinstance(path, RemotePath):
-            system, prefix = file_system(path.scheme, path.authority)
-            name = f"{prefix}{path.key}"
+        system, name = located(path) if isinstance(path, RemotePath) else (None, str(path))
         source = ds.dataset([name], schema=schema, format="parquet", partitioning=None, filesystem=system)
         return source.to_table(columns=list(schema.names), filter=wanted, use_threads=False)
-    tables = [_within(table, split) for table in _text_rows(path, options)]
+    is_within = (pc.field(OFFSET) >= split.start) & (pc.field(OFFSET) < split.stop)
+    tables = [table.filter(is_within) for table in _text_rows(path, options)]
     return pa.concat_tables([_LINES.empty_table(), *tables])
 
 
@@ -124,11 +122,6 @@ def count_rows(path: Path, options: ExportOptions) -> int:
         with open_stored(path) as file:
             return int(pq.read_metadata(file).num_rows)
     return sum(len(ends) for _, ends in _records(path, options))
-
-
-def _within(table: pa.Table, split: Split) -> pa.Table:
-    offsets = table.column(OFFSET)
-    return table.filter(pc.and_(pc.greater_equal(offsets, split.start), pc.less(offsets, split.stop)))
 
 
 def _text_rows(path: Path, options: ExportOptions) -> Iterator[pa.Table]:
@@ -437,18 +430,13 @@ def _files_in(manifest: dict[str, Any], split: Split) -> tuple[str, ...]:
 
 def _exported(task: CheckTask, unreadable: dict[str, str]) -> pa.Table:
     """The rows of the split in its files, in log order; adds files that cannot be read to `unreadable`."""
-    read = {name: _rows_in(task, name) for name in task.files}
-    unreadable.update({name: rows for name, rows in read.items() if isinstance(rows, str)})
-    tables = [rows for rows in read.values() if not isinstance(rows, str)]
-    return pa.concat_tables([rows_schema(task.options).empty_table(), *tables]).sort_by(OFFSET)
-
-
-def _rows_in(task: CheckTask, name: str) -> pa.Table | str:
-    """The rows of the split in one file, or why there are none to read."""
-    try:
-        return stored_rows(task.output / name, task.split, task.options)
-    except _UNREADABLE as error:
-        return _reason(error)
+    tables = [rows_schema(task.options).empty_table()]
+    for name in task.files:
+        try:
+            tables.append(stored_rows(task.output / name, task.split, task.options))
+        except _UNREADABLE as error:  # noqa: PERF203 - of few files
+            unreadable[name] = _reason(error)
+    return pa.concat_tables(tables).sort_by(OFFSET)
 
 
 def _reason(error: Exception) -> str:
@@ -464,11 +452,8 @@ def _differences(task: CheckTask, expected: pa.Table, exported: pa.Table) -> Ite
     wanted, there = (np.asarray(table.column(OFFSET).combine_chunks()) for table in (expected, exported))
     missing, extra = np.setdiff1d(wanted, there), np.setdiff1d(there, wanted)
     distinct, counts = np.unique(there, return_counts=True)
-    for code, offsets in (
-        ("export.missing", missing),
-        ("export.extra", extra),
-        ("export.doubled", distinct[counts > 1]),
-    ):
+    wrong = {"export.missing": missing, "export.extra": extra, "export.doubled": distinct[counts > 1]}
+    for code, offsets in wrong.items():
         if len(offsets):
             yield _about_rows(task, code, offsets)
     if len(missing) or len(there) != len(distinct) or len(extra):

@@ -30,6 +30,11 @@ CODECS = {"zstd": (1, 22), "gzip": (1, 9), "brotli": (0, 11), "snappy": None, "l
 TEXT_SUFFIXES = {"zstd": ".zst", "gzip": ".gz", "none": ""}
 """Compressions of CSV and NDJSON, whole files, with the end of their names by which readers know them."""
 
+_LISTS = {"topic": "topics", "exclude_topic": "excluded_topics", "transaction": "transactions", "queue": "queue_ids",
+          "tag": "tags", "key": "keys"}  # fmt: skip
+"""Filters of several values, by their names in a manifest."""
+
+_LATER = ("exclude_topic", "transaction")  # manifests of before have none
 _DEFAULT_LEVELS = {"zstd": 1, "gzip": 6, "brotli": 1}  # zstd 1: measured, level 3 costs twice and is hardly smaller
 
 
@@ -76,12 +81,11 @@ class ExportOptions:
             "decoder": query.decoder.text if query.decoder else None,
             "include": list(query.include),
             "filters": {
-                "topic": list(filters.topics),
-                **({"exclude_topic": list(filters.excluded_topics)} if filters.excluded_topics else {}),
-                **({"transaction": list(filters.transactions)} if filters.transactions else {}),
-                "queue": list(filters.queue_ids),
-                "tag": list(filters.tags),
-                "key": list(filters.keys),
+                **{
+                    name: list(values)
+                    for name, field in _LISTS.items()
+                    if (values := getattr(filters, field)) or name not in _LATER
+                },
                 "from_timestamp": filters.from_timestamp,
                 "from_time": rfc3339(filters.from_timestamp),
                 "to_timestamp": filters.to_timestamp,
@@ -97,8 +101,7 @@ class ExportOptions:
         }
 
     def _column_as_json(self, column: pa.Field) -> dict[str, Any]:
-        before = self.null_before.get(column.name)
-        later = {} if before is None else {"null_before": dict(before)}
+        later = {"null_before": dict(self.null_before[column.name])} if column.name in self.null_before else {}
         return {"name": column.name, "type": str(column.type), **later}
 
 
@@ -159,17 +162,7 @@ def null_before_of(manifest: dict[str, Any]) -> dict[str, dict[str, int]]:
 def query_of(manifest: dict[str, Any]) -> Query:
     """The query that an output was exported with."""
     given = manifest["filters"]
-    filters = Filters(
-        topics=tuple(given["topic"]),
-        queue_ids=tuple(given["queue"]),
-        tags=tuple(given["tag"]),
-        keys=tuple(given["key"]),
-        from_timestamp=given["from_timestamp"],
-        to_timestamp=given["to_timestamp"],
-        from_offset=given["from_offset"],
-        to_offset=given["to_offset"],
-        excluded_topics=tuple(given.get("exclude_topic", ())),
-        transactions=tuple(given.get("transaction", ())),
-    )
+    values: dict[str, Any] = {field: tuple(given.get(name, ())) for name, field in _LISTS.items()}
+    values |= {name: given[name] for name in ("from_timestamp", "to_timestamp", "from_offset", "to_offset")}
     columns = tuple(column["name"] for column in manifest["columns"])
-    return Query(columns, manifest["body"], filters, tuple(manifest["include"]))
+    return Query(columns, manifest["body"], Filters(**values), tuple(manifest["include"]))

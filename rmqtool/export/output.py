@@ -30,7 +30,7 @@ from rmqtool.base.files import Closing
 from rmqtool.base.new_files import sync, whole_file
 from rmqtool.base.remote_path import RemotePath
 from rmqtool.export.options import DELTA, ICEBERG, Mode, Target
-from rmqtool.export.sink import DataFile, files_in, read_remote, remove_remote, unwritable, write_remote
+from rmqtool.export.sink import DataFile, files_in, output_errors, read_remote, remove_remote, unwritable, write_remote
 
 MANIFEST = "_manifest.json"
 SUCCESS = "_SUCCESS"
@@ -147,21 +147,19 @@ class Output(Closing):
             self._remove_made()
             raise unwritable(path, error) from error
         try:
-            self._prepare(mode)
+            with output_errors(path):
+                self._prepare(mode)
         except BaseException:
             self.close()
             raise
 
     def _prepare(self, mode: Mode) -> None:
-        try:
-            self._recover()
-            self.manifest = read_manifest(self.path)
-            check_mode(self.path, self.manifest, mode, is_empty=not os.listdir(self.path))
-            run = uuid.uuid4().hex[:12]
-            self.target = Target(self._folder.resolve() / run, run)
-            self.target.folder.mkdir(parents=True)
-        except OSError as error:
-            raise unwritable(self.path, error) from error
+        self._recover()
+        self.manifest = read_manifest(self.path)
+        check_mode(self.path, self.manifest, mode, is_empty=not os.listdir(self.path))
+        run = uuid.uuid4().hex[:12]
+        self.target = Target(self._folder.resolve() / run, run)
+        self.target.folder.mkdir(parents=True)
 
     def _recover(self) -> None:
         """Finish a commit that was interrupted; remove files that were never committed."""
@@ -180,11 +178,9 @@ class Output(Closing):
             "removed": list(commit.removed),
             "manifest": commit.manifest,
         }
-        try:
+        with output_errors(self.path):
             _write_json(self.path / JOURNAL, journal)
             self._apply(journal)
-        except OSError as error:
-            raise unwritable(self.path, error) from error
 
     def _apply(self, journal: dict[str, Any]) -> None:
         """Carry out a journal; doing it again changes nothing."""
@@ -269,28 +265,26 @@ class RemoteOutput(Closing):
         self.path = path
         run = uuid.uuid4().hex[:12]
         self.target = Target(path, run, is_direct=True)
-        try:
+        with output_errors(path):
             self._recover()
             self._before = self._stored(MANIFEST)
             self.manifest = None if self._before is None else parse_manifest(self._before, path / MANIFEST)
             names = [name for name, _ in files_in(path)]
             check_mode(path, self.manifest, mode, is_empty=all(OURS.fullmatch(name) for name in names))
             self._remove([name for name in names if OURS.fullmatch(name) and name not in _paths(self.manifest)])
-        except OSError as error:
-            raise unwritable(path, error) from error
 
     def commit(self, commit: Commit) -> None:
         """Make all files of a run part of the export; raises RmqtoolError where one is missing."""
         journal = {"manifest": commit.manifest, "removed": list(commit.removed)}
-        try:
+        with output_errors(self.path):
             there = dict(files_in(self.path))
-            missing = [file.path for file in commit.files if there.get(file.path) != file.bytes]
-            if missing or self._stored(MANIFEST) != self._before:
+            if (
+                any(there.get(file.path) != file.bytes for file in commit.files)
+                or self._stored(MANIFEST) != self._before
+            ):
                 raise RmqtoolError(_OTHER, file=self.path, hint="run it again, one run at a time")
             write_remote(self._file(REMOTE_JOURNAL), as_json(journal))
             self._apply(journal)
-        except OSError as error:
-            raise unwritable(self.path, error) from error
 
     def close(self) -> None:
         """Remove files of this run that were not committed: those of attempts that failed, or of all."""

@@ -16,7 +16,7 @@ from rmqtool.base.remote_path import RemotePath
 from rmqtool.export.options import ExportOptions, Mode, Target, null_before_of, watermarks
 from rmqtool.export.output import OURS, TEMPORARY, check_mode, check_table
 from rmqtool.export.results import ExportTotals
-from rmqtool.export.sink import files_in, unwritable
+from rmqtool.export.sink import files_in, output_errors
 from rmqtool.export.write import SplitTask
 from rmqtool.scan.block import Damage
 from rmqtool.scan.frames import RecordRun
@@ -256,12 +256,11 @@ def preview_export(
 ) -> Preview:
     """Plan a run into an output with this manifest; raises all that the run itself would raise before it writes."""
     check_table(path, options.table)
-    try:
+    with output_errors(path):
         check_mode(path, manifest, mode, is_empty=_is_empty(path))
-    except OSError as error:
-        raise unwritable(path, error) from error
     plan = plan_export(stores, manifest, mode, options, Target(path, "preview"))
-    return Preview(plan, None if manifest is None else manifest["rows"], _free(path))
+    free = None if isinstance(path, RemotePath) else shutil.disk_usage(_nearest(path)).free
+    return Preview(plan, None if manifest is None else manifest["rows"], free)
 
 
 def _is_empty(path: Path) -> bool:
@@ -271,12 +270,6 @@ def _is_empty(path: Path) -> bool:
     there = _nearest(path)
     names = set(os.listdir(there))  # raises for what is no directory
     return there != path.absolute() or names <= {TEMPORARY}
-
-
-def _free(path: Path) -> int | None:
-    if isinstance(path, RemotePath):
-        return None
-    return shutil.disk_usage(_nearest(path)).free
 
 
 def _nearest(path: Path) -> Path:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from rmqtool.export.sink import DataFile
 from rmqtool.scan.block import Damage
 from rmqtool.store.message_reader import ReadCounts
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 MAX_SKIPPED = 10_000
 """Damaged extents of a run that are kept one by one; all are counted, and all are in the side table."""

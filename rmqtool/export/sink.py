@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import errno
 import io
 import json
@@ -18,12 +17,13 @@ import pyarrow.parquet as pq
 from zlib_ng import zlib_ng
 
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.base.filesystems import file_system, patiently
+from rmqtool.base.filesystems import patiently
 from rmqtool.base.limits import sized
 from rmqtool.base.new_files import sync
-from rmqtool.base.remote_path import RemotePath
+from rmqtool.base.remote_path import RemotePath, located
 from rmqtool.export.options import BodyFormat, ExportOptions
-from rmqtool.scan.row_text import csv_header, csv_rows, json_rows, text_of
+from rmqtool.scan.message_rows import as_text, in_base64
+from rmqtool.scan.rows import csv_header, csv_rows, json_rows, text_of
 
 _READ_AT_ONCE = 1 << 20
 _PARTITIONED_BYTES = 128 << 20  # of all partitions together: what a split of usual size has, so each is one file
@@ -155,8 +155,7 @@ class RemoteSink(io.RawIOBase):
         self.size = 0
         self.crc32 = 0
         self._is_abandoned = False
-        system, prefix = file_system(path.scheme, path.authority)
-        name = f"{prefix}{path.key}"
+        system, name = located(path)
         if path.scheme in _WITH_DIRECTORIES:
             patiently(lambda: system.create_dir(name.rpartition("/")[0], recursive=True))
         self._file: Any = patiently(lambda: system.open_output_stream(name, compression=None))
@@ -219,10 +218,10 @@ def write_remote(path: RemotePath, data: bytes) -> None:
 
 def read_remote(path: RemotePath) -> bytes:
     """The content of a small file as it is now; raises FileNotFoundError and other OSError."""
-    system, prefix = file_system(path.scheme, path.authority)
+    system, place = located(path)
 
     def read() -> bytes:
-        with system.open_input_stream(f"{prefix}{path.key}", compression=None) as file:
+        with system.open_input_stream(place, compression=None) as file:
             data: bytes = file.read()
             return data
 
@@ -235,23 +234,20 @@ def read_remote(path: RemotePath) -> bytes:
 
 def remove_remote(path: RemotePath) -> None:
     """Remove a file that may be gone already; raises OSError."""
-    system, prefix = file_system(path.scheme, path.authority)
+    system, place = located(path)
     try:
-        patiently(lambda: system.delete_file(f"{prefix}{path.key}"), ())
+        patiently(lambda: system.delete_file(place), ())
     except OSError:
-        try:
+        with suppress(FileNotFoundError):
             path.stat_now()
-        except FileNotFoundError:
-            return
-        patiently(lambda: system.delete_file(f"{prefix}{path.key}"))
+            patiently(lambda: system.delete_file(place))
 
 
 def files_in(path: RemotePath) -> Iterator[tuple[str, int]]:
     """Names below `path`, and sizes in bytes, of all files there now; none where nothing is. Raises OSError."""
     from pyarrow.fs import FileSelector
 
-    system, prefix = file_system(path.scheme, path.authority)
-    root = f"{prefix}{path.key}"
+    system, root = located(path)
     for info in patiently(lambda: system.get_file_info(FileSelector(root, recursive=True, allow_not_found=True))):
         if info.type.name == "File":
             yield info.path[len(root) :].lstrip("/"), info.size
@@ -357,7 +353,10 @@ class TextRows:
         self._is_csv = options.format == "csv"
         self._int64 = options.int64
         self._body_format = options.body_format
-        self.names = text_columns(options.query.columns, options.body_format)
+        # Bodies that are not text have a column of their own.
+        beside = (BODY_BASE64,) if options.body_format in ("text", "json") else ()
+        columns = options.query.columns
+        self.names = tuple(each for name in columns for each in ((name, *beside) if name == BODY else (name,)))
         self.header = csv_header(self.names) if self._is_csv else b""
 
     def rows(self, messages: pa.RecordBatch) -> pa.StringArray:
@@ -373,37 +372,20 @@ class TextRows:
         return json_rows(batch, frozenset({BODY_BASE64}), self._int64, raw=raw)
 
 
-def text_columns(names: Sequence[str], body_format: BodyFormat) -> tuple[str, ...]:
-    """The columns of a text file for those of a query: bodies that are not text have one of their own."""
-    beside = (BODY_BASE64,) if body_format in ("text", "json") else ()
-    return tuple(column for name in names for column in ((name, *beside) if name == BODY else (name,)))
-
-
 def _text_bodies(bodies: Sequence[bytes], body_format: BodyFormat) -> dict[str, pa.StringArray]:
     if body_format == "hex":
         return {BODY: pa.array([body.hex() for body in bodies], pa.string())}
     if body_format == "base64":
-        return {BODY: pa.array([_base64(body) for body in bodies], pa.string())}
-    read: Callable[[bytes], str | None] = _as_json if body_format == "json" else _as_text
+        return {BODY: pa.array([in_base64(body) for body in bodies], pa.string())}
+    read: Callable[[bytes], str | None] = _as_json if body_format == "json" else as_text
     texts = [read(body) for body in bodies]
-    others = [_base64(body) if text is None else None for text, body in zip(texts, bodies, strict=True)]
+    others = [in_base64(body) if text is None else None for text, body in zip(texts, bodies, strict=True)]
     return {BODY: pa.array(texts, pa.string()), BODY_BASE64: pa.array(others, pa.string())}
-
-
-def _base64(body: bytes) -> str:
-    return base64.b64encode(body).decode("ascii")
-
-
-def _as_text(body: bytes) -> str | None:
-    try:
-        return body.decode()
-    except UnicodeDecodeError:
-        return None
 
 
 def _as_json(body: bytes) -> str | None:
     """A JSON body as it was written, on one line; None where it is no JSON."""
-    text = _as_text(body)
+    text = as_text(body)
     try:
         json.loads(text or "", parse_int=str, parse_float=str, parse_constant=_refuse)
     except (ValueError, RecursionError):

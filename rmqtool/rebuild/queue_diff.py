@@ -18,6 +18,7 @@ from rmqtool.broker.field_damage import Suspects, suspect_of
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
 from rmqtool.formats.consume_queue import MAX_EXT_ADDRESS, is_pre_blank
+from rmqtool.formats.layout import decode_units
 from rmqtool.rebuild.derive import Derivation
 from rmqtool.rebuild.existing import ExistingQueues, FileGrid, Piece, StoredRows, Timestamps, Units, rows_of
 from rmqtool.rules.system_topics import LMQ_PREFIX
@@ -254,14 +255,14 @@ class Comparison(_QueueComparison):
             spans.add(first, piece.high - piece.low, SAME)
             return
         states = self._states(queue, old, new)
-        self._suspect_written(queue, first, self._existing.format.decode(old), states != SAME)
+        self._suspect_written(queue, first, decode_units(self._existing.format.dtype, old), states != SAME)
         spans.add_states(first, states)
         if states.any():
             self._write[queue].add(piece.start)
 
     def _states(self, name: QueueName, old: bytes, new: bytes) -> np.ndarray[tuple[int], np.dtype[np.int8]]:
         layout = self._existing.format
-        before, after = layout.decode(old), layout.decode(new)
+        before, after = decode_units(layout.dtype, old), decode_units(layout.dtype, new)
         size = self._grid.unit_size
         equal = (before.view("u1") == after.view("u1")).reshape(-1, size).all(axis=1)
         in_ext = before["tags_code"] <= MAX_EXT_ADDRESS

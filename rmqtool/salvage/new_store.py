@@ -24,6 +24,7 @@ from rmqtool.base.numbers import byte_size
 from rmqtool.base.tolerant import ReadErrors
 from rmqtool.base.visible import join
 from rmqtool.findings.finding import Finding
+from rmqtool.formats.layout import decode_units
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.file_sizes import QUEUE_FILE_SIZE
 from rmqtool.rules.versions import CHECKPOINT_HAS_LOGICS_OFFSET, Version
@@ -392,7 +393,7 @@ def cut_queue(kind: Kind, directory: Path, start: int) -> None:
     """
     files = list_mapped_files(directory).files
     for number, file in enumerate(files):
-        units = UNIT_FORMATS[kind].decode(read_all(file.path, file.size))
+        units = decode_units(UNIT_FORMATS[kind].dtype, read_all(file.path, file.size))
         moved = np.flatnonzero(UNIT_FORMATS[kind].is_written(units) & (units["physical_offset"] >= start))
         if not len(moved):
             continue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from typing import Any
@@ -117,13 +117,8 @@ def _hex(values: NDArray[Any]) -> NDArray[np.uint64]:
     return _HEX.take(values.view(np.uint8)).view(np.uint64)
 
 
-def parse_json(bodies: Iterable[bytes]) -> list[Any]:
-    """Each body as JSON; None where it is none. Numbers stay the text that they are."""
-    return [_parsed(body) for body in bodies]
-
-
 def json_field(documents: Sequence[Any], path: str) -> pa.StringArray:
-    """What stands at `path`, such as ``order.items.0.sku``, in each of the documents of `parse_json`.
+    """What stands at `path`, such as ``order.items.0.sku``, in each of the `documents`.
 
     Text and numbers as they are, objects and lists as JSON; null where there is nothing, or null.
     """
@@ -131,7 +126,8 @@ def json_field(documents: Sequence[Any], path: str) -> pa.StringArray:
     return pa.array([_text(_at(document, names)) for document in documents], pa.string())
 
 
-def _parsed(body: bytes) -> Any:
+def parse_json(body: bytes) -> Any:
+    """A body as JSON; None where it is none. Numbers stay the text that they are."""
     try:
         return json.loads(body.decode(), parse_int=_Number, parse_float=_Number, parse_constant=_Number)
     except (ValueError, RecursionError):
@@ -215,7 +211,7 @@ class ColumnRun:
     @cached_property
     def documents(self) -> list[Any]:
         """The bodies of all records as JSON."""
-        return parse_json(() if self.plain_bodies is None else self.plain_bodies.to_pylist())
+        return [] if self.plain_bodies is None else [*map(parse_json, self.plain_bodies.to_pylist())]
 
     def field(self, name: str) -> NDArray[Any]:
         """An integer field of all records."""
@@ -256,7 +252,8 @@ def message_schema(names: tuple[str, ...], *, dictionary_encoded: bool = False) 
     """The Arrow schema of the columns `names`."""
     columns = [column_of(name) for name in names]
     types = [(dictionary_encoded and column.dictionary_encoded) or column.type for column in columns]
-    return pa.schema([pa.field(*item, nullable=_is_nullable(item[0])) for item in zip(names, types, strict=True)])
+    nullable = [name in ("unique_key", "tags") or (is_wished(name) and name != BODY_TEXT) for name in names]
+    return pa.schema([pa.field(*item) for item in zip(names, types, nullable, strict=True)])
 
 
 def column_of(name: str) -> Column:
@@ -282,10 +279,6 @@ def needs_plain_body(name: str) -> bool:
     return name in ("body", BODY_TEXT) or name.startswith(JSON_COLUMN)
 
 
-def _is_nullable(name: str) -> bool:
-    return name in ("unique_key", "tags") or (is_wished(name) and name != BODY_TEXT)
-
-
 def _integer(name: str, run: ColumnRun) -> pa.Array:
     return pa.array(run.field(name))
 
@@ -305,10 +298,6 @@ def _topic(run: ColumnRun) -> pa.Array:
 
 def _stored_topic(run: ColumnRun) -> pa.Array:
     return run.frames.block.slices(run.frames.topic_positions, run.frames.topic_sizes)
-
-
-def _stored_properties(run: ColumnRun) -> pa.Array:
-    return run.frames.block.slices(run.frames.properties_positions, run.frames.properties_sizes)
 
 
 def _keys(run: ColumnRun) -> pa.Array:
@@ -344,24 +333,12 @@ def _named(run: ColumnRun, names: Sequence[str], codes: NDArray[Any]) -> pa.Arra
     return values.dictionary_encode() if run.dictionary_encoded else values
 
 
-def _transaction(run: ColumnRun) -> pa.Array:
-    return _named(run, TRANSACTION_NAMES, (run.field("sys_flag") & TRANSACTION_MASK) >> 2)
-
-
 def _compression(run: ColumnRun) -> pa.Array:
     flags = run.field("sys_flag")
     codes = flags & COMPRESSED
     if codes.any():
         codes *= ((flags & COMPRESSION_TYPE_MASK) >> 8) + 1
     return _named(run, ("none", *COMPRESSION_NAMES), codes)
-
-
-def _magic_code(run: ColumnRun) -> pa.Array:
-    return _named(run, ("v1", "v2"), run.field("magic_code") == MAGIC_CODE_V2)
-
-
-def _body_crc_ok(run: ColumnRun) -> pa.Array:
-    return pa.array(~run.frames.wrong_bodies)
 
 
 _STRING = pa.string()
@@ -389,15 +366,24 @@ COLUMNS = {
     "sys_flag": Column(pa.int32(), partial(_integer, "sys_flag")),
     "reconsume_times": Column(pa.int32(), partial(_integer, "reconsume_times")),
     "body_crc": Column(pa.int32(), partial(_integer, "body_crc")),
-    "transaction": Column(_STRING, _transaction, DICTIONARY_STRING),
+    "transaction": Column(
+        _STRING,
+        lambda run: _named(run, TRANSACTION_NAMES, (run.field("sys_flag") & TRANSACTION_MASK) >> 2),
+        DICTIONARY_STRING,
+    ),
     "compression": Column(_STRING, _compression, DICTIONARY_STRING),
     "prepared_transaction_offset": Column(pa.int64(), partial(_integer, "prepared_transaction_offset")),
     "body_size": Column(pa.int32(), partial(_integer, "body_size")),
     "body": Column(pa.binary(), lambda run: run.plain_bodies),
     "stored_body": Column(pa.binary(), lambda run: stored_bodies(run.frames)),
     "stored_topic": Column(pa.binary(), _stored_topic),
-    "stored_properties": Column(pa.binary(), _stored_properties),
-    "magic_code": Column(_STRING, _magic_code, DICTIONARY_STRING),
-    "body_crc_ok": Column(pa.bool_(), _body_crc_ok),
+    "stored_properties": Column(
+        pa.binary(),
+        lambda run: run.frames.block.slices(run.frames.properties_positions, run.frames.properties_sizes),
+    ),
+    "magic_code": Column(
+        _STRING, lambda run: _named(run, ("v1", "v2"), run.field("magic_code") == MAGIC_CODE_V2), DICTIONARY_STRING
+    ),
+    "body_crc_ok": Column(pa.bool_(), lambda run: pa.array(~run.frames.wrong_bodies)),
 }
 """Every column of a scan. Timestamps are epoch ms; `body` is decompressed, `stored_body` as on disk."""

@@ -8,9 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import lru_cache, reduce
 from operator import and_
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -43,11 +42,7 @@ class TopicChoice:
 
     def __contains__(self, topic: str) -> bool:
         """Whether a topic is chosen."""
-        return (not self.wanted or self._wanted(topic)) and not self._excluded(topic)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """What another process gets: the words, no compiled patterns."""
-        return {"wanted": self.wanted, "excluded": self.excluded}
+        return (not self.wanted or _fits(topic, self.wanted)) and not (self.excluded and _fits(topic, self.excluded))
 
     @property
     def names(self) -> tuple[str, ...] | None:
@@ -71,22 +66,13 @@ class TopicChoice:
         mask: NDArray[np.bool_] = np.append(chosen, not self.wanted)[codes]
         return mask
 
-    @cached_property
-    def _wanted_pattern(self) -> re.Pattern[str]:
-        return _pattern(self.wanted)
 
-    @cached_property
-    def _excluded_pattern(self) -> re.Pattern[str]:
-        return _pattern(self.excluded)
-
-    def _wanted(self, topic: str) -> bool:
-        return self._wanted_pattern.fullmatch(topic) is not None
-
-    def _excluded(self, topic: str) -> bool:
-        return bool(self.excluded) and self._excluded_pattern.fullmatch(topic) is not None
+def _fits(topic: str, words: tuple[str, ...]) -> bool:
+    return _pattern(words).fullmatch(topic) is not None
 
 
-def _pattern(words: Iterable[str]) -> re.Pattern[str]:
+@lru_cache
+def _pattern(words: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile("|".join(".*".join(map(re.escape, word.split(ANY))) for word in words), re.DOTALL)
 
 

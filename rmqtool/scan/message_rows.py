@@ -319,7 +319,7 @@ def _undecodable(name: str, frames: RecordRun, scanned: dict[str, pa.Array]) -> 
     rows = [_REPLACEMENT in str(value) for value in scanned[column].to_pylist()]
     (batch,) = record_batches(frames, [stored])
     values = batch.column(0).to_pylist()
-    shown = [_base64(value) if replaced else None for value, replaced in zip(values, rows, strict=True)]
+    shown = [in_base64(value) if replaced else None for value, replaced in zip(values, rows, strict=True)]
     return pa.array(shown, pa.string())
 
 
@@ -329,10 +329,10 @@ def _bodies(bodies: pa.BinaryArray, stored: pa.BinaryArray, frames: RecordRun, c
     if is_utf8(bodies):
         columns["body"] = bodies.view(pa.string())
     else:
-        texts = [_text(body) for body in bodies.to_pylist()]
+        texts = [as_text(body) for body in bodies.to_pylist()]
         pairs = zip(texts, bodies, strict=True)
         columns["body"] = pa.array(texts, pa.string())
-        columns["body_base64"] = pa.array([None if text is not None else _base64(raw.as_py()) for text, raw in pairs])
+        columns["body_base64"] = pa.array([None if text is not None else in_base64(raw.as_py()) for text, raw in pairs])
     if choice == "decompressed":
         errors = _errors(bodies, stored, frames)
         if errors is not None:
@@ -374,14 +374,16 @@ def _hex(frames: RecordRun) -> pa.StringArray:
     return pa.array([record.hex() for record in records.to_pylist()], pa.string())
 
 
-def _text(body: bytes) -> str | None:
+def as_text(body: bytes) -> str | None:
+    """A body as text; None where it is not UTF-8."""
     try:
         return body.decode()
     except UnicodeDecodeError:
         return None
 
 
-def _base64(data: bytes) -> str:
+def in_base64(data: bytes) -> str:
+    """Bytes as text."""
     return base64.b64encode(data).decode("ascii")
 
 

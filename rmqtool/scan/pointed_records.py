@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.base.files import UNLIMITED, InputFile, ReadPolicy
+from rmqtool.base.files import UNLIMITED, OpenFiles, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.formats.layout import position_of
 from rmqtool.formats.message import (
@@ -122,59 +123,22 @@ def _packed(
     first_of_span = np.concatenate([[0], np.flatnonzero(~is_near | is_full) + 1])
     borders = np.concatenate([[0], np.flatnonzero(is_full) + 1, [len(starts)]])
     block = Block()
-    with _Opened(files, reading) as opened:
+    with closing(OpenFiles(reading)) as open_files:
         for low, high in pairwise(borders.tolist()):
             firsts = first_of_span[slice(*np.searchsorted(first_of_span, (low, high)))]
             lasts = np.append(firsts[1:], high) - 1
-            spans = _Pieces(file_numbers[firsts], starts[firsts], stops[lasts])
-            block = block if spans.size <= block.size else Block(spans.size)
-            spans.read(block, opened)
-            of_span = np.repeat(spans.block_positions - spans.starts, np.append(firsts[1:], high) - firsts)
+            ends = np.cumsum(stops[lasts] - starts[firsts])
+            places = ends - (stops[lasts] - starts[firsts])
+            block = block if ends[-1] <= block.size else Block(int(ends[-1]))
+            block.start_offset, block.length = 0, int(ends[-1])
+            spans = (file_numbers[firsts], starts[firsts], stops[lasts], places)
+            for file_number, start, stop, place in zip(*(values.tolist() for values in spans), strict=True):
+                target, file = block.view[place : place + stop - start], files[file_number]
+                done = open_files.get(file.place).read_into(target, start - file.start_offset)
+                target[done:] = bytes(len(target) - done)  # where a file has become shorter
+            block.view[block.length : block.length + PADDING] = bytes(PADDING)
+            of_span = np.repeat(places - starts[firsts], np.append(firsts[1:], high) - firsts)
             yield slice(low, high), block, (starts[low:high] + of_span).astype(np.intp)
-
-
-class _Pieces:
-    """Pieces of the log that are copied one after the other into a block: their file numbers and borders, bytes."""
-
-    def __init__(self, file_numbers: NDArray[np.intp], starts: Offsets, stops: Offsets) -> None:
-        self.file_numbers, self.starts, self.stops = file_numbers, starts, stops
-        ends = np.cumsum(stops - starts)
-        self.block_positions = ends - (stops - starts)
-        self.size = int(ends[-1])
-
-    def read(self, block: Block, opened: _Opened) -> None:
-        """Fill the block; zeros where a file has become shorter."""
-        borders = (self.file_numbers, self.starts, self.stops, self.block_positions)
-        for file_number, start, stop, block_position in zip(*(values.tolist() for values in borders), strict=True):
-            target = block.view[block_position : block_position + stop - start]
-            done = opened.file(file_number).read_into(target, start - opened.files[file_number].start_offset)
-            target[done:] = bytes(len(target) - done)
-        block.start_offset, block.length = 0, self.size
-        block.view[self.size : self.size + PADDING] = bytes(PADDING)
-
-
-class _Opened:
-    """The one file that is open: neighbours among sorted offsets are neighbours in the log."""
-
-    def __init__(self, files: Sequence[MappedFile], reading: ReadPolicy) -> None:
-        self.files = files
-        self._reading = reading
-        self._file_number = -1
-        self._file: InputFile | None = None
-
-    def __enter__(self) -> _Opened:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._file is not None:
-            self._file.close()
-
-    def file(self, file_number: int) -> InputFile:
-        """The open file with this number."""
-        if self._file is None or file_number != self._file_number:
-            self.__exit__()
-            self._file, self._file_number = InputFile(self.files[file_number].path, self._reading), file_number
-        return self._file
 
 
 def _set_positions(block: Block, positions: Positions) -> None:

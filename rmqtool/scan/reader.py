@@ -6,7 +6,8 @@ Memory is one block. Damage does not end the scan: it goes on at the next record
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property, partial
+from contextlib import suppress
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -58,7 +59,7 @@ def scan_files(
     With a smaller `look_back` than usual, bytes, a split may begin inside a body that holds records, and then does not
     meet the one before it. Raises UnreadableError.
     """
-    block, ends = block or scan_block(), _LogEnd(files, reading, open_file)
+    block, last = block or scan_block(), cache(partial(_last_with_data, files, reading, open_file))
     previous_end = None
     for file_number, mapped in enumerate(files):
         if previous_end is not None and start <= previous_end < min(stop, mapped.start_offset):
@@ -67,7 +68,8 @@ def scan_files(
         if mapped.end_offset <= start or mapped.start_offset >= stop:
             continue
         with open_file(mapped.path, reading) as file:
-            scan = _FileScan(block, file, mapped, partial(ends.is_behind, file_number), usual_records, look_back)
+            nothing_follows = partial(lambda number: number >= last(), file_number)
+            scan = _FileScan(block, file, mapped, nothing_follows, usual_records, look_back)
             yield from scan.events(start, stop)
         check_unchanged(mapped)
 
@@ -77,33 +79,16 @@ def scan_block() -> Block:
     return Block(_MAX_BLOCKS * block_size())
 
 
-class _LogEnd:
-    """Where the files begin that hold only zeros: allocated ahead by the broker, or empty."""
+def _last_with_data(files: Sequence[MappedFile], reading: ReadPolicy, open_file: OpenFile) -> int:
+    """Number of the last file that holds something; those after it are allocated ahead by the broker, or empty.
 
-    def __init__(self, files: Sequence[MappedFile], reading: ReadPolicy, open_file: OpenFile) -> None:
-        self._files = files
-        self._reading = reading
-        self._open_file = open_file
-
-    def is_behind(self, file_number: int) -> bool:
-        """Whether all files behind file `file_number` hold only zeros."""
-        return file_number >= self._last
-
-    @cached_property
-    def _last(self) -> int:
-        """Number of the last file that holds something."""
-        for file_number in reversed(range(len(self._files))):
-            if self._holds_something(file_number):
+    A file that cannot be read counts as zeros until it is scanned.
+    """
+    for file_number in reversed(range(len(files))):
+        with suppress(UnreadableError), open_file(files[file_number].path, reading) as file:
+            if file.next_data(0, file.size) < file.size:
                 return file_number
-        return -1
-
-    def _holds_something(self, file_number: int) -> bool:
-        """Whether a file holds anything but zeros; a file that cannot be read counts as zeros until it is scanned."""
-        try:
-            with self._open_file(self._files[file_number].path, self._reading) as file:
-                return file.next_data(0, file.size) < file.size
-        except UnreadableError:
-            return False
+    return -1
 
 
 class _FileScan:

@@ -1,7 +1,11 @@
-"""Rows of a listing: many units or messages at once, one column per JSON field."""
+"""Rows of a listing: many units or messages at once, one column per JSON field; as JSON lines, CSV and plain text.
+
+Texts are built from whole columns: no Python object for a row.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -9,9 +13,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from rmqtool.base.numbers import Int64, is_text
 from rmqtool.base.times import rfc3339
+from rmqtool.base.visible import json_text
+from rmqtool.base.visible import visible as visible_text
 from rmqtool.scan.windows import constant_strings
 
 KIND = "kind"
@@ -61,11 +69,15 @@ class Rows:
 
     def dicts(self) -> list[dict[str, Any]]:
         """Each row as its JSON object; for few rows only."""
-        rows = []
-        for values in self.batch.to_pylist():
-            kept = {name: value for name, value in values.items() if value is not None or name not in self.optional}
-            rows.append({name: dict(value) if _is_map(self.batch, name) else value for name, value in kept.items()})
-        return rows
+        maps = {field.name for field in self.batch.schema if pa.types.is_map(field.type)}
+        return [
+            {
+                name: dict(value) if name in maps else value
+                for name, value in values.items()
+                if value is not None or name not in self.optional
+            }
+            for values in self.batch.to_pylist()
+        ]
 
 
 def make_rows(kind: str | pa.Array, columns: dict[str, Any], optional: Sequence[str] = ()) -> Rows:
@@ -89,10 +101,6 @@ def _array(column: Any) -> pa.Array:
     if not isinstance(column, np.ndarray):
         return column
     return pa.array(np.ascontiguousarray(column.astype(column.dtype.newbyteorder("="), copy=False)))
-
-
-def _is_map(batch: pa.RecordBatch, name: str) -> bool:
-    return bool(pa.types.is_map(batch.schema.field(name).type))
 
 
 def names_taken(names: Sequence[str], codes: NDArray[Any]) -> pa.StringArray:
@@ -153,3 +161,178 @@ def _ms_table() -> NDArray[np.uint8]:
 def _texts(texts: Sequence[str]) -> NDArray[np.uint8]:
     """Texts of one size as rows of characters."""
     return np.frombuffer("".join(texts).encode(), dtype=np.uint8).reshape(len(texts), -1)
+
+
+_SPECIAL = (
+    r'[\x00-\x1f"\\\x7f-\x{9f}\x{61c}\x{200b}-\x{200f}\x{2028}-\x{202e}\x{2060}-\x{206f}\x{feff}\x{fff9}-\x{fffb}]'
+)
+"""Characters that JSON escapes, and control characters that `output` escapes, too; a regular expression of RE2."""
+
+_Encoded = tuple[str, pa.Array, str]
+"""The text before each value, the values, the text after each; a value may be null."""
+
+
+def json_lines(batch: pa.RecordBatch, optional: frozenset[str] = frozenset(), int64: Int64 = "number") -> memoryview:
+    """One JSON object for each row, each with its line end, UTF-8; columns of `optional` are left out where null."""
+    return text_of(json_rows(batch, optional, int64))
+
+
+def json_rows(
+    batch: pa.RecordBatch,
+    optional: frozenset[str] = frozenset(),
+    int64: Int64 = "number",
+    *,
+    raw: frozenset[str] = frozenset(),
+) -> pa.StringArray:
+    """Each row as the line that `json_lines` has of it; columns of `raw` are JSON already."""
+    pieces: list[Any] = []
+    constant = "{"
+    for index, (name, column) in enumerate(zip(batch.schema.names, batch.columns, strict=True)):
+        key = f"{',' if index else ''}{json.dumps(name)}:"
+        before, values, after = ("", column, "") if name in raw else _encode(column, is_text(name, int64))
+        if name in optional and column.null_count:
+            pieces += [constant, _join(key + before, values, after).fill_null("")]
+            constant = ""
+            continue
+        if column.null_count and (before or after):
+            before, values, after = "", _join(before, values, after), ""
+        pieces += [constant + key + before, values]
+        constant = after
+    pieces.append(constant + "}\n")
+    return _join(*pieces, null="null")
+
+
+def text_of(lines: pa.StringArray) -> memoryview:
+    """The bytes of all values, one after the other."""
+    offsets = np.frombuffer(lines.buffers()[1], np.int32)[lines.offset : lines.offset + len(lines) + 1]
+    data = lines.buffers()[2]
+    return memoryview(data)[offsets[0] : offsets[-1]] if data is not None and len(lines) else memoryview(b"")
+
+
+def escaped(values: pa.StringArray) -> pa.StringArray:
+    """`values` as they stand between quotes in JSON; nulls stay."""
+    data = string_data(values)
+    if not len(data) or (data.min() >= 0x20 and data.max() < 0x7F and not _has(data, b'"\\')):
+        return values
+    special = pc.match_substring_regex(values, _SPECIAL).fill_null(False)
+    rows = np.flatnonzero(np.asarray(special))
+    if not len(rows):
+        return values
+    if data.min() >= 0x20 and data.max() < 0x7F:  # quotes and backslashes only
+        return pc.replace_substring(pc.replace_substring(values, "\\", "\\\\"), '"', '\\"')
+    replaced = pa.array([json_text(value)[1:-1] for value in values.take(pa.array(rows)).to_pylist()], pa.string())
+    return pc.replace_with_mask(values, special, replaced)
+
+
+def string_data(values: pa.StringArray) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """The bytes of all values."""
+    return np.frombuffer(text_of(values), np.uint8)
+
+
+def _has(data: np.ndarray[Any, np.dtype[np.uint8]], characters: bytes) -> bool:
+    view = bytes(data) if len(data) < 1 << 16 else data
+    if isinstance(view, bytes):
+        return any(character in view for character in characters)
+    return any(bool((data == character).any()) for character in characters)
+
+
+def _encode(column: pa.Array, numbers_are_text: bool = False) -> _Encoded:  # noqa: FBT001
+    kind = column.type
+    if pa.types.is_integer(kind):
+        quote = '"' if numbers_are_text else ""
+        return quote, column.cast(pa.string()), quote
+    if pa.types.is_boolean(kind):
+        return "", pc.if_else(column, "true", "false"), ""
+    if pa.types.is_string(kind):
+        return '"', escaped(column), '"'
+    if pa.types.is_map(kind):
+        keys, items = _encode(column.keys), _encode(column.items)
+        entries = _join(keys[0], keys[1], keys[2] + ":" + items[0], items[1], items[2])
+        return "{", _joined_lists(column, entries), "}"
+    if pa.types.is_list(kind):
+        before, values, after = _encode(column.values, numbers_are_text)
+        return "[", _joined_lists(column, _join(before, values, after)), "]"
+    if pa.types.is_null(kind):
+        return "", column.cast(pa.string()), ""
+    raise TypeError(f"no JSON for {kind}")
+
+
+def _joined_lists(column: pa.Array, values: pa.StringArray) -> pa.StringArray:
+    """The values of each list with commas between; `values` are those of all lists, encoded."""
+    lists = pa.ListArray.from_arrays(column.offsets, values)
+    joined = pc.binary_join(lists, ",")
+    if not column.null_count:
+        return joined
+    return pc.if_else(column.is_valid(), joined, pa.scalar(None, pa.string()))
+
+
+def _join(*pieces: Any, null: str | None = None) -> pa.StringArray:
+    """Texts and arrays side by side; null where one of them is, unless `null` stands for it."""
+    arguments = [piece if isinstance(piece, pa.Array) else pa.scalar(piece, pa.string()) for piece in pieces]
+    if null is None:
+        return pc.binary_join_element_wise(*arguments, "")
+    return pc.binary_join_element_wise(*arguments, "", null_handling="replace", null_replacement=null)
+
+
+_LIST_SEPARATOR = " "  # keys are stored so
+
+
+def plain_text(column: pa.Array, *, visible: bool) -> pa.StringArray:
+    """Each value as text, null where there is none: lists with spaces between, maps as JSON objects.
+
+    With `visible` control characters are escaped.
+    """
+    kind = column.type
+    if pa.types.is_list(kind):
+        text = pc.binary_join(column, _LIST_SEPARATOR)
+    elif pa.types.is_map(kind):
+        text = _join(*_encode(column))
+    elif pa.types.is_boolean(kind):
+        text = pc.if_else(column, "true", "false")
+    else:
+        text = column.cast(pa.string())
+    return _visible(text) if visible else text
+
+
+def _visible(values: pa.StringArray) -> pa.StringArray:
+    data = string_data(values)
+    if not len(data) or (data.min() >= 0x20 and data.max() < 0x7F):
+        return values
+    shown = [None if value is None else visible_text(value) for value in values.to_pylist()]
+    return pa.array(shown, pa.string())
+
+
+_QUOTED = b'",\r\n'
+
+
+def csv_header(names: Sequence[str]) -> bytes:
+    """The header line."""
+    return bytes(text_of(pc.binary_join(pa.array([_quoted(pa.array(names, pa.string())).to_pylist()]), ","))) + b"\n"
+
+
+def csv_lines(batch: pa.RecordBatch, names: Sequence[str], *, visible: bool = False) -> memoryview:
+    """One line for each row with the columns `names`, empty where a row has none.
+
+    With `visible` control characters are escaped, for a terminal; programs get them as they are.
+    """
+    return text_of(csv_rows(batch, names, visible=visible))
+
+
+def csv_rows(batch: pa.RecordBatch, names: Sequence[str], *, visible: bool = False) -> pa.StringArray:
+    """Each row as the line that `csv_lines` has of it."""
+    pieces: list[Any] = []
+    for index, name in enumerate(names):
+        if index:
+            pieces.append(",")
+        if name in batch.schema.names:
+            pieces.append(_quoted(plain_text(batch.column(name), visible=visible)))
+    return _join(*pieces, "\n", null="")
+
+
+def _quoted(values: pa.StringArray) -> pa.StringArray:
+    data = string_data(values)
+    if not _has(data, _QUOTED):
+        return values
+    inner = pc.replace_substring(values, '"', '""')
+    quoted = pc.binary_join_element_wise('"', inner, '"', "")
+    return pc.if_else(pc.match_substring_regex(values, '[",\r\n]'), quoted, values)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Literal, TypeVar
 
@@ -245,11 +246,10 @@ def single_record_at(files: Sequence[MappedFile], physical_offset: int) -> Singl
 
 def properties_at(files: Sequence[MappedFile], physical_offset: int) -> dict[str, str] | None:
     """The properties of the sound record at `physical_offset`; None without one, or where it cannot be read."""
-    try:
+    with suppress(RmqtoolError):  # which the scan reports
         record = single_record_at(files, physical_offset)
-    except RmqtoolError:
-        return None  # which the scan reports
-    return None if record is None else record.properties
+        return None if record is None else record.properties
+    return None
 
 
 def _read(probe: Probe) -> SingleRecord:
@@ -260,10 +260,9 @@ def _read(probe: Probe) -> SingleRecord:
 
 def message_at(files: Sequence[MappedFile], physical_offset: int) -> tuple[dict[str, str], bytes] | None:
     """Properties and body of the sound record at `physical_offset`; None without one, or where it cannot be read."""
-    try:
+    record = None
+    with suppress(RmqtoolError):  # which the scan reports
         record = record_at(files, physical_offset)
-    except RmqtoolError:
-        return None  # which the scan reports
     if record is None:
         return None
     at, size = int(record.properties_positions[0]), int(record.properties_sizes[0])

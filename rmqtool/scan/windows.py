@@ -189,7 +189,6 @@ def _sizes_before(byte: int, words: NDArray[np.uint64]) -> NDArray[np.uint8]:
     return total
 
 
-_MODULUS = 1 << 32
 _MAX_TEXT = 1 << 15  # properties are smaller, so one table of powers serves for all
 _NOT_ASCII = 0x8080808080808080
 _NO_ROWS = np.empty(0, dtype=np.intp)
@@ -205,7 +204,7 @@ def _powers(base: int, count: int) -> NDArray[np.uint32]:
 POWERS = _powers(31, _MAX_TEXT + 1)
 """31 to the power of a text's length, modulo 2**32."""
 
-_INVERSES = _powers(pow(31, -1, _MODULUS), WINDOW + 1)
+_INVERSES = _powers(pow(31, -1, 1 << 32), WINDOW + 1)
 
 
 class Hashes(NamedTuple):

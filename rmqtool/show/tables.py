@@ -14,8 +14,7 @@ from rich.console import Console, JustifyMethod
 from rich.table import Column, Table
 from rich.text import Text
 
-from rmqtool.scan.row_text import plain_text, string_data, text_of
-from rmqtool.scan.rows import Rows
+from rmqtool.scan.rows import Rows, plain_text, string_data, text_of
 from rmqtool.show.times import TIME, time_column
 from rmqtool.show.wrapping import wrapped
 

@@ -6,6 +6,7 @@ import gc
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
+from functools import partial
 from itertools import pairwise
 from threading import Event
 from typing import Any, TypeVar
@@ -40,21 +41,21 @@ def run_on_spark(
     that error, and errors of pyspark.
     """
     size = sum(task.split.size for task in tasks)
-    return run_tasks(context, work, join, tasks, lambda share: done(int(size * share)))
+    return run_tasks(context, work, tasks, join, lambda share: done(int(size * share)))
 
 
 def run_tasks(
     context: Any,
     work: Callable[[Any], R],
-    join: Callable[[list[R]], list[R]],
     tasks: Sequence[Any],
+    join: Callable[[list[R]], list[R]] = list,
     done: Callable[[float], None] = lambda _: None,
 ) -> list[R]:
     """As `run_on_spark`, for tasks of any kind; `done` is called with the share that is finished, from 0 to 1."""
     if not tasks:
         return []
     groups = [pickle.dumps(group) for group in _groups(tasks)]
-    return _checked(_Job(context, groups, _Work(work, join)).wait(done))
+    return _checked(_Job(context, groups, partial(_done, work, join)).wait(done))
 
 
 class _Job:
@@ -63,7 +64,7 @@ class _Job:
     Progress is asked for in another thread: an interruption inside the connection to Java may get lost.
     """
 
-    def __init__(self, context: Any, groups: Sequence[bytes], work: _Work) -> None:
+    def __init__(self, context: Any, groups: Sequence[bytes], work: Callable[[bytes], bytes]) -> None:
         from pyspark import InheritableThread
 
         self._context = context
@@ -118,19 +119,13 @@ def _groups(tasks: Sequence[Any]) -> Iterator[list[Any]]:
     return (list(tasks[low:high]) for low, high in pairwise(bounds))
 
 
-class _Work:
+def _done(work: Callable[[Any], Any], join: Callable[[list[Any]], list[Any]], group: bytes) -> bytes:
     """The work of a worker. An RmqtoolError is returned as a value: to try again would not help."""
-
-    def __init__(self, work: Callable[[Any], Any], join: Callable[[list[Any]], list[Any]]) -> None:
-        self._work = work
-        self._join = join
-
-    def __call__(self, group: bytes) -> bytes:
-        gc.freeze()  # pyspark collects garbage after each task, and would search all imported modules again
-        try:
-            return pickle.dumps(self._join([self._work(task) for task in pickle.loads(group)]))
-        except RmqtoolError as error:
-            return pickle.dumps(error)
+    gc.freeze()  # pyspark collects garbage after each task, and would search all imported modules again
+    try:
+        return pickle.dumps(join([work(task) for task in pickle.loads(group)]))
+    except RmqtoolError as error:
+        return pickle.dumps(error)
 
 
 def _share_done(tracker: Any) -> float:
@@ -187,11 +182,8 @@ class SparkPool(WorkerPool[R]):
         context = self._stack.enter_context(self._start_spark())
         wave = _WAVE * max(1, context.defaultParallelism)
         for first in range(0, len(self._order), wave):
-            tasks = [_PartTask(self._pickled, part) for part in self._order[first : first + wave]]
-            for part, size, result in sorted(
-                run_tasks(context, _do_part, _as_they_are, tasks), key=lambda done: done[0]
-            ):
-                yield WorkerStep(part, size, result)
+            tasks = [(self._pickled, part) for part in self._order[first : first + wave]]
+            yield from sorted(run_tasks(context, _do_part, tasks), key=lambda step: step.part)
 
     def stop(self) -> Iterator[WorkerStep[R]]:
         """End Spark; parts that are not done by now have no result."""
@@ -204,27 +196,16 @@ class SparkPool(WorkerPool[R]):
         super().kill()
 
 
-class _PartTask:
-    """One part, and the pickled function that makes its job."""
-
-    def __init__(self, make: bytes, part: int) -> None:
-        self.make = make
-        self.part = part
-
-
-def _do_part(task: _PartTask) -> tuple[int, int, Any]:
-    """Do one part in a worker: its number, the bytes that were read, and its result."""
+def _do_part(task: tuple[bytes, int]) -> WorkerStep[Any]:
+    """Do one part in a worker, by the pickled function that makes its job."""
+    make, part = task
     keep_arrow_to_one_thread()
-    job: Any = pickle.loads(task.make)()
+    job: Any = pickle.loads(make)()
     total, found = 0, None
     try:
-        for size, result in job.do(task.part):
+        for size, result in job.do(part):
             total += size
             found = result if result is not None else found
     finally:
         job.close()
-    return task.part, total, found
-
-
-def _as_they_are(results: list[Any]) -> list[Any]:
-    return results
+    return WorkerStep(part, total, found)

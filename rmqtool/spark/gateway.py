@@ -38,14 +38,8 @@ def check_java(spark_version: str) -> None:
     if program is None:
         raise JavaError("Spark needs Java, and there is none on this machine", hint=_NO_JAVA_HINT)
     try:
-        done = subprocess.run(
-            [program, "-version"],
-            capture_output=True,
-            text=True,
-            timeout=_SECONDS,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
+        done = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=_SECONDS, check=False,
+                              stdin=subprocess.DEVNULL)  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
         if home:
             message = f"JAVA_HOME is {home}, and no Java can be started there"
@@ -57,13 +51,9 @@ def check_java(spark_version: str) -> None:
         shown = f"Java {major}" if major else "no Java that prints its version"
         message = f"Spark {spark_version} needs Java {OLDEST_JAVA} or later, and {program} is {shown}"
         raise JavaError(message, hint=f"set JAVA_HOME to a newer one; {_NO_JAVA_HINT}")
-    if major >= 24 and _major_minor(spark_version) < _FIRST_SPARK_ON_24:
+    if major >= 24 and tuple(map(int, re.findall(r"\d+", spark_version)[:2])) < _FIRST_SPARK_ON_24:
         message = f"Spark {spark_version} does not run on Java {major}"
         raise JavaError(message, hint="set JAVA_HOME to Java 17 or 21, or install pyspark 4.2 or later")
-
-
-def _major_minor(version: str) -> tuple[int, ...]:
-    return tuple(int(digits) for digits in re.findall(r"\d+", version)[:2])
 
 
 _CLOSING_SECONDS = 10

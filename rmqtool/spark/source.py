@@ -1,7 +1,11 @@
-"""``spark.read.format("rocketmq")`` and ``readStream``: a store's messages as rows, in Arrow batches."""
+"""``spark.read.format("rocketmq")`` and ``readStream``: a store's messages as rows, in Arrow batches.
+
+Spark compares their Arrow schema with its own field by field.
+"""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -10,11 +14,13 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
-from rmqtool.base.errors import RmqtoolError
+from rmqtool.base.errors import RmqtoolError, UsageError
+from rmqtool.base.parallel import keep_arrow_to_one_thread
 from rmqtool.scan.filters import Filters
-from rmqtool.spark.arrow import SplitPartition, columns_of, ddl_of, read_batches
 from rmqtool.spark.options import SourceOptions, parse_options
-from rmqtool.store.splits import Source, find_source, find_sources, split_source, whole_records_end
+from rmqtool.store.commit_log import log_start
+from rmqtool.store.message_reader import Query, read_messages, require_column
+from rmqtool.store.splits import Source, Split, find_source, find_sources, split_source, whole_records_end
 from rmqtool.store.store import NamedStore
 
 try:  # pyspark 4.2 and later
@@ -25,6 +31,80 @@ except ImportError:
 
 Offsets = dict[str, int]
 """Physical offset after the last record that was read, bytes, by the store's name."""
+
+
+_DDL = {
+    pa.string(): "string",
+    pa.int32(): "int",
+    pa.int64(): "bigint",
+    pa.binary(): "binary",
+    pa.timestamp("us", tz="UTC"): "timestamp",
+    pa.list_(pa.string()): "array<string>",
+    pa.map_(pa.string(), pa.string()): "map<string,string>",
+}
+
+
+def ddl_of(query: Query) -> str:
+    """The columns of a query in Spark's language."""
+    names = [name if name.isidentifier() else "`" + name.replace("`", "``") + "`" for name in query.schema.names]
+    return ", ".join(f"{name} {_DDL[field.type]}" for name, field in zip(names, query.schema, strict=True))
+
+
+def columns_of(schema: Any) -> tuple[str, ...]:
+    """The columns that a schema of Spark asks for; raises UsageError where it is not one of messages."""
+    for field in schema.fields:
+        require_column(field.name)
+        known, given = _DDL[Query((field.name,)).schema.field(0).type], field.dataType.simpleString()
+        if given != known:
+            raise UsageError(f"the column {field.name} is {known}, and the schema says {given}")
+    names: tuple[str, ...] = tuple(schema.fieldNames())
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"the schema has the column {name} {names.count(name)} times")
+    return names
+
+
+def arrow_schema(schema: Any) -> pa.Schema:
+    """The Arrow schema that Spark expects for one of its own."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    options = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
+    expected = to_arrow_schema(schema, **options)
+    fields = [field.with_type(pa.timestamp("us", tz="UTC")) if pa.types.is_timestamp(field.type) else field
+              for field in expected]  # fmt: skip
+    return pa.schema(fields)
+
+
+def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch with the names and nullability that Spark expects inside of lists and maps."""
+    columns = [_conformed(column, field.type) for column, field in zip(batch.columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _conformed(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    if column.type == kind and not pa.types.is_nested(kind):
+        return column
+    if pa.types.is_map(kind):
+        return pa.MapArray.from_arrays(column.offsets, column.keys, column.items, type=kind)
+    if pa.types.is_list(kind):
+        return pa.ListArray.from_arrays(column.offsets, column.values, type=kind)
+    return column.cast(kind)
+
+
+class SplitPartition(InputPartition):  # type: ignore[misc]
+    """One split as Spark schedules it."""
+
+    def __init__(self, split: Split) -> None:
+        self.split = split
+
+
+def read_batches(split: Split, options: SourceOptions, schema: Any) -> Iterator[pa.RecordBatch]:
+    """The messages of a split as Spark expects them; damage is skipped, or ends the query."""
+    fails = options.on_damage == "fail"
+    keep_arrow_to_one_thread()
+    expected = arrow_schema(schema)
+    for batch in read_messages(split, options.query, fails=fails, way_out="onDamage=skip"):
+        yield conform(batch, expected)
 
 
 class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
@@ -105,8 +185,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _min_offset(named: NamedStore) -> int:
-    files = named.store.commit_log().files
-    return files[0].start_offset if files else 0
+    return log_start(named.store.commit_log().files)
 
 
 def _check_whole(named: NamedStore, begin: int, stop: int, source: Any) -> None:

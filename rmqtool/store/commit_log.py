@@ -119,16 +119,13 @@ def _last_record_of(
     files: Sequence[MappedFile], file_number: int, reading: ReadPolicy, hint: int | None = None
 ) -> _LastRecord | None:
     """The last record of file `file_number`; None when there is none in it."""
-    mapped = files[file_number]
-    if hint is not None and mapped.holds(hint):
-        last_record = _last_record(files[file_number:], hint, reading)
-        if last_record:
-            return last_record
-    near_end = _near_end(mapped, reading)
-    last_record = _last_record(files[file_number:], near_end, reading)
-    if last_record or near_end == mapped.start_offset:
-        return last_record
-    return _last_record(files[file_number:], mapped.start_offset, reading)
+    mapped, rest = files[file_number], files[file_number:]
+    if hint is not None and mapped.holds(hint) and (found := _last_record(rest, hint, reading)):
+        return found
+    with InputFile(mapped.path, reading) as file:
+        near_end = mapped.start_offset + max(0, file.data_end() - LONGEST_BLANK)
+    found = _last_record(rest, near_end, reading)
+    return found if found or near_end == mapped.start_offset else _last_record(rest, mapped.start_offset, reading)
 
 
 def _last_with_data(files: Sequence[MappedFile], hint: int | None, reading: ReadPolicy) -> int | None:
@@ -147,12 +144,6 @@ def _last_with_data(files: Sequence[MappedFile], hint: int | None, reading: Read
     return None
 
 
-def _near_end(mapped: MappedFile, reading: ReadPolicy) -> int:
-    """The physical offset that is the longest blank's size before the last byte that is not zero."""
-    with InputFile(mapped.path, reading) as file:
-        return mapped.start_offset + max(0, file.data_end() - LONGEST_BLANK)
-
-
 def _last_record(files: Sequence[MappedFile], start: int, reading: ReadPolicy) -> _LastRecord | None:
     """End and store timestamp of the last record from `start` on; after a blank the log goes on in the next file."""
     last_record = None
@@ -166,14 +157,14 @@ def _last_record(files: Sequence[MappedFile], start: int, reading: ReadPolicy) -
 
 
 class LogBytes:
-    """The log from its first file to `max_offset` (exclusive), bytes; files stay open until `close`."""
+    """The log from its first file to `max_offset` (exclusive), bytes; a file stays open until `close`."""
 
     def __init__(self, log: MappedFiles, max_offset: int, reading: ReadPolicy = UNLIMITED) -> None:
         self.files = log.files
         self.file_size = log.file_size or DEFAULT_LOG_FILE_SIZE  # units may lead into a log without a file
         self.max_offset = max_offset
         self._reading = reading
-        self._open: dict[int, InputFile] = {}
+        self._open: InputFile | None = None  # neighbours in a queue are neighbours in the log: one file will do
 
     @property
     def min_offset(self) -> int:
@@ -210,16 +201,15 @@ class LogBytes:
         return integer_at(HEADER_DTYPES[host_bits], "store_timestamp", head)
 
     def close(self) -> None:
-        """Close the files."""
-        while self._open:
-            self._open.popitem()[1].close()
+        """Close the file."""
+        if self._open:
+            self._open.close()
 
     def _read(self, mapped: MappedFile, position: int, size: int) -> bytes:
-        file = self._open.get(mapped.start_offset)
-        if file is None:
-            self.close()  # neighbours in a queue are neighbours in the log: one open file will do
-            file = self._open[mapped.start_offset] = InputFile(mapped.path, self._reading)
-        return file.read(position, size).ljust(size, b"\0")
+        if self._open is None or self._open.path != mapped.path:
+            self.close()
+            self._open = InputFile(mapped.path, self._reading)
+        return self._open.read(position, size).ljust(size, b"\0")
 
 
 T = TypeVar("T")

@@ -109,16 +109,21 @@ def _try_to_decode(
 
 
 def parse_fastjson(text: str, version: Version | None = None) -> Any:
-    """Parse JSON as a release reads it, without one as any of them does; raise ValueError.
+    """Parse JSON as a release reads it, without one as any of them does; raise ValueError."""
+    return _parsed(text, version)[0]
+
+
+def _parsed(text: str, version: Version | None) -> tuple[Any, bool]:
+    """The same, and whether it is plain JSON.
 
     Most files are JSON but for whole-number names without quotes: what else fastjson takes is tried when that fails.
     """
     try:
-        return _parse_json(text)
+        return _parse_json(text), True
     except ValueError as error:
         for second in (False, True) if version is None else (version >= FASTJSON_2,):
             with suppress(ValueError):
-                return fastjson.parse(text, second=second)
+                return fastjson.parse(text, second=second), False
         raise error from None
 
 
@@ -201,13 +206,8 @@ def _decoded(path: Path, version: Version | None) -> tuple[dict[str, Any] | None
         return None, True
     if not text.strip("\0" + _SPACE):  # as a power failure leaves it: every decoder refuses it
         raise WrongKindError("nothing but zeros", file=path)
-    content, is_plain = None, True
     try:
-        content = _parse_json(text)
-    except ValueError:
-        is_plain = False
-    try:
-        content = content if is_plain else parse_fastjson(text, version)
+        content, is_plain = _parsed(text, version)
     except ValueError as error:
         raise WrongKindError(f"not JSON: {error}", file=path) from error
     if content is None:

@@ -38,10 +38,6 @@ class UnitFormat(NamedTuple):
     dtype: np.dtype[np.void]
     is_written: Callable[[NDArray[np.void]], NDArray[np.bool_]]
 
-    def decode(self, data: bytes) -> NDArray[np.void]:
-        """View `data` as whole units; a partial last unit is left out."""
-        return np.frombuffer(data, self.dtype, count=len(data) // self.dtype.itemsize)
-
 
 UNIT_FORMATS: dict[Kind, UnitFormat] = {
     "simple": UnitFormat(CONSUME_QUEUE, consume_queue.UNIT_DTYPE, consume_queue.is_written),

@@ -242,16 +242,21 @@ class Index:
     @cached_property
     def files(self) -> list[IndexFile]:
         """The files whose headers can be read, oldest first."""
-        return [file for file in map(self._header, self.paths) if file is not None]
+        files: list[IndexFile] = []
+        for path in self.paths:
+            with self._noting(path):
+                files.append(read_header(path))
+        return files
 
-    def _header(self, path: Path) -> IndexFile | None:
+    @contextmanager
+    def _noting(self, path: Path) -> Iterator[None]:
+        """Keep an error as the problem of a file."""
         try:
-            return read_header(path)
+            yield
         except EndingError:
             raise
         except RmqtoolError as error:
             self.problems[path] = error.message
-            return None
 
     def query(self, topic: str, key: str, limit: int, begin: int = 0, end: int = FOREVER) -> list[IndexUnit]:
         """At most `limit` units with the hash of `key`, whose time is from `begin` to `end`, both included, epoch ms.
@@ -298,28 +303,15 @@ class Index:
     @contextmanager
     def _reading(self, file: IndexFile) -> Iterator[Callable[[int], Iterable[IndexUnit]]]:
         """A file open for reading, as a function from a hash to its chain; an error is a problem of the file."""
-        geometry = self.geometry(file)
-        opened = None if geometry is None else self._opened(file)
+        geometry, opened = self.geometry(file), None
+        with self._noting(file.path):
+            opened = InputFile(file.path) if geometry else None
         if geometry is None or opened is None:
             yield lambda _: ()
             return
-        try:
-            with opened:
-                slots = geometry.slots
-                yield lambda stored_hash: _Chain(opened, file, geometry, stored_hash % slots, self.problems)
-        except EndingError:
-            raise
-        except RmqtoolError as error:
-            self.problems[file.path] = error.message
-
-    def _opened(self, file: IndexFile) -> InputFile | None:
-        try:
-            return InputFile(file.path)
-        except EndingError:
-            raise
-        except RmqtoolError as error:
-            self.problems[file.path] = error.message
-            return None
+        with self._noting(file.path), opened:
+            slots = geometry.slots
+            yield lambda stored_hash: _Chain(opened, file, geometry, stored_hash % slots, self.problems)
 
     def geometry(self, file: IndexFile) -> Geometry | None:
         """Slots and units of a file; None when they cannot be derived or the file has no unit."""
@@ -330,15 +322,13 @@ class Index:
     def _find_geometry(self, file: IndexFile) -> Geometry | None:
         if file.keys == 0:
             return None
-        try:
-            geometry = self._proven(file)
-        except EndingError:
-            raise
-        except RmqtoolError as error:
-            self.problems[file.path] = error.message
+        proven: list[Geometry] = []
+        with self._noting(file.path):
+            proven.append(self._proven(file))
+        if not proven:
             return self._unproven(file)
-        self._configured = self._configured or (geometry.slots, geometry.units)
-        return geometry
+        self._configured = self._configured or (proven[0].slots, proven[0].units)
+        return proven[0]
 
     def _proven(self, file: IndexFile) -> Geometry:
         """The geometry that the newest units prove; the header is read again while a broker adds units."""
@@ -399,7 +389,7 @@ class _Chain:
         self._window: list[tuple[int, int, int, int]] = []
 
     def __iter__(self) -> Iterator[IndexUnit]:
-        unit_index, before = self._newest(), FOREVER
+        unit_index, before = _slot(self._opened, self._slot), FOREVER
         if unit_index > self._file.index_count:
             self._file = read_header(self._file.path)  # a broker that runs may have put it since
         while unit_index != 0:
@@ -413,11 +403,6 @@ class _Chain:
                 self._file.path, unit_index, self._slot, stored_hash, physical_offset, seconds, previous, timestamp
             )
             unit_index, before = previous, unit_index
-
-    def _newest(self) -> int:
-        size = SLOT_DTYPE.itemsize
-        data = self._opened.read(slot_position(self._slot), size)
-        return int.from_bytes(data, "big", signed=True)
 
     def _problem(self, unit_index: int, before: int) -> str:
         """The problem with a link to unit `unit_index` from unit `before`, or from the slot."""

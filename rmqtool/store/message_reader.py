@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache, cached_property
-from typing import Self
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,7 @@ from rmqtool.base.errors import RmqtoolError, UnreadableError, UsageError
 from rmqtool.base.files import RateLimit, ReadPolicy
 from rmqtool.formats.message import COMPRESSED, TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from rmqtool.scan.block import REASON_MEANINGS, Damage
+from rmqtool.scan.bodies import stored_bodies
 from rmqtool.scan.columns import (
     DICTIONARY_STRING,
     MESSAGE_WISHES,
@@ -41,6 +42,9 @@ from rmqtool.scan.redaction import Redaction
 from rmqtool.scan.windows import constant_strings
 from rmqtool.store.splits import Split
 from rmqtool.store.store import relative_to
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 EXPORT_COLUMNS = (
     "topic", "queue_id", "queue_offset", "physical_offset", "message_size", "message_id", "unique_key", "keys", "tags",
@@ -312,13 +316,11 @@ class SplitReader:
 
     def to_messages(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The columns of the query from a batch of `events`."""
-        names = zip(self._query.columns, self.schema, strict=True)
-        columns = [self._shown(batch, name, kind) for name, kind in names]
+        names, redaction = self._query.columns, self._query.redaction
+        columns = [self._column(batch, name, kind) for name, kind in zip(names, self.schema, strict=True)]
+        if redaction is not None:
+            columns = [redaction.column(name, column) for name, column in zip(names, columns, strict=True)]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
-
-    def _shown(self, batch: pa.RecordBatch, name: str, kind: pa.Field) -> pa.Array:
-        column, redaction = self._column(batch, name, kind), self._query.redaction
-        return column if redaction is None else redaction.column(name, column)
 
     def _column(self, batch: pa.RecordBatch, name: str, kind: pa.Field) -> pa.Array:
         if name == STORE_COLUMN:
@@ -372,7 +374,10 @@ class SplitReader:
                 continue
             left = self._left_as_stored(batch, piece)
             if self._proves_bodies:
-                self._count_problems(batch, piece, left)
+                offsets = piece.physical_offsets
+                is_right = np.asarray(batch.column(self._columns.index("body_crc_ok")))
+                self.counts.wrong_crc.add(offsets[~is_right])
+                self.counts.not_decompressed.add(offsets[left])
             yield batch if self._query.decoder is None else _with_bodies_to_decode(batch, left)
 
     def _decoded(self, batch: pa.RecordBatch, decoder: BodyDecoder) -> Iterator[pa.RecordBatch]:
@@ -410,13 +415,6 @@ class SplitReader:
             return frames
         return sound_prefix(frames.block, frames.positions[kept]) if kept.any() else None
 
-    def _count_problems(self, batch: pa.RecordBatch, frames: RecordRun, left: list[int]) -> None:
-        """Count bodies without their CRC, and those that were `left` as stored."""
-        offsets = frames.physical_offsets
-        is_right = np.asarray(batch.column(self._columns.index("body_crc_ok")))
-        self.counts.wrong_crc.add(offsets[~is_right])
-        self.counts.not_decompressed.add(offsets[left])
-
     def _left_as_stored(self, batch: pa.RecordBatch, frames: RecordRun) -> list[int]:
         """The rows of compressed bodies that could not be decompressed."""
         compressed = (frames.headers.field("sys_flag") & COMPRESSED) != 0
@@ -425,7 +423,7 @@ class SplitReader:
         bodies = batch.column(self._columns.index("body"))
         same_size = np.asarray(pc.binary_length(bodies)) == frames.body_sizes
         rows = np.flatnonzero(compressed & same_size).tolist()
-        return [row for row in rows if _stored_body(frames, row) == bodies[row]]
+        return [row for row in rows if stored_bodies(frames[row : row + 1])[0] == bodies[row]]
 
 
 def _with_bodies_to_decode(batch: pa.RecordBatch, left: list[int]) -> pa.RecordBatch:
@@ -451,11 +449,6 @@ def to_timestamps(milliseconds: pa.Array) -> pa.Array:
     if not fits.all():
         return pa.array(np.where(fits, values, 0) * 1000, pa.int64(), mask=~fits).cast(TIMESTAMP)
     return pa.array(values * 1000).view(TIMESTAMP)
-
-
-def _stored_body(frames: RecordRun, row: int) -> pa.Scalar:
-    (batch,) = record_batches(frames[row : row + 1], ("stored_body",))
-    return batch.column(0)[0]
 
 
 def read_messages(split: Split, query: Query, *, fails: bool, way_out: str) -> Iterator[pa.RecordBatch]:

@@ -17,6 +17,7 @@ from rmqtool.rules.file_sizes import DEFAULT_LOG_FILE_SIZE, LOG_FILE_SIZE, queue
 from rmqtool.rules.system_topics import is_system_topic
 from rmqtool.scan.filters import Filters, TopicChoice, is_pattern
 from rmqtool.store.checkpoint import CHECKPOINT_TIMES, credible
+from rmqtool.store.commit_log import log_start
 from rmqtool.store.consume_queues import Kind, Queue
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CHECKPOINT, COMMIT_LOG, Store
@@ -68,8 +69,7 @@ def missing_files(snapshot: Snapshot, start: int, end: int) -> tuple[str, ...]:
     """
     log = snapshot.log
     size = snapshot.right_log_file_size or snapshot.store.conf.size(*LOG_FILE_SIZE) or DEFAULT_LOG_FILE_SIZE
-    first = log.files[0].start_offset if log.files else 0
-    starts = range(start - (start - first) % size, end, size)
+    starts = range(start - (start - log_start(log.files)) % size, end, size)
     present = {file.start_offset for file in log.files if file.size}
     names = tuple(
         f"{COMMIT_LOG}/{file_name(each)} ({size} bytes{'; keep the present one as well' if each in present else ''})"

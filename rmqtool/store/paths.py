@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -85,9 +84,9 @@ def named_by(path: Path, *, is_directory: bool) -> Named | None:
     A link is resolved only where its own name does not say.
     """
     for candidate in dict.fromkeys((absolute(path), path.resolve())):
-        named = _named(candidate, is_directory=is_directory)
-        if named:
-            return named
+        for rule in (_in_queue_folder, _in_dledger, _in_store):
+            if named := rule(candidate, is_directory=is_directory):
+                return named
     return None
 
 
@@ -97,18 +96,15 @@ def is_config_name(name: str) -> bool:
     return _CONFIG_NAME.fullmatch(plain) is not None or _FILE_KINDS.get(plain) == "config"
 
 
-def _named(path: Path, *, is_directory: bool) -> Named | None:
-    return (
-        _in_queue_folder(path, is_directory=is_directory)
-        or _in_dledger(path, is_directory=is_directory)
-        or _in_store(path, is_directory=is_directory)
-    )
-
-
 def _in_queue_folder(path: Path, *, is_directory: bool) -> Named | None:
-    """``BASE``, ``BASE/TOPIC``, ``BASE/TOPIC/QUEUE`` and a file in there; of compactions one folder deeper too."""
-    for base, names in _bases(path):
-        kind = QUEUE_KINDS[base.name]
+    """``BASE``, ``BASE/TOPIC``, ``BASE/TOPIC/QUEUE`` and a file in there; of compactions one folder deeper too.
+
+    A topic may have the name of such a folder: the outermost counts.
+    """
+    for base in reversed([path, *path.parents][:5]):
+        kind, names = QUEUE_KINDS.get(base.name), path.relative_to(base).parts
+        if kind is None:
+            continue
         is_compaction = kind.startswith("compaction")
         below = [name for depth, name in enumerate(names) if not (is_compaction and depth == 2 and name in _COMPACTING)]
         if not is_directory and (len(below) != 3 or start_offset_of(below.pop()) is None):
@@ -118,16 +114,6 @@ def _in_queue_folder(path: Path, *, is_directory: bool) -> Named | None:
         root = base.parent.parent if is_compaction else base.parent
         return Named(kind, root, below[0] if below else None, int(below[1]) if len(below) == 2 else None)
     return None
-
-
-def _bases(path: Path) -> Iterator[tuple[Path, tuple[str, ...]]]:
-    """Folders above `path`, or itself, that hold topics, and the names from there; the outermost first.
-
-    A topic may have the name of such a folder.
-    """
-    for base in reversed([path, *path.parents][:5]):
-        if base.name in QUEUE_KINDS:
-            yield base, path.relative_to(base).parts
 
 
 def _in_dledger(path: Path, *, is_directory: bool) -> Named | None:

@@ -198,7 +198,7 @@ class QueueDatabase:
         """The queue offset of the first unit at or after `log_min_offset`; after the last one where there is none.
 
         Rows of deleted messages stay until a compaction. What a broker takes for the minimum may lie after that unit:
-        `queue_minimum.rows_min_offset`.
+        `queue_units.rows_min_offset`.
         """
         end = (self.last_of(queue) or NO_UNIT).queue_offset + 1
         low, high = 0, end

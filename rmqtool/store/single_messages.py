@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ from rmqtool.formats.message import HEADER_DTYPES, format_message_id, transactio
 from rmqtool.formats.properties import KEYS, REAL_QUEUE_ID, REAL_TOPIC, TAGS, UNIQUE_KEY, split_keys
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.scan.single_record import SingleRecord, single_record_at
-from rmqtool.store.queue_units import LoadedQueue
+from rmqtool.store.queue_units import LoadedQueue, Unit
 from rmqtool.store.snapshot import Snapshot
 
 Message = dict[str, Any]
@@ -36,21 +37,18 @@ class SingleMessages:
 
     def _at(self, physical_offset: int) -> Message | None:
         """The message that begins at a physical offset."""
-        try:
+        with suppress(RmqtoolError):
             record = single_record_at(self._snapshot.log.files, physical_offset)
             return None if record is None else message_of(record)
-        except RmqtoolError:
-            return None
+        return None
 
     def queue(self, topic: str, queue_id: int) -> LoadedQueue | None:
         """A queue of a topic, None without a unit in it; batch queues are not read."""
-        try:
+        with suppress(RmqtoolError):
             queue = self._snapshot.queue(topic, queue_id)
-        except RmqtoolError:
-            return None
-        if queue is None or queue.queue.kind != "simple" or queue.range.max_offset <= queue.range.min_offset:
-            return None
-        return queue
+            if queue and queue.queue.kind == "simple" and queue.range.max_offset > queue.range.min_offset:
+                return queue
+        return None
 
     def in_queue(self, queue: LoadedQueue, queue_offset: int) -> Message | None:
         """The message that a unit of a queue points at."""
@@ -76,6 +74,12 @@ class SingleMessages:
                 high = middle
         for queue_offset in range(low, queue.range.max_offset):
             yield self.in_queue(queue, queue_offset)
+
+
+def _unit_at(queue: LoadedQueue, queue_offset: int) -> Unit | None:
+    with suppress(RmqtoolError):
+        return queue.unit_at(queue_offset)
+    return None
 
 
 def message_of(record: SingleRecord) -> Message:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +21,9 @@ from rmqtool.base.files import PAGE, UNLIMITED, OpenFiles, ReadPolicy, is_zero
 from rmqtool.base.mapped_files import MappedFile, file_at
 from rmqtool.formats.consume_queue import is_pre_blank, leading_offsets
 from rmqtool.formats.file_name import MAX_OFFSET
+from rmqtool.formats.layout import decode_units
 from rmqtool.formats.rocksdb_rows import QUEUE_UNIT_DTYPE
 from rmqtool.store.consume_queues import Queue
-from rmqtool.store.queue_minimum import Offsets
 from rmqtool.store.rocksdb_queues import NO_UNIT, LastUnit, QueueDatabase, Rows
 
 RECOVERED_FILES = 3
@@ -35,6 +35,13 @@ HEAD_UNITS = 200
 _PIECE = 1 << 14  # units that are read at once
 _STRETCH = 1 << 16  # units
 _READ_WHOLE = 1 << 16  # a file up to this size is read as the broker reads it, a larger one searched, bytes
+
+
+class Offsets(Protocol):
+    """The physical offsets of the units written in a queue's first file: an array, or read as they are asked for."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, unit_index: int, /) -> Any: ...
 
 
 class _Head(NamedTuple):
@@ -98,7 +105,7 @@ class UnitFiles:
 
     def units_in(self, mapped: MappedFile, first: int, count: int) -> NDArray[np.void]:
         """Units of one file from its unit `first` on by their fields, shape ``(count,)`` or shorter at its end."""
-        return self.queue.format.decode(self.read_in(mapped, first, count))
+        return decode_units(self.dtype, self.read_in(mapped, first, count))
 
     def unit_in(self, mapped: MappedFile, index: int) -> np.void:
         """One unit of one file, which must hold it."""
@@ -130,7 +137,7 @@ class UnitFiles:
         plain = leading_offsets(data) if self.queue.kind == "simple" else None
         if plain is not None:
             return plain
-        units = self.queue.format.decode(data)
+        units = decode_units(self.dtype, data)
         offsets: list[int] = units["physical_offset"][: count_leading(self.is_written(units))].tolist()
         return offsets
 
@@ -179,7 +186,7 @@ class UnitFiles:
 
     def _is_written_in(self, mapped: MappedFile, index: int) -> bool:
         unit = self.read_in(mapped, index, 1)
-        return bool(unit.strip(b"\0")) and bool(self.is_written(self.queue.format.decode(unit)).any())
+        return bool(unit.strip(b"\0")) and bool(self.is_written(decode_units(self.dtype, unit)).any())
 
     def stretches(self, first: int, stop: int) -> Iterator[tuple[int, int, bool]]:
         """Units from `first` to before `stop` as ranges (begin, end, whether a file holds them).
@@ -358,15 +365,12 @@ class _StoredOffsets:
         return offset
 
 
-def open_units(
-    queue: Queue, reading: ReadPolicy = UNLIMITED, opened: UnitFiles | None = None
-) -> AbstractContextManager[UnitFiles]:
-    """The units of a queue, whose files are closed in the end; those that are `opened`, if they are given."""
-    return _own_units(queue, reading) if opened is None else nullcontext(opened)
-
-
 @contextmanager
-def _own_units(queue: Queue, reading: ReadPolicy) -> Iterator[UnitFiles]:
+def open_units(queue: Queue, reading: ReadPolicy = UNLIMITED, opened: UnitFiles | None = None) -> Iterator[UnitFiles]:
+    """The units of a queue, whose files are closed in the end; those that are `opened`, if they are given."""
+    if opened is not None:
+        yield opened
+        return
     with closing(OpenFiles(reading)) as open_files:
         yield units_of(queue, open_files)
 

@@ -187,26 +187,18 @@ def sampled_signs(files: Sequence[MappedFile], reading: ReadPolicy = UNLIMITED) 
 
 def record_signs(frames: RecordRun) -> set[str]:
     """Names of the signs that some record of a run shows."""
-    names = set()
     flags = frames.headers.field("sys_flag")
-    if (flags & HOST_BITS).any():
-        names.add("ipv6-host")
-    if (flags & INNER_BATCH).any():
-        names.add("inner-batch")
-    if (((flags & COMPRESSED) != 0) & ((flags & COMPRESSION_TYPE_MASK) != 0)).any():
-        names.add("compression-type")
-    if (frames.headers.field("magic_code") == MAGIC_CODE_V2).any():
-        names.add("magic-code-v2")
-    if _has_crc32_property(frames):
-        names.add("crc32-property")
-    return names
-
-
-def _has_crc32_property(frames: RecordRun) -> bool:
     long_enough = frames.properties_sizes >= CRC32_PROPERTY_SIZE
-    positions = (frames.positions + frames.message_sizes)[long_enough] - CRC32_PROPERTY_SIZE
-    property_names = frames.block.gather("<u8", positions)
-    return bool((property_names == np.uint64(int.from_bytes(CRC32_PROPERTY, "little"))).any())
+    ends = (frames.positions + frames.message_sizes)[long_enough]
+    last_names = frames.block.gather("<u8", ends - CRC32_PROPERTY_SIZE)
+    shown = {
+        "ipv6-host": (flags & HOST_BITS) != 0,
+        "inner-batch": (flags & INNER_BATCH) != 0,
+        "compression-type": ((flags & COMPRESSED) != 0) & ((flags & COMPRESSION_TYPE_MASK) != 0),
+        "magic-code-v2": frames.headers.field("magic_code") == MAGIC_CODE_V2,
+        "crc32-property": last_names == np.uint64(int.from_bytes(CRC32_PROPERTY, "little")),
+    }
+    return {name for name, records in shown.items() if records.any()}
 
 
 def holds_tags(newest: IndexFile, geometry: Geometry, files: Sequence[MappedFile]) -> bool | None:

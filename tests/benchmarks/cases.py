@@ -22,8 +22,7 @@ from rmqtool.scan.columns import COLUMNS, record_batches
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.message_rows import MessageShape
 from rmqtool.scan.reader import scan_files
-from rmqtool.scan.row_text import csv_lines, json_lines
-from rmqtool.scan.rows import Rows
+from rmqtool.scan.rows import Rows, csv_lines, json_lines
 from rmqtool.store.store import open_store
 from rmqtool.verify.outcome import outcome_of
 from rmqtool.verify.task import VerifyRequest

@@ -275,7 +275,7 @@ def as_nobody(*arguments: str | Path) -> Result:
     code = (
         "import os, sys; import rmqtool.show.overview, rmqtool.show.overview, rmqtool.inspect.overview;"
         "import rmqtool.inspect.registry, multiprocessing.connection;"
-        "import rmqtool.inspect.commit_log, rmqtool.scan.row_text, rmqtool.show.messages;"
+        "import rmqtool.inspect.commit_log, rmqtool.scan.rows, rmqtool.show.messages;"
         "import rmqtool.inspect.log_statistics, rmqtool.inspect.locate, rmqtool.commands.inspect;"
         f"from rmqtool.cli import run; os.seteuid({NOBODY});"
         "sys.exit(run(sys.argv[1:]))"

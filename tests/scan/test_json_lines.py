@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqtool.base.visible import json_text, visible
-from rmqtool.scan.row_text import csv_header, csv_lines, json_lines
+from rmqtool.scan.rows import csv_header, csv_lines, json_lines
 from tests.scan.made_rows import OPTIONAL, rows_of, tables
 
 pytestmark = pytest.mark.budget(1)  # a hundred tables each

@@ -6,7 +6,7 @@ import pytest
 
 from rmqtool.formats.consume_queue import UNIT_SIZE
 from rmqtool.rules.versions import EXPIRED_QUEUE_MIN_IS_MAX, NEWEST, OLDEST, Version
-from rmqtool.store.queue_minimum import SimpleQueue, rows_min_offset
+from rmqtool.store.queue_units import SimpleQueue, rows_min_offset
 from rmqtool.store.rocksdb_queues import LastUnit
 
 
