@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from functools import cache, partial
+from functools import cache
 from shutil import rmtree
 from typing import NamedTuple
 
@@ -70,7 +70,10 @@ def stage_plan(plan: RebuildPlan, transaction: Transaction, progress: Progress =
     """
     source = plan.source
     transaction.require_space(_bytes_to_write(plan))
-    queues = _staged_queues(plan, transaction)
+    queues = {
+        kind: StagedQueues(transaction, kind, existing.grid, wanted) for kind, existing in source.existing.items()
+        if (wanted := {queue.name: queue.difference.write for queue in plan.changed_queues if queue.kind == kind})
+    }  # fmt: skip
     changes_index = any(file.action != "keep" for file in plan.index)
     index = StagedIndex(transaction, source.sizes.index) if changes_index else None
     outputs = Outputs({kind: [staged] for kind, staged in queues.items()}, index_writer=index)
@@ -81,32 +84,30 @@ def stage_plan(plan: RebuildPlan, transaction: Transaction, progress: Progress =
             _add_rows(plan, writer, outputs)
         derivation = derive(source, outputs, progress, is_second=True)
         database = _staged_database(plan, writer, transaction) if writer else []
-        if plan.conversion:
-            database += stage_ends(source, plan.conversion, transaction)
+        ends = [_stage_end(source, queue, transaction) for queue in _ends_in_files(plan)]
     if plan.conversion:
-        stage_config(plan.conversion, transaction)
+        _stage_config(plan.conversion, transaction)
     if not derivation or (derivation.last_physical_offset, derivation.last_store_timestamp) != plan.last_record:
         message = "the commit log has changed since the plan was made: nothing is written"
         raise ChangedError(message, file=source.snapshot.store.root)
     if plan.patches:
         stage_patches(source.snapshot.store, plan.patches, transaction)
     if index:
-        _put_index(plan, index, transaction)
-    _put_queues(plan, queues, database, transaction)
+        for name in (file.name for file in plan.index if file.action == "remove"):
+            transaction.remove(f"{INDEX}/{name}")
+        _put(plan, transaction, index.names)
+    _put_queues(plan, queues, [*database, *ends], transaction)
     if plan.conversion:
-        put_config(plan.conversion, transaction)
+        _put_config(plan.conversion, transaction)
     _put_checkpoint(plan, derivation, transaction)
     loss = loss_of(plan, transaction.command)
     if loss:
         transaction.record(loss)
 
 
-def _staged_queues(plan: RebuildPlan, transaction: Transaction) -> dict[Kind, StagedQueues]:
-    staged: dict[Kind, StagedQueues] = {}
-    for kind, existing in plan.source.existing.items():
-        if wanted := {queue.name: queue.difference.write for queue in plan.changed_queues if queue.kind == kind}:
-            staged[kind] = StagedQueues(transaction, kind, existing.grid, wanted)
-    return staged
+def _ends_in_files(plan: RebuildPlan) -> Sequence[CarriedQueue]:
+    """The queues whose ends a conversion carries over in files."""
+    return plan.conversion.carried if plan.conversion and plan.conversion.target == "files" else ()
 
 
 def _add_rows(plan: RebuildPlan, writer: DatabaseWriter, outputs: Outputs) -> None:
@@ -128,7 +129,8 @@ def _staged_database(plan: RebuildPlan, writer: DatabaseWriter, transaction: Tra
 
 def _bytes_to_write(plan: RebuildPlan) -> int:
     """Bytes that a plan takes on the disk until undo or its end; queue files have holes where nothing is written."""
-    total = patched_bytes(plan.patches) + (end_size(plan.source, plan.conversion) if plan.conversion else 0)
+    total = patched_bytes(plan.patches)
+    total += sum(plan.source.existing[queue.kind].grid.file_size for queue in _ends_in_files(plan))
     if plan.changes_database:
         total += sum(queue.units for queue in plan.queues if queue.kind == "rocksdb") * _ROW_SIZE
         total += sum(size for _, size in plan.source.rows.files())  # of which some may be carried over
@@ -142,26 +144,17 @@ def _bytes_to_write(plan: RebuildPlan) -> int:
     )
 
 
-def _put_index(plan: RebuildPlan, staged: StagedIndex, transaction: Transaction) -> None:
-    for file in plan.index:
-        if file.action == "remove":
-            transaction.remove(f"{INDEX}/{file.name}")
-    _put(plan, transaction, staged.names)
-
-
 def _put_queues(
     plan: RebuildPlan, staged: Mapping[Kind, StagedQueues], database: list[str], transaction: Transaction
 ) -> None:
     """Put queue files in place, and the files of the `database`: its directory, which is exchanged as a whole."""
-    kinds: tuple[Kind, ...] = ("batch", "simple")
-    for kind in kinds:
-        for queue in plan.changed_queues:
-            if queue.kind == kind:
-                for start in sorted(queue.difference.remove):
-                    transaction.remove(queue_file_name(queue.name, kind, start))
+    for queue in sorted(plan.changed_queues, key=lambda queue: queue.kind):  # batch queues first
+        if queue.kind != "rocksdb":
+            for start in sorted(queue.difference.remove):
+                transaction.remove(queue_file_name(queue.name, queue.kind, start))
     names = [name for files in staged.values() for name in files.names]
     if plan.conversion:
-        put_queues(plan.source, plan.conversion, [*names, *database], transaction, partial(_put, plan, transaction))
+        _put_converted(plan, plan.conversion, [*names, *database], transaction)
         return
     if database:
         names += _put_database(plan, database, transaction)
@@ -185,14 +178,9 @@ def _put_database(plan: RebuildPlan, names: list[str], transaction: Transaction)
 def _put(plan: RebuildPlan, transaction: Transaction, names: list[str]) -> None:
     """Put files in place; a new directory is put as a whole, so that undo leaves none behind."""
     exists = cache(lambda name: os.path.lexists(plan.source.snapshot.store.root / name))
-    for name in sorted({_highest_missing(name, exists) for name in names}):
+    highest = {next((above for above in parents_of(name) if not exists(above)), name) for name in names}
+    for name in sorted(highest):
         transaction.put(name)
-
-
-def _highest_missing(name: str, exists: Callable[[str], bool]) -> str:
-    names = name.split("/")
-    above = ("/".join(names[:count]) for count in range(1, len(names)))
-    return next((path for path in above if not exists(path)), name)
 
 
 def _put_checkpoint(plan: RebuildPlan, derivation: Derivation, transaction: Transaction) -> None:
@@ -253,7 +241,8 @@ def loss_of(plan: RebuildPlan, command: str) -> Loss | None:
         proofs.append(_Proof(offset, f"{CHECKPOINT} had {_OFFSET} {offset}"))
     proofs = [proof for proof in proofs if proof.physical_offset > last]
     end = max([furthest, *(proof.physical_offset for proof in proofs)])
-    files = [*_gaps(plan, extents), *_behind_the_end(plan, end)]
+    files_end = snapshot.log.files[-1].end_offset if snapshot.log.files else 0
+    files = [*_gaps(plan, extents), *(missing_files(snapshot, files_end, end + 1) if end >= files_end else ())]
     loss = Loss(
         command,
         int(time.time() * 1000),
@@ -329,13 +318,6 @@ def _gaps(plan: RebuildPlan, extents: Sequence[Extent]) -> Iterator[str]:
             yield from missing_files(plan.source.snapshot, extent.physical_offset, extent.physical_offset + extent.size)
 
 
-def _behind_the_end(plan: RebuildPlan, furthest: int) -> tuple[str, ...]:
-    """The files after the last one that held messages up to the physical offset `furthest`."""
-    files = plan.source.snapshot.log.files
-    end = files[-1].end_offset if files else 0
-    return missing_files(plan.source.snapshot, end, furthest + 1) if furthest >= end else ()
-
-
 def _messages(plan: RebuildPlan, dropped: Sequence[DroppedUnits], extents: Sequence[Extent]) -> dict[str, int]:
     """Lost messages by topic as far as queues show: units that led past the end of the log, or into lost bytes."""
     counts: Counter[str] = Counter()
@@ -367,8 +349,8 @@ def _into(plan: RebuildPlan, queue: QueuePlan, extents: Sequence[Extent]) -> int
 _NO_COMPACTED_OFFSET = -1  # BatchConsumeQueue.INVALID_POS
 
 
-def stage_config(conversion: Conversion, transaction: Transaction) -> None:
-    """Stage topics, groups and offsets in their new form; `put_config` puts them."""
+def _stage_config(conversion: Conversion, transaction: Transaction) -> None:
+    """Stage topics, groups and offsets in their new form; `_put_config` puts them."""
     for name, content in conversion.files.items():
         transaction.file(f"{CONFIG}/{name}").write(content, 0)
     if not conversion.databases:
@@ -382,7 +364,7 @@ def stage_config(conversion: Conversion, transaction: Transaction) -> None:
             rmtree(directory)
 
 
-def put_config(conversion: Conversion, transaction: Transaction) -> None:
+def _put_config(conversion: Conversion, transaction: Transaction) -> None:
     """Put the new form in place, and take the old one out."""
     for name in [*conversion.files, *conversion.databases]:
         transaction.put(f"{CONFIG}/{name}")
@@ -391,14 +373,9 @@ def put_config(conversion: Conversion, transaction: Transaction) -> None:
             transaction.remove(name)
 
 
-def put_queues(
-    source: RebuildSource,
-    conversion: Conversion,
-    names: list[str],
-    transaction: Transaction,
-    put: Callable[[list[str]], None],
-) -> None:
-    """Put the queues that are staged as `names`, and take those of the other place out; `put` is for single files."""
+def _put_converted(plan: RebuildPlan, conversion: Conversion, names: list[str], transaction: Transaction) -> None:
+    """Put the queues that are staged as `names`, and take those of the other place out."""
+    source = plan.source
     tops = _replaced(source, conversion, names, transaction)
     for name in conversion.removed:
         if not name.startswith(f"{CONFIG}/") and name.partition("/")[0] not in tops:
@@ -407,7 +384,7 @@ def put_queues(
     stale = {name for queue in conversion.carried if (root / (name := directory_of(queue.name, queue.kind))).exists()}
     for name in sorted(tops | {name for name in stale if conversion.target == "files" and not _is_below(name, tops)}):
         transaction.put(name)
-    put([name for name in names if not _is_below(name, tops | stale)])
+    _put(plan, transaction, [name for name in names if not _is_below(name, tops | stale)])
 
 
 def _is_below(name: str, directories: set[str]) -> bool:
@@ -427,20 +404,6 @@ def _replaced(source: RebuildSource, conversion: Conversion, names: list[str], t
         transaction.directory(BATCH_CONSUME_QUEUE)
         return {CONSUME_QUEUE, BATCH_CONSUME_QUEUE}
     return {CONSUME_QUEUE}
-
-
-def stage_ends(source: RebuildSource, conversion: Conversion, transaction: Transaction) -> list[str]:
-    """Stage the last file of each queue whose end is carried over; the names of the files."""
-    if conversion.target == "rocksdb":
-        return []
-    return [_stage_end(source, queue, transaction) for queue in conversion.carried]
-
-
-def end_size(source: RebuildSource, conversion: Conversion) -> int:
-    """Bytes that the files of carried queues take."""
-    if conversion.target == "rocksdb":
-        return 0
-    return sum(source.existing[queue.kind].grid.file_size for queue in conversion.carried)
 
 
 def _stage_end(source: RebuildSource, queue: CarriedQueue, transaction: Transaction) -> str:

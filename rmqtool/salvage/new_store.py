@@ -332,7 +332,7 @@ def _shown_settings(store: Store) -> Iterator[tuple[str, str]]:
     snapshot = Snapshot(store, scope=ReadErrors().scope)
     for kind, size in common_file_sizes(snapshot.queues).items():
         yield QUEUE_FILE_SIZE[kind][0], str(size)
-    geometry = next(filter(None, map(snapshot.index_geometry, reversed(snapshot.index_files))), None)
+    geometry = snapshot.shown_index_geometry
     if geometry:
         yield "maxHashSlotNum", str(geometry.slots)
         yield "maxIndexNum", str(geometry.units)
