@@ -165,17 +165,19 @@ class Staging:
 WHOLE_DIRECTORIES = frozenset({"consumequeue", "batchconsumequeue", "index"})
 
 
-class Planner:
-    """Makes the steps of one transaction from its changes."""
+class Assembler:
+    """Makes the steps of a transaction, and completes staged directories that take the place of those in the store."""
 
-    def __init__(self, paths: StorePaths, staging: Staging) -> None:
+    def __init__(self, paths: StorePaths) -> None:
         self._paths = paths
-        self._staging = staging
         self._system = paths.system
 
-    def plan(self, changes: Sequence[PathChange]) -> tuple[Step, ...]:
-        """The steps, in the order of the changes; a step that covers several stands where the first of them stood."""
-        together = self._exchanged_whole(changes)
+    def plan(self, changes: Sequence[PathChange], probe: str) -> tuple[Step, ...]:
+        """The steps, in the order of the changes; one that covers several stands where the first of them stood.
+
+        At the path `probe` links are tried.
+        """
+        together = self._exchanged_whole(changes, probe)
         groups: dict[str, list[PathChange]] = {}
         for change in changes:
             top = change.path.partition("/")[0]
@@ -184,17 +186,17 @@ class Planner:
             Step(path, _kind(path, group, together), tuple(group), path in together) for path, group in groups.items()
         )
 
-    def _exchanged_whole(self, changes: Sequence[PathChange]) -> set[str]:
+    def _exchanged_whole(self, changes: Sequence[PathChange], probe: str) -> set[str]:
         counts = Counter(change.path.partition("/")[0] for change in changes if "/" in change.path)
         several = {top for top, count in counts.items() if count > 1 and top in WHOLE_DIRECTORIES}
-        return {top for top in several if is_directory(self._system, self._paths.path(top)) and self._can_link(top)}
+        present = {top for top in several if is_directory(self._system, self._paths.path(top))}
+        return {top for top in present if self._can_link(top, probe)}
 
-    def _can_link(self, name: str) -> bool:
+    def _can_link(self, name: str, probe: str) -> bool:
         """Whether the file system gives a file a second name."""
         file = self._any_file(self._paths.path(name))
         if file is None:
             return True  # nothing to link
-        probe = self._staging.path("link")
         try:
             self._system.link(file, probe)
         except OSError as error:
@@ -213,14 +215,6 @@ class Planner:
         """The change's own path, or the first directory above it that has to be made for it."""
         above = parents_of(change.path)
         return next((path for path in above if not self._system.lstat(self._paths.path(path))), change.path)
-
-
-class Assembler:
-    """Completes a staged directory so that it can take the place of the one in the store."""
-
-    def __init__(self, paths: StorePaths) -> None:
-        self._paths = paths
-        self._system = paths.system
 
     def add_kept(self, step: Step, target: str) -> None:
         """Link into `target` all files that a whole step does not change."""
