@@ -1,13 +1,17 @@
-"""Carry out a plan inside a transaction: a second pass over the log writes the files that the first found different."""
+"""Carry out a plan inside a transaction: a second pass over the log writes the files that the first found different.
+
+Or write all files below another directory, while the store is only read.
+"""
 
 from __future__ import annotations
 
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import cache
+from pathlib import Path
 from shutil import rmtree
 from typing import NamedTuple
 
@@ -15,7 +19,9 @@ import numpy as np
 
 from rmqtool.base.errors import ChangedError
 from rmqtool.base.files import Progress, list_directory, no_progress
+from rmqtool.base.new_files import copy_file
 from rmqtool.base.times import file_time, rfc3339
+from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.other_log import index_of_another_log
 from rmqtool.formats import consume_queue
 from rmqtool.formats.index_file import SLOT_DTYPE
@@ -26,7 +32,7 @@ from rmqtool.rebuild.derive import Derivation, Outputs
 from rmqtool.rebuild.existing import FileGrid, pre_blank_units
 from rmqtool.rebuild.neutralise import patched_bytes, stage_patches
 from rmqtool.rebuild.options import directory_of, queue_file_name
-from rmqtool.rebuild.plan import QueuePlan, RebuildPlan
+from rmqtool.rebuild.plan import Comparisons, QueuePlan, RebuildPlan, learn_fields, plan_of
 from rmqtool.rebuild.queue_placement import Extent
 from rmqtool.rebuild.source import RebuildSource, derive
 from rmqtool.rebuild.staged import (
@@ -34,6 +40,7 @@ from rmqtool.rebuild.staged import (
     RowSink,
     StagedIndex,
     StagedQueues,
+    Tree,
     complete,
     stage_database,
     write_database,
@@ -438,3 +445,78 @@ def _size_of_last(source: RebuildSource, queue: CarriedQueue) -> int:
     if len(rows):
         return int(rows["message_size"][0])
     return max(1, min(MIN_MESSAGE_SIZE, source.snapshot.log_min_offset - queue.last.physical_offset))
+
+
+def write_output(source: RebuildSource, directory: Path, progress: Progress = no_progress) -> RebuildPlan:
+    """Write the tree below `directory`, which is empty or does not exist; the plan shows what differs in the store.
+
+    Raises UsageError, UnwritableError, OSError.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    with closing(source):
+        while True:
+            plan = _write(source, directory, progress)
+            if plan:
+                return plan
+            for entry in directory.iterdir():  # only files of the unfinished pass are in there
+                rmtree(entry)
+
+
+def _write(source: RebuildSource, directory: Path, progress: Progress) -> RebuildPlan | None:
+    """Compare and write in one pass; None when the pass has to begin again."""
+    with ExitStack() as stack:
+        comparisons = stack.enter_context(closing(Comparisons(source)))
+        outputs = comparisons.outputs()
+        tree = stack.enter_context(Tree(directory))
+        trees = {kind: StagedQueues(tree, kind, source.existing[kind].grid) for kind in comparisons.queues}
+        for kind, queues in trees.items():
+            outputs.queues[kind].append(queues)
+        writer = _all_rows(source, outputs, directory) if comparisons.rows else None
+        if outputs.index:
+            outputs.index_writer = StagedIndex(tree, source.sizes.index)
+        derivation = derive(source, outputs, progress)
+        if derivation is None:
+            return None
+        plan = plan_of(source, derivation, comparisons)
+        if learn_fields(source, comparisons, plan):
+            return None
+        irregular = derivation.simple.irregular if derivation.simple else {}
+        jumps = {derivation.queues[queue]: queue for queue, each in sorted(irregular.items()) if each.jump is not None}
+        if trees:
+            for name, queue in jumps.items():
+                trees["simple"].cut(name, derivation.simple.first(queue) if derivation.simple else 0)
+            tree.close()  # before files are copied to the same places
+            _copy_queues(source, plan, jumps, directory)
+        if writer:
+            is_all = source.options.selection.is_all
+            for name in jumps:
+                writer.leave_out(name)
+            complete(writer, source.rows, source.keeps, is_all=is_all, is_whole=is_all)
+        return plan
+
+
+def _all_rows(source: RebuildSource, outputs: Outputs, directory: Path) -> DatabaseWriter:
+    database = directory / source.places.database.name
+    database.mkdir(exist_ok=True)
+    writer = DatabaseWriter(database)
+    for kind in source.existing:
+        outputs.queues[kind].append(RowSink(writer, kind, source.row_rules, None))
+    return writer
+
+
+def _copy_queues(source: RebuildSource, plan: RebuildPlan, jumps: Iterable[QueueName], directory: Path) -> None:
+    """Copy the queues that jump, and those of which the log holds no message."""
+    for name in jumps:
+        _copy_queue(source, name, "simple", directory)
+    if source.options.order == "stored":
+        for queue in plan.without_messages:
+            if queue.kind != "rocksdb":
+                _copy_queue(source, queue.name, queue.kind, directory)
+
+
+def _copy_queue(source: RebuildSource, name: QueueName, kind: Kind, directory: Path) -> None:
+    """Copy a queue as it is; where messages were left out its last file, which has its next offset."""
+    existing = source.existing[kind].queues.get(name)
+    files = existing.files if existing else ()
+    for file in files[-1:] if source.options.left_out else files:
+        copy_file(file.path, directory / directory_of(name, kind) / file.path.name)

@@ -117,6 +117,10 @@ class NewStore:
             yield self
         except OSError as error:
             raise _unwritable(self._partial, error) from error
+        except UnwritableError as error:
+            if isinstance(error.__cause__, OSError):  # of a file of a rebuild
+                raise _unwritable(self._partial, error.__cause__) from error
+            raise
         finally:
             with suppress(OSError):  # the next run removes what is left
                 remove_tree(SYSTEM, str(self._partial))

@@ -57,12 +57,12 @@ class StagedFile:
 
 
 class DescriptorPool:
-    """The last `MAX_OPEN` files that were written stay open: one may write to 40,000 queues in any order."""
+    """The last files that were written stay open, `most` of them: one may write to 40,000 queues in any order."""
 
-    def __init__(self, system: System) -> None:
+    def __init__(self, system: System, most: int) -> None:
         self.system = system
         self._open: OrderedDict[str, int] = OrderedDict()
-        self._limit = open_files_at_once(MAX_OPEN)
+        self._limit = open_files_at_once(most)
 
     def descriptor(self, path: str) -> int:
         """A descriptor of a staged file, opened again where it was closed meanwhile."""
@@ -81,6 +81,12 @@ class DescriptorPool:
         self._open[path] = self.system.open_to_write(path, create=create)
         return self._open[path]
 
+    def drop(self, path: str) -> None:
+        """Remove a file."""
+        if path in self._open:
+            self.system.close(self._open.pop(path))
+        self.system.unlink(path)
+
     def close(self) -> None:
         """Close all descriptors."""
         while self._open:
@@ -90,11 +96,11 @@ class DescriptorPool:
 class Staging:
     """The tree below ``.rmqtool/staging/new`` that mirrors the store."""
 
-    def __init__(self, root: str, system: System) -> None:
+    def __init__(self, root: str, system: System, most_open: int = MAX_OPEN) -> None:
         self.root = root
         self.files: dict[str, StagedFile] = {}
         self._system = system
-        self._pool = DescriptorPool(system)
+        self._pool = DescriptorPool(system, most_open)
         self._directories = {""}
 
     def path(self, name: str) -> str:
@@ -108,6 +114,11 @@ class Staging:
         self._pool.create(place)
         self.files[name] = StagedFile(name, place, mtime_ns, check, self._pool)
         return self.files[name]
+
+    def drop(self, file: StagedFile) -> None:
+        """Take a file out again."""
+        self._pool.drop(file.place)
+        del self.files[file.name]
 
     def add_link(self, name: str, source: str) -> None:
         """Give a file of the store a second name, or copy it where the file system has no links."""
