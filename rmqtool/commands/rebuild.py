@@ -239,7 +239,7 @@ def _show_only(style: Style, given: RebuildCqOptions) -> Exit:
 
 
 def _write_elsewhere(style: Style, given: RebuildCqOptions, directory: Path) -> Exit:
-    from rmqtool.rebuild.output_tree import write_output
+    from rmqtool.rebuild.apply import write_output
     from rmqtool.rebuild.source import open_source
     from rmqtool.salvage.new_store import new_tree
 

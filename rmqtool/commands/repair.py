@@ -216,8 +216,7 @@ def _find(
     Where it `records`, the verification derives what a rebuild may need, so that the log is not read again for that. In
     a `transaction` what is planned is written without reading it again in any case.
     """
-    from rmqtool.repair.diagnosis import repairs_of
-    from rmqtool.repair.needed_conf import needed_sizes
+    from rmqtool.repair.diagnosis import needed_sizes, repairs_of
     from rmqtool.repair.plan import plan_of
     from rmqtool.verify.task import VerifyRequest
 

@@ -214,7 +214,7 @@ def derive(
 def _derive(
     style: Style, store: Store, new: NewStore, options: RebuildOptions, releases: Releases | None
 ) -> RebuildPlan:
-    from rmqtool.rebuild.output_tree import write_output
+    from rmqtool.rebuild.apply import write_output
     from rmqtool.rebuild.source import open_source
 
     with byte_progress("writing queues and index", store.commit_log().size, style=style) as progress:

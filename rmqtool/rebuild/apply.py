@@ -1,13 +1,17 @@
-"""Carry out a plan inside a transaction: a second pass over the log writes the files that the first found different."""
+"""Carry out a plan inside a transaction: a second pass over the log writes the files that the first found different.
+
+Or write all files below another directory, while the store is only read.
+"""
 
 from __future__ import annotations
 
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from functools import cache, partial
+from functools import cache
+from pathlib import Path
 from shutil import rmtree
 from typing import NamedTuple
 
@@ -15,8 +19,10 @@ import numpy as np
 
 from rmqtool.base.errors import ChangedError
 from rmqtool.base.files import Progress, list_directory, no_progress
+from rmqtool.base.new_files import copy_file
 from rmqtool.base.times import file_time, rfc3339
 from rmqtool.broker.dispatched_record import index_of_another_log
+from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.formats import consume_queue
 from rmqtool.formats.index_file import SLOT_DTYPE
 from rmqtool.formats.index_file import UNIT_SIZE as INDEX_UNIT_SIZE
@@ -26,7 +32,7 @@ from rmqtool.rebuild.derive import Derivation, Outputs
 from rmqtool.rebuild.existing import FileGrid, pre_blank_units
 from rmqtool.rebuild.neutralise import patched_bytes, stage_patches
 from rmqtool.rebuild.options import directory_of, queue_file_name
-from rmqtool.rebuild.plan import QueuePlan, RebuildPlan
+from rmqtool.rebuild.plan import Comparisons, QueuePlan, RebuildPlan, learn_fields, plan_of
 from rmqtool.rebuild.queue_placement import Extent
 from rmqtool.rebuild.source import RebuildSource, derive
 from rmqtool.rebuild.staged import (
@@ -34,6 +40,7 @@ from rmqtool.rebuild.staged import (
     RowSink,
     StagedIndex,
     StagedQueues,
+    Tree,
     complete,
     stage_database,
     write_database,
@@ -70,7 +77,10 @@ def stage_plan(plan: RebuildPlan, transaction: Transaction, progress: Progress =
     """
     source = plan.source
     transaction.require_space(_bytes_to_write(plan))
-    queues = _staged_queues(plan, transaction)
+    queues = {
+        kind: StagedQueues(transaction, kind, existing.grid, wanted) for kind, existing in source.existing.items()
+        if (wanted := {queue.name: queue.difference.write for queue in plan.changed_queues if queue.kind == kind})
+    }  # fmt: skip
     changes_index = any(file.action != "keep" for file in plan.index)
     index = StagedIndex(transaction, source.sizes.index) if changes_index else None
     outputs = Outputs({kind: [staged] for kind, staged in queues.items()}, index_writer=index)
@@ -81,32 +91,30 @@ def stage_plan(plan: RebuildPlan, transaction: Transaction, progress: Progress =
             _add_rows(plan, writer, outputs)
         derivation = derive(source, outputs, progress, is_second=True)
         database = _staged_database(plan, writer, transaction) if writer else []
-        if plan.conversion:
-            database += stage_ends(source, plan.conversion, transaction)
+        ends = [_stage_end(source, queue, transaction) for queue in _ends_in_files(plan)]
     if plan.conversion:
-        stage_config(plan.conversion, transaction)
+        _stage_config(plan.conversion, transaction)
     if not derivation or (derivation.last_physical_offset, derivation.last_store_timestamp) != plan.last_record:
         message = "the commit log has changed since the plan was made: nothing is written"
         raise ChangedError(message, file=source.snapshot.store.root)
     if plan.patches:
         stage_patches(source.snapshot.store, plan.patches, transaction)
     if index:
-        _put_index(plan, index, transaction)
-    _put_queues(plan, queues, database, transaction)
+        for name in (file.name for file in plan.index if file.action == "remove"):
+            transaction.remove(f"{INDEX}/{name}")
+        _put(plan, transaction, index.names)
+    _put_queues(plan, queues, [*database, *ends], transaction)
     if plan.conversion:
-        put_config(plan.conversion, transaction)
+        _put_config(plan.conversion, transaction)
     _put_checkpoint(plan, derivation, transaction)
     loss = loss_of(plan, transaction.command)
     if loss:
         transaction.record(loss)
 
 
-def _staged_queues(plan: RebuildPlan, transaction: Transaction) -> dict[Kind, StagedQueues]:
-    staged: dict[Kind, StagedQueues] = {}
-    for kind, existing in plan.source.existing.items():
-        if wanted := {queue.name: queue.difference.write for queue in plan.changed_queues if queue.kind == kind}:
-            staged[kind] = StagedQueues(transaction, kind, existing.grid, wanted)
-    return staged
+def _ends_in_files(plan: RebuildPlan) -> Sequence[CarriedQueue]:
+    """The queues whose ends a conversion carries over in files."""
+    return plan.conversion.carried if plan.conversion and plan.conversion.target == "files" else ()
 
 
 def _add_rows(plan: RebuildPlan, writer: DatabaseWriter, outputs: Outputs) -> None:
@@ -128,7 +136,8 @@ def _staged_database(plan: RebuildPlan, writer: DatabaseWriter, transaction: Tra
 
 def _bytes_to_write(plan: RebuildPlan) -> int:
     """Bytes that a plan takes on the disk until undo or its end; queue files have holes where nothing is written."""
-    total = patched_bytes(plan.patches) + (end_size(plan.source, plan.conversion) if plan.conversion else 0)
+    total = patched_bytes(plan.patches)
+    total += sum(plan.source.existing[queue.kind].grid.file_size for queue in _ends_in_files(plan))
     if plan.changes_database:
         total += sum(queue.units for queue in plan.queues if queue.kind == "rocksdb") * _ROW_SIZE
         total += sum(size for _, size in plan.source.rows.files())  # of which some may be carried over
@@ -142,26 +151,17 @@ def _bytes_to_write(plan: RebuildPlan) -> int:
     )
 
 
-def _put_index(plan: RebuildPlan, staged: StagedIndex, transaction: Transaction) -> None:
-    for file in plan.index:
-        if file.action == "remove":
-            transaction.remove(f"{INDEX}/{file.name}")
-    _put(plan, transaction, staged.names)
-
-
 def _put_queues(
     plan: RebuildPlan, staged: Mapping[Kind, StagedQueues], database: list[str], transaction: Transaction
 ) -> None:
     """Put queue files in place, and the files of the `database`: its directory, which is exchanged as a whole."""
-    kinds: tuple[Kind, ...] = ("batch", "simple")
-    for kind in kinds:
-        for queue in plan.changed_queues:
-            if queue.kind == kind:
-                for start in sorted(queue.difference.remove):
-                    transaction.remove(queue_file_name(queue.name, kind, start))
+    for queue in sorted(plan.changed_queues, key=lambda queue: queue.kind):  # batch queues first
+        if queue.kind != "rocksdb":
+            for start in sorted(queue.difference.remove):
+                transaction.remove(queue_file_name(queue.name, queue.kind, start))
     names = [name for files in staged.values() for name in files.names]
     if plan.conversion:
-        put_queues(plan.source, plan.conversion, [*names, *database], transaction, partial(_put, plan, transaction))
+        _put_converted(plan, plan.conversion, [*names, *database], transaction)
         return
     if database:
         names += _put_database(plan, database, transaction)
@@ -185,14 +185,9 @@ def _put_database(plan: RebuildPlan, names: list[str], transaction: Transaction)
 def _put(plan: RebuildPlan, transaction: Transaction, names: list[str]) -> None:
     """Put files in place; a new directory is put as a whole, so that undo leaves none behind."""
     exists = cache(lambda name: os.path.lexists(plan.source.snapshot.store.root / name))
-    for name in sorted({_highest_missing(name, exists) for name in names}):
+    highest = {next((above for above in parents_of(name) if not exists(above)), name) for name in names}
+    for name in sorted(highest):
         transaction.put(name)
-
-
-def _highest_missing(name: str, exists: Callable[[str], bool]) -> str:
-    names = name.split("/")
-    above = ("/".join(names[:count]) for count in range(1, len(names)))
-    return next((path for path in above if not exists(path)), name)
 
 
 def _put_checkpoint(plan: RebuildPlan, derivation: Derivation, transaction: Transaction) -> None:
@@ -253,7 +248,8 @@ def loss_of(plan: RebuildPlan, command: str) -> Loss | None:
         proofs.append(_Proof(offset, f"{CHECKPOINT} had {_OFFSET} {offset}"))
     proofs = [proof for proof in proofs if proof.physical_offset > last]
     end = max([furthest, *(proof.physical_offset for proof in proofs)])
-    files = [*_gaps(plan, extents), *_behind_the_end(plan, end)]
+    files_end = snapshot.log.files[-1].end_offset if snapshot.log.files else 0
+    files = [*_gaps(plan, extents), *(missing_files(snapshot, files_end, end + 1) if end >= files_end else ())]
     loss = Loss(
         command,
         int(time.time() * 1000),
@@ -329,13 +325,6 @@ def _gaps(plan: RebuildPlan, extents: Sequence[Extent]) -> Iterator[str]:
             yield from missing_files(plan.source.snapshot, extent.physical_offset, extent.physical_offset + extent.size)
 
 
-def _behind_the_end(plan: RebuildPlan, furthest: int) -> tuple[str, ...]:
-    """The files after the last one that held messages up to the physical offset `furthest`."""
-    files = plan.source.snapshot.log.files
-    end = files[-1].end_offset if files else 0
-    return missing_files(plan.source.snapshot, end, furthest + 1) if furthest >= end else ()
-
-
 def _messages(plan: RebuildPlan, dropped: Sequence[DroppedUnits], extents: Sequence[Extent]) -> dict[str, int]:
     """Lost messages by topic as far as queues show: units that led past the end of the log, or into lost bytes."""
     counts: Counter[str] = Counter()
@@ -368,8 +357,8 @@ def _into(plan: RebuildPlan, queue: QueuePlan, extents: Sequence[Extent]) -> int
 _NO_COMPACTED_OFFSET = -1  # BatchConsumeQueue.INVALID_POS
 
 
-def stage_config(conversion: Conversion, transaction: Transaction) -> None:
-    """Stage topics, groups and offsets in their new form; `put_config` puts them."""
+def _stage_config(conversion: Conversion, transaction: Transaction) -> None:
+    """Stage topics, groups and offsets in their new form; `_put_config` puts them."""
     for name, content in conversion.files.items():
         transaction.file(f"{CONFIG}/{name}").write(content, 0)
     if not conversion.databases:
@@ -383,7 +372,7 @@ def stage_config(conversion: Conversion, transaction: Transaction) -> None:
             rmtree(directory)
 
 
-def put_config(conversion: Conversion, transaction: Transaction) -> None:
+def _put_config(conversion: Conversion, transaction: Transaction) -> None:
     """Put the new form in place, and take the old one out."""
     for name in [*conversion.files, *conversion.databases]:
         transaction.put(f"{CONFIG}/{name}")
@@ -392,14 +381,9 @@ def put_config(conversion: Conversion, transaction: Transaction) -> None:
             transaction.remove(name)
 
 
-def put_queues(
-    source: RebuildSource,
-    conversion: Conversion,
-    names: list[str],
-    transaction: Transaction,
-    put: Callable[[list[str]], None],
-) -> None:
-    """Put the queues that are staged as `names`, and take those of the other place out; `put` is for single files."""
+def _put_converted(plan: RebuildPlan, conversion: Conversion, names: list[str], transaction: Transaction) -> None:
+    """Put the queues that are staged as `names`, and take those of the other place out."""
+    source = plan.source
     tops = _replaced(source, conversion, names, transaction)
     for name in conversion.removed:
         if not name.startswith(f"{CONFIG}/") and name.partition("/")[0] not in tops:
@@ -408,7 +392,7 @@ def put_queues(
     stale = {name for queue in conversion.carried if (root / (name := directory_of(queue.name, queue.kind))).exists()}
     for name in sorted(tops | {name for name in stale if conversion.target == "files" and not _is_below(name, tops)}):
         transaction.put(name)
-    put([name for name in names if not _is_below(name, tops | stale)])
+    _put(plan, transaction, [name for name in names if not _is_below(name, tops | stale)])
 
 
 def _is_below(name: str, directories: set[str]) -> bool:
@@ -428,20 +412,6 @@ def _replaced(source: RebuildSource, conversion: Conversion, names: list[str], t
         transaction.directory(BATCH_CONSUME_QUEUE)
         return {CONSUME_QUEUE, BATCH_CONSUME_QUEUE}
     return {CONSUME_QUEUE}
-
-
-def stage_ends(source: RebuildSource, conversion: Conversion, transaction: Transaction) -> list[str]:
-    """Stage the last file of each queue whose end is carried over; the names of the files."""
-    if conversion.target == "rocksdb":
-        return []
-    return [_stage_end(source, queue, transaction) for queue in conversion.carried]
-
-
-def end_size(source: RebuildSource, conversion: Conversion) -> int:
-    """Bytes that the files of carried queues take."""
-    if conversion.target == "rocksdb":
-        return 0
-    return sum(source.existing[queue.kind].grid.file_size for queue in conversion.carried)
 
 
 def _stage_end(source: RebuildSource, queue: CarriedQueue, transaction: Transaction) -> str:
@@ -476,3 +446,78 @@ def _size_of_last(source: RebuildSource, queue: CarriedQueue) -> int:
     if len(rows):
         return int(rows["message_size"][0])
     return max(1, min(MIN_MESSAGE_SIZE, source.snapshot.log_min_offset - queue.last.physical_offset))
+
+
+def write_output(source: RebuildSource, directory: Path, progress: Progress = no_progress) -> RebuildPlan:
+    """Write the tree below `directory`, which is empty or does not exist; the plan shows what differs in the store.
+
+    Raises UsageError, UnwritableError, OSError.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    with closing(source):
+        while True:
+            plan = _write(source, directory, progress)
+            if plan:
+                return plan
+            for entry in directory.iterdir():  # only files of the unfinished pass are in there
+                rmtree(entry)
+
+
+def _write(source: RebuildSource, directory: Path, progress: Progress) -> RebuildPlan | None:
+    """Compare and write in one pass; None when the pass has to begin again."""
+    with ExitStack() as stack:
+        comparisons = stack.enter_context(closing(Comparisons(source)))
+        outputs = comparisons.outputs()
+        tree = stack.enter_context(Tree(directory))
+        trees = {kind: StagedQueues(tree, kind, source.existing[kind].grid) for kind in comparisons.queues}
+        for kind, queues in trees.items():
+            outputs.queues[kind].append(queues)
+        writer = _all_rows(source, outputs, directory) if comparisons.rows else None
+        if outputs.index:
+            outputs.index_writer = StagedIndex(tree, source.sizes.index)
+        derivation = derive(source, outputs, progress)
+        if derivation is None:
+            return None
+        plan = plan_of(source, derivation, comparisons)
+        if learn_fields(source, comparisons, plan):
+            return None
+        irregular = derivation.simple.irregular if derivation.simple else {}
+        jumps = {derivation.queues[queue]: queue for queue, each in sorted(irregular.items()) if each.jump is not None}
+        if trees:
+            for name, queue in jumps.items():
+                trees["simple"].cut(name, derivation.simple.first(queue) if derivation.simple else 0)
+            tree.close()  # before files are copied to the same places
+            _copy_queues(source, plan, jumps, directory)
+        if writer:
+            is_all = source.options.selection.is_all
+            for name in jumps:
+                writer.leave_out(name)
+            complete(writer, source.rows, source.keeps, is_all=is_all, is_whole=is_all)
+        return plan
+
+
+def _all_rows(source: RebuildSource, outputs: Outputs, directory: Path) -> DatabaseWriter:
+    database = directory / source.places.database.name
+    database.mkdir(exist_ok=True)
+    writer = DatabaseWriter(database)
+    for kind in source.existing:
+        outputs.queues[kind].append(RowSink(writer, kind, source.row_rules, None))
+    return writer
+
+
+def _copy_queues(source: RebuildSource, plan: RebuildPlan, jumps: Iterable[QueueName], directory: Path) -> None:
+    """Copy the queues that jump, and those of which the log holds no message."""
+    for name in jumps:
+        _copy_queue(source, name, "simple", directory)
+    if source.options.order == "stored":
+        for queue in plan.without_messages:
+            if queue.kind != "rocksdb":
+                _copy_queue(source, queue.name, queue.kind, directory)
+
+
+def _copy_queue(source: RebuildSource, name: QueueName, kind: Kind, directory: Path) -> None:
+    """Copy a queue as it is; where messages were left out its last file, which has its next offset."""
+    existing = source.existing[kind].queues.get(name)
+    files = existing.files if existing else ()
+    for file in files[-1:] if source.options.left_out else files:
+        copy_file(file.path, directory / directory_of(name, kind) / file.path.name)

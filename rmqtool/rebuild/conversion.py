@@ -86,7 +86,7 @@ class FoundTable:
         return LABELS[self.file]
 
 
-def live_form(store: Store, target: Target) -> Form:
+def _live_form(store: Store, target: Target) -> Form:
     """Where the tables are that the store's broker uses.
 
     Version 2 counts where broker.conf asks for it, or where nothing else is there. Of version 1 and JSON files the
@@ -105,7 +105,7 @@ def live_form(store: Store, target: Target) -> Form:
     return found[0] if found and not is_left_over else "json"
 
 
-def wanted_form(store: Store, target: Target, live: Form) -> Form:
+def _wanted_form(store: Store, target: Target, live: Form) -> Form:
     """Where the tables are to be: as broker.conf says, or in the version in which they are."""
     conf = replace(store.conf, release=None)  # what a release does not know is refused, not left out
     given = conf.text("configManagerVersion")
@@ -117,12 +117,8 @@ def wanted_form(store: Store, target: Target, live: Form) -> Form:
     return "single" if is_single or live == "single" else "separate"
 
 
-def read_tables(store: Store, form: Form) -> list[FoundTable]:
-    """The tables that are there, from where they are; raises UnreadableError, and UsageError for doubtful offsets."""
-    return [table for name in TABLES if (table := _table(store, name, form)) is not None]
-
-
 def _table(store: Store, name: str, form: Form) -> FoundTable | None:
+    """A table, if it is there, from where it is; raises UnreadableError, and UsageError for doubtful offsets."""
     file = _offsets_file(store) if form == "json" and name == CONSUMER_OFFSET else load_table(store, name, form)
     if file.path is None:
         if file.problem:
@@ -157,12 +153,8 @@ Families = Mapping[str, Mapping[bytes, bytes]]
 """The rows of a database by column family."""
 
 
-def json_files(tables: Sequence[FoundTable], *, light: bool) -> dict[str, bytes]:
-    """The files of `config/` by name; with `light` offsets are in the file that `enableLmq` needs."""
-    return dict(_json_file(table, light=light) for table in tables)
-
-
 def _json_file(table: FoundTable, *, light: bool) -> tuple[str, bytes]:
+    """A file of `config/` and its name; with `light` offsets are in the file that `enableLmq` needs."""
     entries, name = dict(table.entries), table.file
     content: dict[str, Any] = {"dataVersion": table.version, TABLES[name].name: entries}
     if name == CONSUMER_OFFSET and light:
@@ -176,7 +168,7 @@ def _json_file(table: FoundTable, *, light: bool) -> tuple[str, bytes]:
     return name, text.encode("utf-8", "replace")
 
 
-def databases(tables: Sequence[FoundTable], form: Form, release: Version) -> dict[str, Families]:
+def _databases(tables: Sequence[FoundTable], form: Form, release: Version) -> dict[str, Families]:
     """The databases below `config/` by name; a release before 5.3.1 opens none with a second column family."""
     if form == "second":
         return {SECOND: {DEFAULT_FAMILY: dict(row for table in tables for row in _second_rows(table))}}
@@ -272,16 +264,16 @@ def conversion_of(source: RebuildSource, found: set[QueueName], left_out: Collec
     if target is None:
         return None
     store, release = source.snapshot.store, source.releases.oldest
-    live = live_form(store, target)
-    form = wanted_form(store, target, live)
-    is_there = is_in_place(source, live, form)
+    live = _live_form(store, target)
+    form = _wanted_form(store, target, live)
+    is_there = _is_in_place(source, live, form)
     if target == "rocksdb" and not is_there:
         _require_release(source, form)
         _require_possible(source, found, left_out)
-    tables = read_tables(store, live)
+    tables = [table for name in TABLES if (table := _table(store, name, live)) is not None]
     is_light = _is_light(source, tables)
-    files = json_files(tables, light=is_light) if form == "json" != live else {}
-    rows = databases(tables, form, release) if form not in ("json", live) else {}
+    files = dict(_json_file(table, light=is_light) for table in tables) if form == "json" != live else {}
+    rows = _databases(tables, form, release) if form not in ("json", live) else {}
     return Conversion(
         target=target,
         form=form,
@@ -298,7 +290,7 @@ def conversion_of(source: RebuildSource, found: set[QueueName], left_out: Collec
     )
 
 
-def is_in_place(source: RebuildSource, live: Form, form: Form) -> bool:
+def _is_in_place(source: RebuildSource, live: Form, form: Form) -> bool:
     """Whether queues and tables are where they are to be, so that nothing is left to bring there."""
     is_in_rocksdb = queue_database(source.snapshot.store) is not None
     if source.options.target == "files":

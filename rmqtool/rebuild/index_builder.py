@@ -393,8 +393,7 @@ def _blocks(files: Sequence[IndexFile], geometry: Geometry) -> Generator[_Units,
             for first in range(1, index_file.keys + 1, at_once):
                 count = min(at_once, index_file.keys + 1 - first)
                 units = decode_units(UNIT_DTYPE, file.read(unit_position(geometry.slots, first), count * UNIT_SIZE))
-                _check_links(units, slots, first, count)
-                _check_ends(index_file, units, first)
+                _check(index_file, units, slots, first, count)
                 yield _Units(index_file, first, units)
             _check_slots(file, slots)
         # Releases before 4.7.1 count each put, later ones each newly used slot, and both may have written this file.
@@ -403,18 +402,14 @@ def _blocks(files: Sequence[IndexFile], geometry: Geometry) -> Generator[_Units,
         del slots  # or it would be in memory together with that of the next file
 
 
-def _check_links(units: NDArray[np.void], slots: NDArray[np.int32], first: int, count: int) -> None:
-    hashes = units["key_hash"].astype(np.int32)
+def _check(file: IndexFile, units: NDArray[np.void], slots: NDArray[np.int32], first: int, count: int) -> None:
+    """Raise _UnsoundError unless units follow each other in their slots, and the header has the first and the last."""
+    hashes, offsets = units["key_hash"].astype(np.int32), units["physical_offset"]
     if len(units) != count or (hashes < 0).any() or (units["previous"] != link(slots, first, hashes)).any():
         raise _UnsoundError
-
-
-def _check_ends(file: IndexFile, units: NDArray[np.void], first: int) -> None:
-    """The header stores the physical offsets of the first and the last message."""
-    offsets = units["physical_offset"]
     if first == 1 and int(offsets[0]) != file.begin_physical_offset:
         raise _UnsoundError
-    if first + len(units) > file.keys and int(offsets[-1]) != file.end_physical_offset:
+    if first + count > file.keys and int(offsets[-1]) != file.end_physical_offset:
         raise _UnsoundError
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -110,13 +110,10 @@ def file_sizes(snapshot: Snapshot, parts: Collection[Part]) -> FileSizes:
     contradictions: list[Finding] = []
     kinds = DEFAULT_QUEUE_FILE_SIZE
     sizes = {kind: _queue_file_size(snapshot.store, kind, common.get(kind), contradictions) for kind in kinds}
-    index = _index_geometry(snapshot)
-    return FileSizes(
-        sizes,
-        index or Geometry(DEFAULT_SLOTS, DEFAULT_UNITS),
-        contradictions if "queues" in parts else [],
-        unknown_sizes(snapshot),
-    )
+    configured = snapshot.store.conf.index_geometry
+    index = Geometry(*configured) if configured else snapshot.shown_index_geometry
+    index = index or Geometry(DEFAULT_SLOTS, DEFAULT_UNITS)
+    return FileSizes(sizes, index, contradictions if "queues" in parts else [], unknown_sizes(snapshot))
 
 
 def assumed_findings(sizes: FileSizes, kinds: Collection[Sized]) -> Iterator[Finding]:
@@ -147,21 +144,9 @@ def require_known_sizes(store: Store, assumed: Collection[Sized], kinds: Collect
 def _queue_file_size(store: Store, kind: Kind, common: int | None, findings: list[Finding]) -> int:
     configured = queue_file_size(store.conf, kind)
     if configured is not None and common is not None and configured != common:
-        findings.append(_contradiction(store, kind, configured, common))
+        details = {"setting": _SETTINGS[kind], "configured": configured, "found": common}
+        findings.append(finding("rebuild.file-size-differs", file=store.conf.path, details=details))
     return configured or common or DEFAULT_QUEUE_FILE_SIZE[kind]
-
-
-def _index_geometry(snapshot: Snapshot) -> Geometry | None:
-    """The configured geometry, else that of the newest file whose geometry is known."""
-    if snapshot.store.conf.index_geometry:
-        return Geometry(*snapshot.store.conf.index_geometry)
-    geometries = map(snapshot.index_geometry, reversed(snapshot.index_files))
-    return next((geometry for geometry in geometries if geometry), None)
-
-
-def _contradiction(store: Store, kind: Kind, configured: int, common: int) -> Finding:
-    details = {"setting": _SETTINGS[kind], "configured": configured, "found": common}
-    return finding("rebuild.file-size-differs", file=store.conf.path, details=details)
 
 
 @dataclass(frozen=True)
@@ -171,11 +156,6 @@ class QueuePlaces:
     files: bool
     rocksdb: bool
     database: Path
-
-    @property
-    def has_database(self) -> bool:
-        """Whether there is a database that can be opened."""
-        return holds_rocksdb(self.database)
 
 
 def queue_places(snapshot: Snapshot, release: Version) -> QueuePlaces:
@@ -271,7 +251,7 @@ def open_source(store: Store, options: RebuildOptions, releases: Releases | None
 
     Raises UnsupportedError for queues in RocksDB without its library.
     """
-    snapshot = Snapshot(store, options.version, options.limit, scope=_without_damaged_rows)
+    snapshot = Snapshot(store, options.version, options.limit, scope=partial(suppress, DamagedDatabaseError))
     return source_of(snapshot, options, releases or snapshot.releases)
 
 
@@ -307,7 +287,7 @@ def source_of(snapshot: Snapshot, options: RebuildOptions, releases: Releases) -
         if options.target == "rocksdb":
             queues = {}  # no row depends on a file
         existing = ExistingQueues(kind, grid, snapshot.log_min_offset, queues)
-        if places.has_database and not source.file_queues and options.target != "files":
+        if holds_rocksdb(places.database) and not source.file_queues and options.target != "files":
             existing = ExistingRows(kind, grid, snapshot.log_min_offset, queues, source.rows)
         source.existing[kind] = existing
     return source
@@ -352,11 +332,6 @@ def record(source: RebuildSource, transaction: Transaction) -> RebuildSource:
     task = replace(run_task(source), drops_later=True)
     source.recording = None if descriptor is None else Recording(task, descriptor)
     return source
-
-
-def _without_damaged_rows() -> AbstractContextManager[object]:
-    """What of a database cannot be read counts as missing."""
-    return suppress(DamagedDatabaseError)
 
 
 def run_task(source: RebuildSource) -> RunTask:

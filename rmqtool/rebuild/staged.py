@@ -1,4 +1,4 @@
-"""Files that are written into a transaction: only those that a plan names, each read back and compared."""
+"""Files that are written into a transaction, only those that a plan names, each read back; or into another tree."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from zlib import crc32
 
 from rmqtool.base.errors import UnreadableError, UnwritableError
-from rmqtool.base.files import InputFile
+from rmqtool.base.files import Closing, InputFile
 from rmqtool.base.times import file_time
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.formats.index_file import file_size
@@ -35,8 +35,11 @@ from rmqtool.store.rocksdb import RocksDb, without_library
 from rmqtool.store.rocksdb_queues import LastUnit, Rows
 from rmqtool.store.store import INDEX
 from rmqtool.transaction import StagedFile, Transaction
+from rmqtool.transaction.staging import Check, Staging
+from rmqtool.transaction.system import SYSTEM
 
 _PIECE = 4 << 20  # read back at once, bytes
+_MAX_OPEN = 128  # files of a tree: a store may have 40,000 queues
 
 
 @dataclass(slots=True)
@@ -68,13 +71,44 @@ class _Written:
             raise UnwritableError("what was written is not what the disk gives back", file=path)
 
 
+class Tree(Closing):
+    """The files below the directory `root`, which are written as those that a transaction stages."""
+
+    def __init__(self, root: Path) -> None:
+        root.mkdir(parents=True, exist_ok=True)
+        self._staging = Staging(str(root), SYSTEM, _MAX_OPEN)
+
+    def file(self, name: str, *, size: int, check: Check | None = None) -> StagedFile:
+        """Begin a file of `size` zero bytes; it is written once, and nobody reads it back."""
+        del check
+        file = self._staging.add_file(name, None, None)
+        file.set_size(size)
+        return file
+
+    def drop(self, file: StagedFile) -> None:
+        """Take a file out again."""
+        self._staging.drop(file)
+
+    def close(self) -> None:
+        """Close all files; each has the time that it was given."""
+        self._staging.close()
+        for file in self._staging.files.values():
+            if file.mtime_ns is not None:
+                SYSTEM.set_mtime(file.place, file.mtime_ns)
+        self._staging.files.clear()
+
+
 class StagedQueues:
-    """Stages the queue files of one kind that are `wanted`: by queue, where in it they start, bytes."""
+    """Stages the queue files of one kind that are `wanted`, by queue, where in it they start, bytes; None for all."""
 
     def __init__(
-        self, transaction: Transaction, kind: Kind, grid: FileGrid, wanted: Mapping[QueueName, frozenset[int]]
+        self,
+        files: Transaction | Tree,
+        kind: Kind,
+        grid: FileGrid,
+        wanted: Mapping[QueueName, frozenset[int]] | None = None,
     ) -> None:
-        self._transaction = transaction
+        self._target = files
         self._kind = kind
         self._grid = grid
         self._wanted = wanted
@@ -87,12 +121,12 @@ class StagedQueues:
 
     def put(self, queue: QueueName, unit_number: int, units: Units, timestamps: Timestamps) -> None:
         """Stage units."""
-        wanted = self._wanted.get(queue)
-        if not wanted:
+        wanted = self._wanted.get(queue, ()) if self._wanted is not None else None
+        if wanted is not None and not wanted:
             return
         data, size = units.view("u1").data, self._grid.unit_size
         for piece in self._grid.pieces(unit_number, len(units)):
-            if piece.start in wanted:
+            if wanted is None or piece.start in wanted:
                 file, written = self._file(queue, piece.start)
                 content = data[piece.low * size : piece.high * size]
                 file.write(content, piece.position)
@@ -101,10 +135,14 @@ class StagedQueues:
 
     def cut(self, queue: QueueName, unit_number: int) -> None:
         """Clear the staged units from `unit_number` on."""
-        first = self._grid.start_of(unit_number)
-        for start, (file, written) in self._files.get(queue, {}).items():
+        first, of_queue = self._grid.start_of(unit_number), self._files.get(queue, {})
+        for start, (file, written) in [*of_queue.items()]:
             if start >= first:
                 position = (unit_number - self._grid.first_unit(start)) * self._grid.unit_size if start == first else 0
+                if not position and isinstance(self._target, Tree):
+                    self._target.drop(file)
+                    del of_queue[start]
+                    continue
                 file.set_size(position)
                 file.set_size(self._grid.file_size)
                 written.crc = None  # later bytes do not follow the written ones
@@ -115,7 +153,7 @@ class StagedQueues:
         if staged is None:
             written = _Written()
             name = queue_file_name(queue, self._kind, start)
-            file = self._transaction.file(name, size=self._grid.file_size, check=written.check)
+            file = self._target.file(name, size=self._grid.file_size, check=written.check)
             staged = of_queue[start] = (file, written)
         return staged
 
@@ -123,16 +161,16 @@ class StagedQueues:
 class StagedIndex:
     """Stages index files."""
 
-    def __init__(self, transaction: Transaction, geometry: Geometry) -> None:
+    def __init__(self, files: Transaction | Tree, geometry: Geometry) -> None:
         self.names: list[str] = []
-        self._transaction = transaction
+        self._target = files
         self._size = file_size(geometry.slots, geometry.units)
         self._file: StagedFile | None = None
 
     def begin(self, name: str) -> None:
         """Stage a file."""
         self.names.append(f"{INDEX}/{name}")
-        self._file = self._transaction.file(self.names[-1], size=self._size)
+        self._file = self._target.file(self.names[-1], size=self._size)
 
     def put(self, position: int, data: bytes | memoryview) -> None:
         """Write bytes."""

@@ -38,9 +38,11 @@ from rmqtool.repair.not_healed import (
     split_kept,
 )
 from rmqtool.repair.timer_files import timer_changes
+from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.store.config_json import parse_fastjson
 from rmqtool.store.config_tables import CONSUMER_OFFSET, DELAYS, TOPICS, counting_file, offsets_by_level, offsets_in
 from rmqtool.store.lock import ABORT_FILE
+from rmqtool.store.missing import Sized, unknown_sizes
 from rmqtool.store.paths import TIMER_CHECK, TIMER_LOG
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import BATCH_CONSUME_QUEUE, COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX, Store
@@ -474,3 +476,62 @@ def _index_must_follow(snapshot: Snapshot, *, is_damaged: bool) -> bool:
     """Whether an index must be complete, too: its keys lead to damage, or no start completes it without `abort`."""
     has_index = bool(snapshot.index_files) or snapshot.store.conf.path is not None
     return has_index and (is_damaged or (snapshot.store.root / ABORT_FILE).exists())
+
+
+CONF = ("--broker-conf", "BROKER_CONF")
+_SIZES = {"simple": "a queue file", "batch": "a batch queue file", "index": "an index file"}
+
+
+def why_conf(diagnosis: Diagnosis, repairs: Repairs) -> str | None:
+    """Why broker.conf has to go with a repair, whichever of its transactions needs it; None where it need not."""
+    if _rebuilds_queues(diagnosis, repairs) and _lacks_delays(diagnosis):
+        return "with its broker.conf: the rows of delayed messages follow from messageDelayLevel"
+    unknown = sorted(needed_sizes(diagnosis, repairs))
+    if not unknown:
+        return None
+    names = " and ".join(_SIZES[kind] for kind in unknown)
+    return f"with its broker.conf, because no file shows the size of {names}"
+
+
+def needed_sizes(diagnosis: Diagnosis, repairs: Repairs) -> frozenset[Sized]:
+    """The kinds of files whose size a repair needs in one of its transactions, and which only broker.conf knows.
+
+    The last whole file of a kind may be the one that it takes away first. Once the queues are rebuilt no start puts the
+    keys any more that are missing after a crash, so that the index follows.
+    """
+    snapshot = diagnosis.snapshot
+    queues = _rebuilds_queues(diagnosis, repairs) and (snapshot.store.layout != "rocksdb" or snapshot.has_queues_twice)
+    is_later = "index" in diagnosis.by_treatment if repairs.goes_on else False
+    follows = diagnosis.keys_missing and (repairs.queues or repairs.goes_on)
+    wanted = {
+        "simple": queues,
+        "batch": queues and _is_of_batch_queue(diagnosis),
+        "index": repairs.index or is_later or follows,
+    }
+    return frozenset(kind for kind in unknown_sizes(snapshot) if wanted[kind])
+
+
+def _rebuilds_queues(diagnosis: Diagnosis, repairs: Repairs) -> bool:
+    return repairs.queues or (repairs.goes_on and "queues" in diagnosis.by_treatment)
+
+
+def _is_of_batch_queue(diagnosis: Diagnosis) -> bool:
+    """Whether a finding is about a batch queue: one that is there, or that its topic is configured to have."""
+    snapshot = diagnosis.snapshot
+    topics = {queue.topic for queue in snapshot.queues if queue.kind == "batch"}
+    topics |= snapshot.topics.with_batch_queues or frozenset()
+    return any(each.topic in topics for each in diagnosis.findings if each.code.startswith("consumequeue."))
+
+
+def _lacks_delays(diagnosis: Diagnosis) -> bool:
+    """Whether only broker.conf may know the delays of rows, as `RebuildPlan.require_release` demands it."""
+    store = diagnosis.snapshot.store
+    return (
+        store.layout == "rocksdb"
+        and store.conf.path is None
+        and any(
+            each.code == "consumequeue.database"
+            or (each.code == "consumequeue.missing-queue" and each.topic == SCHEDULE_TOPIC)
+            for each in diagnosis.findings
+        )
+    )

@@ -18,6 +18,7 @@ from rmqtool.findings.report import UNREADABLE
 from rmqtool.repair.config_files import unhealed_config
 from rmqtool.repair.diagnosis import (
     BODY_CRC,
+    CONF,
     NEWER_RECORDS,
     Diagnosis,
     Repairs,
@@ -26,8 +27,8 @@ from rmqtool.repair.diagnosis import (
     judged_now,
     notes_on_the_rest,
     out_of_reach,
+    why_conf,
 )
-from rmqtool.repair.needed_conf import CONF, why_conf
 from rmqtool.repair.not_healed import NotHealed
 from rmqtool.repair.proof import Difference
 from rmqtool.repair.timer_files import lost_by_rebuilt_queue

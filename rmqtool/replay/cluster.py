@@ -23,6 +23,7 @@ from rmqtool.replay.connection import (
     load_json,
     look_up_refusal,
     refusal,
+    whole_number,
 )
 from rmqtool.replay.journal import Outgoing
 from rmqtool.rules.broker_conf import DEFAULT_LEVELS, DelayLevels, parse_delay_levels
@@ -106,7 +107,7 @@ _EARLIER = 86_400_000  # ms that the clock of the target may be behind
 _MAX_TIME = (1 << 62) - 1
 _POLL_S = 0.2
 _SIZE_WIDTH = 4  # bytes
-_MAX_DIGITS = 10  # of a Java int
+_INT_DIGITS = 9  # of a number that is a Java int for sure
 
 
 @dataclass(frozen=True)
@@ -243,9 +244,7 @@ class Cluster:
     def _positions(self, address: str) -> tuple[int | None, int | None]:
         """Where the log of a broker ends, and how much of it is not in queues and index yet, bytes."""
         table = self._runtime(address)
-        texts = (table.get("commitLogMaxOffset"), table.get("dispatchBehindBytes"))
-        end, behind = (_whole_number(text) for text in texts)
-        return end, behind
+        return whole_number(table.get("commitLogMaxOffset")), whole_number(table.get("dispatchBehindBytes"))
 
     def _ask_route(self, topic: str) -> Route | None:
         """The answer of the first name server that has one."""
@@ -279,22 +278,17 @@ class Cluster:
         name = release.removeprefix("V").replace("_", ".") if isinstance(release, str) else None
         if name is None:
             unknown.append("its release")
-        size = settings.get("maxMessageSize", "")
-        is_size = size.isascii() and size.isdigit() and len(size) < _MAX_DIGITS
-        if not is_size:
+        size = whole_number(settings.get("maxMessageSize"), _INT_DIGITS)
+        if size is None:
             unknown.append("maxMessageSize (4 MiB is assumed)")
         try:
             levels = parse_delay_levels(settings.get("messageDelayLevel", DEFAULT_LEVELS))
         except UsageError:
             levels = parse_delay_levels(DEFAULT_LEVELS)
             unknown.append("messageDelayLevel (the usual levels are assumed)")
-        return BrokerFacts(
-            name,
-            int(size) if is_size else MAX_MESSAGE_SIZE,
-            levels,
-            _timer_max(settings),
-            tuple(unknown),
-        )
+        seconds = whole_number(settings.get("timerMaxDelaySec"), _INT_DIGITS)  # of 5.x, MessageStoreConfig
+        timer_max = seconds * 1000 if seconds is not None and settings.get("timerWheelEnable") == "true" else None
+        return BrokerFacts(name, MAX_MESSAGE_SIZE if size is None else size, levels, timer_max, tuple(unknown))
 
     def _runtime(self, address: str) -> dict[str, Any]:
         response = self._exchange(address, [Request(codes.GET_BROKER_RUNTIME_INFO, {})])[0]
@@ -325,17 +319,6 @@ class Cluster:
 
     def __exit__(self, *error: object) -> None:
         self.forget()
-
-
-def _whole_number(text: object) -> int | None:
-    return int(text) if isinstance(text, str) and text.isascii() and text.isdigit() and len(text) < 20 else None
-
-
-def _timer_max(settings: Mapping[str, str]) -> int | None:
-    """How long a broker of 5.x keeps timer messages, ms (`MessageStoreConfig#timerMaxDelaySec`)."""
-    seconds = settings.get("timerMaxDelaySec", "")
-    is_number = seconds.isascii() and seconds.isdigit() and len(seconds) < _MAX_DIGITS
-    return int(seconds) * 1000 if is_number and settings.get("timerWheelEnable") == "true" else None
 
 
 def _query(sought: Sought) -> Request:

@@ -15,8 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from construct import Bytes, Int8ub, Int24ub, Int32ub, Struct
-
 from rmqtool.base.errors import RmqtoolError, UnreadableError, UsageError
 from rmqtool.base.files import Closing
 
@@ -53,18 +51,11 @@ def _with_quotes(text: str) -> Iterator[str]:
 MAX_FRAME_SIZE = 16 << 20
 """Largest frame that a broker takes or gives, bytes (`NettyDecoder`, com.rocketmq.remoting.frameMaxLength)."""
 
-LENGTH = Int32ub * "bytes of the frame after this field"
-LENGTH_SIZE = 4
+LENGTH_SIZE = 4  # of the length before a frame, bytes
 _JSON = 0  # SerializeType
 _RESPONSE = 1  # bit of `flag`
-_HEADER_WIDTH = 4
+_HEADER_WIDTH = 4  # form of the header, 1 byte, and its size
 _MAX_JAVA_INT = (1 << 31) - 1
-
-Head = Struct(
-    "serialize_type" / Int8ub * "form of the header: 0 is JSON",
-    "header_size" / Int24ub * "size of the header, bytes",
-    "header" / Bytes(lambda context: context.header_size) * "the header",
-)
 
 
 class FrameError(ValueError):
@@ -103,16 +94,15 @@ def encode_request(request: Request, opaque: int) -> bytes:
         "version": 0,
     }
     text = json.dumps(header, separators=(",", ":")).encode()
-    head: bytes = Head.build({"serialize_type": _JSON, "header_size": len(text), "header": text})
-    size = len(head) + len(request.body)
+    size = _HEADER_WIDTH + len(text) + len(request.body)
     if size > MAX_FRAME_SIZE:
         raise FrameError(f"a request of {size} bytes is larger than a frame may be, {MAX_FRAME_SIZE} bytes")
-    return bytes(LENGTH.build(size)) + head + request.body
+    return size.to_bytes(LENGTH_SIZE, "big") + bytes([_JSON]) + len(text).to_bytes(3, "big") + text + request.body
 
 
 def frame_size(data: bytes) -> int:
     """The size that the four bytes before a frame give; raises FrameError when it cannot be one."""
-    size: int = LENGTH.parse(data)
+    size = int.from_bytes(data[:LENGTH_SIZE], "big")
     if not _HEADER_WIDTH <= size <= MAX_FRAME_SIZE:
         raise FrameError(f"it begins a frame of {size} bytes")
     return size
@@ -126,7 +116,7 @@ def decode_response(frame: bytes) -> Response | None:
     if size > len(frame) - _HEADER_WIDTH:
         raise FrameError(f"a header of {size} bytes in a frame of {len(frame)}")
     try:
-        header = load_json(Head.parse(frame).header)
+        header = load_json(frame[_HEADER_WIDTH : _HEADER_WIDTH + size])
     except ValueError as error:
         raise FrameError("a header that is not JSON") from error
     if not isinstance(header, dict):
@@ -222,6 +212,12 @@ class Security:
     timeout: float = 10.0
     tls: ssl.SSLContext | None = None
     credentials: Credentials | None = None
+
+
+def whole_number(text: object, digits: int = 19) -> int | None:
+    """The number that a text of a peer is; None for what is none, or has more `digits` than it may have."""
+    is_number = isinstance(text, str) and text.isascii() and text.isdigit() and len(text) <= digits
+    return int(str(text)) if is_number else None
 
 
 def parse_address(text: str) -> tuple[str, int]:

@@ -11,8 +11,10 @@ import fcntl
 import json
 import os
 from array import array
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple
 
@@ -245,7 +247,8 @@ def read_done(path: Path, header: Mapping[str, Any]) -> Done:
 
 def _read(file: BinaryIO, header: Mapping[str, Any], path: Path) -> tuple[Done, int]:
     """What is done, and where the last whole line ends."""
-    state, end = _State(), 0
+    done: defaultdict[int, array[int]] = defaultdict(partial(array, "q"))
+    unknown, end = set[Identity](), 0
     for number, (line, position) in enumerate(_lines(file), 1):
         entry = _entry(line)
         if entry is None:
@@ -256,28 +259,13 @@ def _read(file: BinaryIO, header: Mapping[str, Any], path: Path) -> tuple[Done, 
             break  # torn when power failed: what it says is looked up
         if number == 1:
             _require_same(entry, header, path)
-        else:
-            state.add(entry)
+        elif entry["kind"] == "sending":
+            unknown.update(entry["messages"])
+        elif entry["kind"] in _DONE:
+            unknown.discard(entry["identity"])
+            done[entry["identity"].part].append(entry["identity"].physical_offset)
         end = position
-    return state.result(), end
-
-
-@dataclass
-class _State:
-    done: dict[int, array[int]] = field(default_factory=dict)
-    unknown: set[Identity] = field(default_factory=set)
-
-    def add(self, entry: Mapping[str, Any]) -> None:
-        if entry["kind"] == "sending":
-            self.unknown.update(Identity(*pair) for pair in entry["messages"])
-            return
-        identity = Identity(entry["physical_offset"], entry["part"])
-        if entry["kind"] in _DONE:
-            self.unknown.discard(identity)
-            self.done.setdefault(identity.part, array("q")).append(identity.physical_offset)
-
-    def result(self) -> Done:
-        return Done({part: np.unique(offsets) for part, offsets in self.done.items()}, frozenset(self.unknown))
+    return Done({part: np.unique(offsets) for part, offsets in done.items()}, frozenset(unknown)), end
 
 
 def _lines(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
@@ -297,10 +285,9 @@ def _entry(line: bytes) -> dict[str, Any] | None:
         if not isinstance(entry, dict):
             return None
         if entry["kind"] == "sending":
-            pairs = [(int(offset), int(part)) for offset, part in entry["messages"]]
-            return {**entry, "messages": pairs}
+            return {**entry, "messages": [Identity(int(offset), int(part)) for offset, part in entry["messages"]]}
         if entry["kind"] in (*_DONE, "refused"):
-            return {**entry, "physical_offset": int(entry["physical_offset"]), "part": int(entry["part"])}
+            return {**entry, "identity": Identity(int(entry["physical_offset"]), int(entry["part"]))}
     except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
         return None
     return entry

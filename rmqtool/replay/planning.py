@@ -10,7 +10,7 @@ from rmqtool.formats.properties import UNIQUE_KEY
 from rmqtool.replay.cluster import REPLAY_OF, BrokerFacts, Cluster, Copy, Route, Sought, TargetQueue, Targets
 from rmqtool.replay.journal import EXPECTED, Done, LeftOut, Outgoing, Ready, Reason
 from rmqtool.replay.requests import DELAYED_TOPICS, Rewriting, fit
-from rmqtool.replay.sources import MessageSource, Reading, Row
+from rmqtool.replay.sources import Reading, Row
 
 _EXAMPLES = 5
 _NOWHERE = ("", 0)  # broker and queue of messages that are counted without a target
@@ -182,42 +182,3 @@ def own_copy(one: Ready, copies: Iterable[Copy]) -> Copy | None:
 def other_copy(one: Ready, copies: Iterable[Copy]) -> Copy | None:
     """Another copy with its key; of a retry or a dead letter the original is one, and counts for nothing."""
     return None if one.message.is_copy else next(iter(copies), None)
-
-
-def make_plan(
-    sources: Iterable[tuple[MessageSource, Preparation]],
-    before: Done,
-    *,
-    looks_up: bool,
-    send_again: bool,
-    progress: Callable[[int], None],
-    limit: int | None = None,
-) -> ReplayPlan:
-    """Count what would be sent of the sources; with `looks_up` what is there already is left out. Raises PeerError."""
-    plan, done, left = ReplayPlan(looked_up=looks_up), 0, limit
-    for source, preparation in sources:
-        for rows, read in source.rows(plan.reading):
-            ready = plan.still_to_send(preparation.ready(rows), before)
-            kept = _kept(preparation.cluster, ready, plan, send_again=send_again) if looks_up else ready
-            for one in kept[:left]:
-                message = one.message
-                place = Place(message.source_topic, message.topic, one.broker, one.queue_id)
-                plan.places.setdefault(place, Count()).add(message)
-            progress(done + read)
-            left = None if left is None else max(0, left - len(kept))
-            if left == 0:
-                break
-        done += source.size
-        plan.brokers |= preparation.brokers
-        plan.unwritable |= preparation.unwritable
-    return plan
-
-
-def _kept(cluster: Cluster, ready: Sequence[Ready], plan: ReplayPlan, *, send_again: bool) -> list[Ready]:
-    kept = []
-    for one, copies in zip(ready, look_up(cluster, ready), strict=True):
-        if own_copy(one, copies) or (other_copy(one, copies) and not send_again):
-            plan.omit(LeftOut(one.message.origin, "already-there"))
-        else:
-            kept.append(one)
-    return kept

@@ -5,14 +5,12 @@
 
 from __future__ import annotations
 
+import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from construct import Bytes, Int16ub, Int32sb, Int32ub, Struct, this
-
-from rmqtool.formats.layout import FormatError, build, parse
 from rmqtool.formats.message import (
     COMPRESSED,
     COMPRESSION_TYPE_MASK,
@@ -41,7 +39,7 @@ from rmqtool.formats.properties import (
     encode_properties,
 )
 from rmqtool.replay.cluster import REPLAY_OF, BrokerFacts
-from rmqtool.replay.connection import MAX_FRAME_SIZE, SEND_BATCH_MESSAGE, SEND_MESSAGE_V2, Request
+from rmqtool.replay.connection import MAX_FRAME_SIZE, SEND_BATCH_MESSAGE, SEND_MESSAGE_V2, Request, whole_number
 from rmqtool.replay.journal import Identity, LeftOut, Origin, Outgoing, Reason
 from rmqtool.rules.system_topics import (
     DEAD_LETTER_PREFIX,
@@ -57,21 +55,9 @@ from rmqtool.rules.system_topics import (
 from rmqtool.scan.bodies import BodyError, decompress
 from rmqtool.scan.filters import ANY, TopicChoice, is_pattern
 
-BatchUnit = Struct(
-    "size" / Int32ub * "size of the unit, this field included, bytes",
-    "magic_code" / Int32sb * "not used: 0",
-    "body_crc" / Int32sb * "not used: 0",
-    "flag" / Int32sb * "flag of the application",
-    "body_size" / Int32ub * "size of the body, bytes",
-    "body" / Bytes(this.body_size) * "the body",
-    "properties_size" / Int16ub * "size of the properties, bytes",
-    "properties" / Bytes(this.properties_size) * "properties as a record has them",
-)
-
-UNIT_OVERHEAD = 22
+_UNIT = struct.Struct(">I8xiI")  # of a batch: its size, 8 unused bytes, flag, size of the body; then as in a record
+UNIT_OVERHEAD = _UNIT.size + 2
 """Bytes of a unit beside its body and properties."""
-
-_SIZE_WIDTH = 4
 
 
 class BatchError(ValueError):
@@ -89,41 +75,27 @@ class Part:
 
 def pack(parts: Iterable[Part]) -> bytes:
     """The body of a batch."""
-    return b"".join(map(_unit, parts))
+    units = bytearray()
+    for part in parts:
+        properties = encode_properties(part.properties)
+        units += _UNIT.pack(UNIT_OVERHEAD + len(part.body) + len(properties), part.flag, len(part.body))
+        units += part.body + len(properties).to_bytes(2, "big") + properties
+    return bytes(units)
 
 
 def unpack(body: bytes) -> list[Part]:
     """The messages of a batch; raises BatchError."""
-    return list(_units(body))
-
-
-def _unit(part: Part) -> bytes:
-    properties = encode_properties(part.properties)
-    fields = {
-        "size": UNIT_OVERHEAD + len(part.body) + len(properties),
-        "magic_code": 0,
-        "body_crc": 0,
-        "flag": part.flag,
-        "body_size": len(part.body),
-        "body": part.body,
-        "properties_size": len(properties),
-        "properties": properties,
-    }
-    return build(BatchUnit, fields)
-
-
-def _units(body: bytes) -> Iterator[Part]:
-    position = 0
+    parts, position = [], 0
     while position < len(body):
-        size = int.from_bytes(body[position : position + _SIZE_WIDTH], "big")
-        if not UNIT_OVERHEAD <= size <= len(body) - position:
+        begin = position + _UNIT.size
+        size, flag, body_size = _UNIT.unpack_from(body, position) if begin <= len(body) else (0, 0, 0)
+        stop = begin + body_size
+        end = stop + 2 + int.from_bytes(body[stop : stop + 2], "big")
+        if not end <= position + size <= len(body):
             raise BatchError(f"a message of {size} bytes at {position} of {len(body)}")
-        try:
-            unit = parse(BatchUnit, body[position : position + size])
-        except FormatError as error:
-            raise BatchError(str(error)) from error
-        yield Part(unit.flag, bytes(unit.body), decode_properties(bytes(unit.properties)))
+        parts.append(Part(flag, body[begin:stop], decode_properties(body[stop + 2 : end])))
         position += size
+    return parts
 
 
 GROUP = "rmqtool-replay"
@@ -350,9 +322,7 @@ class Rewriting:
                 return "delayed"
             due = self.due[origin.identity.physical_offset] if self.keeps_due else None
             real = properties.get(REAL_TOPIC, "")
-            queue = properties.get(REAL_QUEUE_ID, "")
-            is_number = queue.isascii() and queue.isdigit() and len(queue) <= _MAX_QUEUE_ID_DIGITS
-            queue_id = int(queue) if is_number else 0
+            queue_id = whole_number(properties.get(REAL_QUEUE_ID), _MAX_QUEUE_ID_DIGITS) or 0
             if not real:
                 return "no-origin"
         elif not self._is_named(topic):

@@ -10,60 +10,49 @@ from functools import cached_property, partial
 from typing import Any
 
 from rmqtool.replay import connection as codes
-from rmqtool.replay.cluster import Cluster, TargetQueue, Targets
+from rmqtool.replay.cluster import Cluster, Copy, TargetQueue, Targets
 from rmqtool.replay.connection import PeerError, RefusedError, Response
 from rmqtool.replay.journal import Done, Journal, LeftOut, Ready, Receipt
-from rmqtool.replay.planning import Preparation, ReplayPlan, look_up, make_plan, other_copy, own_copy
+from rmqtool.replay.planning import Count, Place, Preparation, ReplayPlan, look_up, other_copy, own_copy
 from rmqtool.replay.requests import MAX_BATCH_BYTES, Rewriting, batch_size, can_share, send_request
 from rmqtool.replay.sources import MessageSource
 
-_MAX_DIGITS = 19  # of a Java long
-_SHUTTING_DOWN_S = 5.0
+_BUSY_S, _SHUTTING_DOWN_S = 3600.0, 5.0
 
 
 @dataclass(frozen=True)
-class Answered:
-    """All messages are stored, each with its receipt."""
+class Answer:
+    """What became of a batch: all of it is stored, with these `receipts`, or none, for the `error`.
 
-    receipts: Sequence[Receipt]
+    A broker that has `patience`, s, is busy: when it says so for longer, it refuses.
+    """
 
-
-@dataclass(frozen=True)
-class Busy:
-    """None is stored for now; a broker that says so for longer than `patience`, s, refuses."""
-
-    error: RefusedError
-    patience: float = 3600.0
+    receipts: Sequence[Receipt] = ()
+    error: RefusedError | None = None
+    patience: float = 0.0
 
 
-@dataclass(frozen=True)
-class Refused:
-    """None is stored."""
-
-    error: RefusedError
-
-
-def read_answer(response: Response, batch: Sequence[Ready]) -> Answered | Busy | Refused:
+def read_answer(response: Response, batch: Sequence[Ready]) -> Answer:
     """What became of a batch; raises PeerError for an answer that says that it is stored, but not where."""
     first = batch[0]
     if response.code == codes.SUCCESS or response.code in codes.STORED_ALL_THE_SAME:
-        return Answered(_receipts(response, first.broker, len(batch)))
+        return Answer(_receipts(response, first.broker, len(batch)))
     error = codes.refusal(response, f"{first.broker}, topic {first.message.topic}, queue {first.queue_id}")
     if response.code in (codes.SYSTEM_BUSY, codes.FLOW_CONTROL) or "broker busy" in response.remark:
-        return Busy(error)
+        return Answer(error=error, patience=_BUSY_S)
     if response.code == codes.SERVICE_NOT_AVAILABLE:  # a broker that shuts down says so, and one whose disk is full
-        return Busy(error, _SHUTTING_DOWN_S)
-    return Refused(error)
+        return Answer(error=error, patience=_SHUTTING_DOWN_S)
+    return Answer(error=error)
 
 
 def _receipts(response: Response, broker: str, count: int) -> list[Receipt]:
-    offset = response.fields.get("queueOffset", "")
-    if not (offset.isascii() and offset.isdigit() and len(offset) <= _MAX_DIGITS):
+    offset = codes.whole_number(response.fields.get("queueOffset"))
+    if offset is None:
         raise PeerError(f"{broker}: its answer to a send has no queue offset")
     ids = response.fields.get("msgId", "").split(",")  # of a batch one for each message; of an inner batch only one
     status = codes.STORED_ALL_THE_SAME.get(response.code)
     return [
-        Receipt((ids[number] if len(ids) == count else ids[0]) or None, int(offset) + number, status)
+        Receipt((ids[number] if len(ids) == count else ids[0]) or None, offset + number, status)
         for number in range(count)
     ]
 
@@ -153,20 +142,27 @@ class Sender:
         missing = []
         for one in ready:
             of_this = copies.get(id(one), [])
-            own, other = own_copy(one, of_this), other_copy(one, of_this)
-            if own is not None:
-                found = Ready(one.message, own.broker, own.queue_id)
-                self._journal.sent(found, Receipt(own.message_id, own.queue_offset, how="found"), _now())
-                self.result.found += 1
-            elif other is not None and self._options.looks_up and not self._options.send_again:
-                self._journal.there(one, other.message_id, _now())
-                self._plan.omit(LeftOut(one.message.origin, "already-there"))
-                self.result.there += 1
-            else:
+            other = other_copy(one, of_this) if self._options.looks_up and not self._options.send_again else None
+            if self._is_found(one, of_this):
+                continue
+            if other is None:
                 missing.append(one)
                 continue
+            self._journal.there(one, other.message_id, _now())
+            self._plan.omit(LeftOut(one.message.origin, "already-there"))
+            self.result.there += 1
             self._unknown.discard(one.message.origin.identity)
         return missing
+
+    def _is_found(self, one: Ready, copies: Sequence[Copy]) -> bool:
+        """Whether one of the copies is what was sent of a message before, which then has its receipt."""
+        own = own_copy(one, copies)
+        if own is not None:
+            found = Ready(one.message, own.broker, own.queue_id)
+            self._journal.sent(found, Receipt(own.message_id, own.queue_offset, how="found"), _now())
+            self._unknown.discard(one.message.origin.identity)
+            self.result.found += 1
+        return own is not None
 
     def _is_unknown(self, one: Ready) -> bool:
         return one.message.origin.identity in self._unknown
@@ -222,21 +218,21 @@ class Sender:
         except PeerError as error:
             return self._after_failure(batches, error)
         self._failing_since = None
-        if any(isinstance(answer, Answered) for answer in answers):
+        if any(answer.error is None for answer in answers):
             self._busy_since = None
         left, busy = [], []
         for batch, answer in zip(batches, answers, strict=True):
-            if isinstance(answer, Answered):
-                self._note_sent(batch, answer)
-            elif isinstance(answer, Busy):
-                busy.append((batch, answer))
+            if answer.error is None:
+                self._note_sent(batch, answer.receipts)
+            elif answer.patience:
+                busy.append((batch, answer.error, answer.patience))
             elif len(batch) > 1 and answer.error.code in _DIVISIBLE:
                 left += self._one_by_one(batch)
             else:
-                self._note_refused(batch, answer)
+                self._note_refused(batch, answer.error)
         return left + self._when_less_busy(busy)
 
-    def _exchange(self, batches: Sequence[Batch]) -> list[Answered | Refused | Busy]:
+    def _exchange(self, batches: Sequence[Batch]) -> list[Answer]:
         """Send all, and read all answers; raises PeerError, after which the outcome of none is known."""
         under_way: dict[str, list[tuple[int, int]]] = {}
         for place, batch in enumerate(batches):
@@ -247,7 +243,7 @@ class Sender:
             request = send_request([one.message for one in batch], batch[0].broker, batch[0].queue_id)
             (number,) = self._cluster.connection(address).send([request])
             under_way.setdefault(address, []).append((place, number))
-        answers: dict[int, Answered | Refused | Busy] = {}
+        answers: dict[int, Answer] = {}
         for address, sent in under_way.items():
             responses = self._cluster.connection(address).answers([number for _, number in sent])
             for (place, _), response in zip(sent, responses, strict=True):
@@ -265,7 +261,7 @@ class Sender:
                 break
         return []
 
-    def _when_less_busy(self, busy: Sequence[tuple[Batch, Busy]]) -> list[Batch]:
+    def _when_less_busy(self, busy: Sequence[tuple[Batch, RefusedError, float]]) -> list[Batch]:
         """Batches that a broker has not taken for now, after a pause; refused where it has not for too long."""
         if not busy:
             self._busy_since = None
@@ -274,9 +270,9 @@ class Sender:
         self._busy_since = self._busy_since or now
         waited = now - self._busy_since
         left = []
-        for batch, answer in busy:
-            if waited > min(self._options.patience, answer.patience):
-                self._note_refused(batch, Refused(answer.error))
+        for batch, error, patience in busy:
+            if waited > min(self._options.patience, patience):
+                self._note_refused(batch, error)
             else:
                 left.append(batch)
         time.sleep(min(_MAX_PAUSE_S, max(_FIRST_PAUSE_S, waited / 2)) if left else 0.0)
@@ -296,17 +292,8 @@ class Sender:
     def _look_for(self, batch: Batch) -> Batch:
         """The messages of a batch that are not on the target; receipts for the others."""
         self._settle({batch[0].message.topic})
-        missing = []
-        for one, copies in zip(batch, look_up(self._cluster, batch), strict=True):
-            own = own_copy(one, copies)
-            if own is None:
-                missing.append(one)
-                continue
-            found = Ready(one.message, own.broker, own.queue_id)
-            self._journal.sent(found, Receipt(own.message_id, own.queue_offset, how="found"), _now())
-            self._unknown.discard(one.message.origin.identity)
-            self.result.found += 1
-        return missing
+        found = zip(batch, look_up(self._cluster, batch), strict=True)
+        return [one for one, copies in found if not self._is_found(one, copies)]
 
     def _patiently(self, ask: Callable[[], Batch]) -> Batch:
         """The answer of `ask`, which is called again while the cluster is away; raises PeerError after `patience`."""
@@ -322,21 +309,21 @@ class Sender:
             time.sleep(pause)
             pause = min(_MAX_PAUSE_S, 2 * pause)
 
-    def _note_sent(self, batch: Batch, answer: Answered) -> None:
+    def _note_sent(self, batch: Batch, receipts: Sequence[Receipt]) -> None:
         now = _now()
-        for one, receipt in zip(batch, answer.receipts, strict=True):
+        for one, receipt in zip(batch, receipts, strict=True):
             self._journal.sent(one, receipt, now)
             self._unknown.discard(one.message.origin.identity)
             self.result.sent += 1
             if receipt.status is not None:
                 self.result.less_safe[receipt.status] = self.result.less_safe.get(receipt.status, 0) + 1
 
-    def _note_refused(self, batch: Batch, answer: Refused) -> None:
+    def _note_refused(self, batch: Batch, error: RefusedError) -> None:
         now = _now()
         for one in batch:
-            self._journal.refused(one, answer.error.code, str(answer.error), now)
+            self._journal.refused(one, error.code, str(error), now)
         self.result.refused += len(batch)
-        self.result.first_refusal = self.result.first_refusal or answer.error
+        self.result.first_refusal = self.result.first_refusal or error
 
     def _pace(self, count: int) -> None:
         """Wait until `count` more messages may be sent."""
@@ -385,15 +372,36 @@ class Replay:
         }
 
     def plan(self, before: Done, progress: Callable[[int], None], *, looks_up: bool) -> ReplayPlan:
-        """Count what would be sent; raises PeerError and UnreadableError."""
-        return make_plan(
-            self._prepared,
-            before,
-            looks_up=looks_up,
-            send_again=self.options.send_again,
-            progress=progress,
-            limit=self.limit,
-        )
+        """Count what would be sent; with `looks_up` what is there already is left out.
+
+        Raises PeerError and UnreadableError.
+        """
+        plan, done, left = ReplayPlan(looked_up=looks_up), 0, self.limit
+        for source, preparation in self._prepared:
+            for rows, read in source.rows(plan.reading):
+                ready = plan.still_to_send(preparation.ready(rows), before)
+                kept = self._without_copies(ready, plan) if looks_up else ready
+                for one in kept[:left]:
+                    message = one.message
+                    place = Place(message.source_topic, message.topic, one.broker, one.queue_id)
+                    plan.places.setdefault(place, Count()).add(message)
+                progress(done + read)
+                left = None if left is None else max(0, left - len(kept))
+                if left == 0:
+                    break
+            done += source.size
+            plan.brokers |= preparation.brokers
+            plan.unwritable |= preparation.unwritable
+        return plan
+
+    def _without_copies(self, ready: Sequence[Ready], plan: ReplayPlan) -> list[Ready]:
+        kept = []
+        for one, copies in zip(ready, look_up(self.cluster, ready), strict=True):
+            if own_copy(one, copies) or (other_copy(one, copies) and not self.options.send_again):
+                plan.omit(LeftOut(one.message.origin, "already-there"))
+            else:
+                kept.append(one)
+        return kept
 
     def send(self, journal: Journal, progress: Callable[[int], None]) -> Sent:
         """Send all that is not done yet, up to the first refusal unless it keeps going.

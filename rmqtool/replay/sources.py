@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -51,24 +51,6 @@ class Reading:
             self.first_damage = damage.physical_offset
 
 
-class MessageSource(Protocol):
-    """Messages that can be read more than once; each reading gives the same ones."""
-
-    @property
-    def size(self) -> int:
-        """Bytes of one reading, for its progress."""
-
-    @property
-    def name(self) -> str:
-        """What the journal remembers of it."""
-
-    def queue_count(self, topic: str) -> int | None:
-        """How many queues a topic has, where that is known."""
-
-    def rows(self, reading: Reading) -> Iterator[tuple[list[Row], int]]:
-        """Lists of messages in the order of the log, each with the bytes that were read so far."""
-
-
 @dataclass(frozen=True)
 class Unconsumed:
     """The offsets that a group has committed, by topic and queue; in another queue of its topics, none."""
@@ -101,7 +83,10 @@ class Unconsumed:
 
 @dataclass(frozen=True)
 class StoreSource:
-    """The messages of a store that pass filters; `log` is fixed, so that a growing log does not end it never."""
+    """The messages of a store that pass filters; `log` is fixed, so that a growing log does not end it never.
+
+    Each reading of it gives the same ones.
+    """
 
     snapshot: Snapshot
     log: LogSource
@@ -116,18 +101,21 @@ class StoreSource:
 
     @property
     def name(self) -> str:
-        """The path of the store."""
+        """What the journal remembers of it: the path of the store."""
         return str(self.snapshot.store.root.resolve())
 
     def queue_count(self, topic: str) -> int | None:
-        """As `MessageSource` says."""
+        """How many queues a topic has, where that is known."""
         config = self.snapshot.topics.by_name.get(topic)
         if config is not None:
             return config.write_queues
         return len(self.snapshot.queue_ids(topic)) or None
 
     def rows(self, reading: Reading) -> Iterator[tuple[list[Row], int]]:
-        """As `MessageSource` says; damage is passed over and counted."""
+        """Lists of messages in the order of the log, each with the bytes that were read so far.
+
+        Damage is passed over and counted.
+        """
         query = replace(
             make_query(COLUMNS, "stored", self.filters, ("prepared", "rolled-back"), epoch_ms=True),
             bytes_per_second=self.bytes_per_second,
@@ -225,7 +213,7 @@ class ParquetSource:
         return None
 
     def rows(self, reading: Reading) -> Iterator[tuple[list[Row], int]]:
-        """As `MessageSource` says; `is_unordered` is set where a queue's messages are not in the log's order."""
+        """As of a store; `is_unordered` is set where a queue's messages are not in the log's order."""
         last: dict[tuple[str, int], int] = {}
         done = 0
         for path in self.files:
@@ -275,6 +263,7 @@ class ParquetSource:
         return min((chunk.min for chunk in chunks if chunk is not None and chunk.has_min_max), default=0)
 
 
+MessageSource = StoreSource | ParquetSource
 _READ = frozenset((*COLUMNS, "unique_key", "keys", "tags"))
 
 

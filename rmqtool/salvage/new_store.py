@@ -118,6 +118,10 @@ class NewStore:
             yield self
         except OSError as error:
             raise _unwritable(self._partial, error) from error
+        except UnwritableError as error:
+            if isinstance(error.__cause__, OSError):  # of a file of a rebuild
+                raise _unwritable(self._partial, error.__cause__) from error
+            raise
         finally:
             with suppress(OSError):  # the next run removes what is left
                 remove_tree(SYSTEM, str(self._partial))
@@ -333,7 +337,7 @@ def _shown_settings(store: Store) -> Iterator[tuple[str, str]]:
     snapshot = Snapshot(store, scope=ReadErrors().scope)
     for kind, size in common_file_sizes(snapshot.queues).items():
         yield QUEUE_FILE_SIZE[kind][0], str(size)
-    geometry = next(filter(None, map(snapshot.index_geometry, reversed(snapshot.index_files))), None)
+    geometry = snapshot.shown_index_geometry
     if geometry:
         yield "maxHashSlotNum", str(geometry.slots)
         yield "maxIndexNum", str(geometry.units)

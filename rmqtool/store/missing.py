@@ -102,7 +102,7 @@ def unknown_sizes(snapshot: Snapshot) -> frozenset[Sized]:
         return frozenset()
     shown: set[Sized] = {queue.kind for queue in snapshot.queues if any(_whole_file_sizes(queue))}
     shown |= {kind for kind in _QUEUE_KINDS if queue_file_size(conf, kind) is not None}
-    if conf.index_geometry or any(map(snapshot.index_geometry, reversed(snapshot.index_files))):
+    if conf.index_geometry or snapshot.shown_index_geometry:
         shown.add("index")
     kinds: tuple[Sized, ...] = (*_QUEUE_KINDS, "index")
     return frozenset(kind for kind in kinds if kind not in shown)

@@ -287,6 +287,11 @@ class Snapshot:
             geometry = geometry_or_none(file, self.store.conf.index_geometry)
         return geometry or dict(self.index_geometries)[file]
 
+    @property
+    def shown_index_geometry(self) -> Geometry | None:
+        """The geometry of the newest index file of which it is known."""
+        return next(filter(None, map(self.index_geometry, reversed(self.index_files))), None)
+
     @cached_property
     def newest_index(self) -> tuple[IndexFile, Geometry] | None:
         """The newest index file that holds units, with its geometry; None without one or where it is not known."""

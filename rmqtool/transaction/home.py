@@ -130,15 +130,7 @@ class Journal:
         return {
             "number": self.number,
             "command": self.command,
-            "steps": [
-                {
-                    "path": step.path,
-                    "kind": step.kind,
-                    "whole": step.whole,
-                    "changes": [vars(change) for change in step.changes],
-                }
-                for step in self.steps
-            ],
+            "steps": [vars(step) | {"changes": [vars(change) for change in step.changes]} for step in self.steps],
             "deletions": [vars(deletion) for deletion in self.deletions],
         }
 
@@ -223,7 +215,7 @@ def _parse(content: dict[str, Any]) -> Journal:
         int(content["number"]),
         str(content["command"]),
         tuple(
-            Step(step["path"], step["kind"], tuple(PathChange(**change) for change in step["changes"]), step["whole"])
+            Step(**step | {"changes": tuple(PathChange(**change) for change in step["changes"])})
             for step in content["steps"]
         ),
         tuple(Deletion(**deletion) for deletion in content["deletions"]),

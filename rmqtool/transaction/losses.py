@@ -11,10 +11,10 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import list_directory, read_all
@@ -29,6 +29,7 @@ from rmqtool.transaction.system import SYSTEM, System, remove_tree, reported, sy
 FORMAT = "rmqtool.loss/1"
 MAX_LISTED = 200  # extents, queues and files each; the counts are of all
 
+T = TypeVar("T")
 _MAX_SIZE = 1 << 20  # bytes
 _MAX_SHOWN = 3  # of each in a sentence
 _WRONG_BODY = "body-crc"  # of an extent that is whole but for it: its topics are known
@@ -119,8 +120,20 @@ class RecordedLoss(NamedTuple):
 
 def record_file(losses: Sequence[Loss]) -> bytes:
     """The file `loss.json` of a transaction."""
-    document = {"format": FORMAT, "losses": [loss.as_json() for loss in losses]}
-    return (json.dumps(document, indent=1) + "\n").encode("ascii")
+    return _document(FORMAT, losses=[loss.as_json() for loss in losses])
+
+
+def _document(form: str, **content: Any) -> bytes:
+    return (json.dumps({"format": form, **content}, indent=1) + "\n").encode("ascii")
+
+
+def _parsed(path: Path, form: str, parse: Callable[[dict[str, Any]], T]) -> T | None:
+    """What `parse` makes of a record; None where this version cannot read it."""
+    try:
+        document = json.loads(read_all(path, _MAX_SIZE))
+        return parse(document) if document["format"] == form else None
+    except (RmqtoolError, ArithmeticError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return None
 
 
 def keep_losses(root: Path, losses: Sequence[Loss]) -> None:
@@ -167,13 +180,8 @@ def _record_names(root: Path) -> Iterator[str]:
 
 
 def _read(root: Path, name: str) -> list[RecordedLoss]:
-    try:
-        document = json.loads(read_all(root / name, _MAX_SIZE))
-        if document["format"] != FORMAT:
-            return [RecordedLoss(name, None)]
-        return [RecordedLoss(name, _parse(loss)) for loss in document["losses"]]
-    except (RmqtoolError, ArithmeticError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        return [RecordedLoss(name, None)]
+    losses = _parsed(root / name, FORMAT, lambda document: [*map(_parse, document["losses"])])
+    return [RecordedLoss(name, loss) for loss in (losses if losses is not None else [None])]
 
 
 def _parse(loss: Mapping[str, Any]) -> Loss:
@@ -192,8 +200,6 @@ def _parse(loss: Mapping[str, Any]) -> Loss:
 CHOICE_FORMAT = "rmqtool.selection/1"
 DIRECTORY = f"{HOME}/selection"
 RECORD, OFFSET_MAP = f"{DIRECTORY}/selection.json", f"{DIRECTORY}/queue-offsets.csv"
-
-_MAX_CHOICE_SIZE = 1 << 20  # bytes
 
 
 @dataclass(frozen=True)
@@ -225,28 +231,25 @@ def keep_choice(root: Path, choice: ChoiceRecord) -> None:
     """Put a choice on record in a store that is being made; raises OSError."""
     (root / HOME).mkdir(mode=0o700, exist_ok=True)
     (root / DIRECTORY).mkdir(exist_ok=True)
-    document = {"format": CHOICE_FORMAT, **asdict(choice)}
-    (root / RECORD).write_bytes((json.dumps(document, indent=1) + "\n").encode("ascii"))
+    (root / RECORD).write_bytes(_document(CHOICE_FORMAT, **asdict(choice)))
 
 
 def recorded_choice(root: Path) -> ChoiceRecord | None:
     """The choice that a store was made of; None without one, and where this version cannot read the record."""
-    try:
-        document = json.loads(read_all(root / RECORD, _MAX_CHOICE_SIZE))
-        if document["format"] != CHOICE_FORMAT:
-            return None
-        return ChoiceRecord(
-            str(document["command"]),
-            int(document["time"]),
-            tuple(map(str, document["sources"])),
-            tuple(map(str, document["options"])),
-            str(document["queue_offsets"]),
-            int(document["messages"]),
-            int(document["of"]),
-            int(document["end_offset"]),
-        )
-    except (RmqtoolError, ArithmeticError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        return None
+    return _parsed(root / RECORD, CHOICE_FORMAT, _choice)
+
+
+def _choice(document: Mapping[str, Any]) -> ChoiceRecord:
+    return ChoiceRecord(
+        str(document["command"]),
+        int(document["time"]),
+        tuple(map(str, document["sources"])),
+        tuple(map(str, document["options"])),
+        str(document["queue_offsets"]),
+        int(document["messages"]),
+        int(document["of"]),
+        int(document["end_offset"]),
+    )
 
 
 def chosen_until(root: Path) -> int:

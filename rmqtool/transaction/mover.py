@@ -68,16 +68,17 @@ _CANNOT_EXCHANGE = CANNOT | {errno.EXDEV, errno.EPERM}  # EXDEV: overlayfs, for 
 
 
 @dataclass(frozen=True)
-class StepPaths:
-    """The three paths of a step."""
+class Move:
+    """A step and its three paths."""
 
+    step: Step
     live: str
     source: str
     aside: str
 
-    def reversed(self) -> StepPaths:
-        """The paths of the step that undoes this one."""
-        return StepPaths(self.live, self.aside, self.source)
+    def reversed(self) -> Move:
+        """The move that undoes this one."""
+        return Move(self.step.reversed(), self.live, self.aside, self.source)
 
 
 class Mover:
@@ -87,68 +88,70 @@ class Mover:
         self._paths = paths
         self._system = paths.system
 
-    def progress(self, step: Step, paths: StepPaths) -> Progress:
+    def progress(self, move: Move) -> Progress:
         """How far a step is; `foreign` when somebody else has written to its paths."""
-        live, source, aside = (self._system.lstat(path) is not None for path in (paths.live, paths.source, paths.aside))
-        if step.kind == "create":
+        live, source, aside = (self._system.lstat(path) is not None for path in (move.live, move.source, move.aside))
+        if move.step.kind == "create":
             return {(False, True): "todo", (True, False): "done"}.get((live, source), "foreign")  # type: ignore[return-value]
-        if step.kind == "remove":
+        if move.step.kind == "remove":
             return {(True, False): "todo", (False, True): "done"}.get((live, aside), "foreign")  # type: ignore[return-value]
         if aside and live:
-            return "half" if source and self._is_copy(paths) else "foreign" if source else "done"
+            is_copy = source and same_entry(self._system, move.live, move.aside)
+            return "half" if is_copy else "foreign" if source else "done"
         if aside:
             return "half" if source else "foreign"
-        return self._compare(step, paths) if live and source else "foreign"
+        return self._compare(move) if live and source else "foreign"
 
-    def carry_out(self, step: Step, paths: StepPaths, *, progress: Progress = "todo") -> None:
+    def carry_out(self, move: Move, *, progress: Progress = "todo") -> None:
         """Do the rest of a step; everything is on the disk when this returns."""
         if progress == "done":
             return
-        if step.kind == "create":
-            self._rename(paths.source, paths.live)
-        elif step.kind == "remove":
-            self._rename(paths.live, paths.aside)
+        if move.step.kind == "create":
+            self._rename(move.source, move.live)
+        elif move.step.kind == "remove":
+            self._rename(move.live, move.aside)
         elif progress == "half":
-            self._rename(paths.source, paths.live)
+            self._rename(move.source, move.live)
         else:
-            self._replace(paths, exchanged=progress == "exchanged")
+            self._replace(move, exchanged=progress == "exchanged")
 
-    def take_back(self, step: Step, paths: StepPaths, progress: Progress) -> None:
+    def take_back(self, move: Move, progress: Progress) -> None:
         """Undo a step as far as it was done; the staged files are staged again."""
         if progress == "exchanged":
-            self._system.exchange(paths.live, paths.source)
-            self._sync_parents(paths.live, paths.source)
-        elif progress == "half" and self._system.lstat(paths.live):
-            self._system.unlink(paths.aside)
-            self._sync_parents(paths.aside)
+            self._system.exchange(move.live, move.source)
+            self._sync_parents(move.live, move.source)
+        elif progress == "half" and self._system.lstat(move.live):
+            self._system.unlink(move.aside)
+            self._sync_parents(move.aside)
         elif progress == "half":
-            self._rename(paths.aside, paths.live)
+            self._rename(move.aside, move.live)
         elif progress == "done":
-            self.carry_out(step.reversed(), paths.reversed())
+            self.carry_out(move.reversed())
 
-    def is_after(self, step: Step) -> bool:
+    def is_after(self, move: Move) -> bool:
         """Whether the store holds the state after the step."""
-        return all(manifest_of(self._system, self._paths.path(change.path)) == change.after for change in step.changes)
+        changes = move.step.changes
+        return all(manifest_of(self._system, self._paths.path(change.path)) == change.after for change in changes)
 
-    def _replace(self, paths: StepPaths, *, exchanged: bool) -> None:
+    def _replace(self, move: Move, *, exchanged: bool) -> None:
         if not exchanged:
             try:
-                self._system.exchange(paths.live, paths.source)
+                self._system.exchange(move.live, move.source)
             except OSError as error:
                 if error.errno not in _CANNOT_EXCHANGE:
                     raise
-                self._replace_plainly(paths)
+                self._replace_plainly(move)
                 return
-            self._sync_parents(paths.live, paths.source)
-        self._rename(paths.source, paths.aside)
+            self._sync_parents(move.live, move.source)
+        self._rename(move.source, move.aside)
 
-    def _replace_plainly(self, paths: StepPaths) -> None:
-        status = self._system.lstat(paths.live)
+    def _replace_plainly(self, move: Move) -> None:
+        status = self._system.lstat(move.live)
         if status is not None and stat.S_ISREG(status.st_mode):
-            self._double(paths.live, paths.aside)
+            self._double(move.live, move.aside)
         else:
-            self._rename(paths.live, paths.aside)
-        self._rename(paths.source, paths.live)
+            self._rename(move.live, move.aside)
+        self._rename(move.source, move.live)
 
     def _double(self, source: str, target: str) -> None:
         """Give a file a second name, or make a copy where the file system has no links; whole, or not at all."""
@@ -186,25 +189,19 @@ class Mover:
         for parent in dict.fromkeys(map(os.path.dirname, paths)):
             sync_path(self._system, parent)
 
-    def _is_copy(self, paths: StepPaths) -> bool:
-        return same_entry(self._system, paths.live, paths.aside)
-
-    def _compare(self, step: Step, paths: StepPaths) -> Progress:
+    def _compare(self, move: Move) -> Progress:
         """Distinguish before from after by the digests; all else must be the same in both trees."""
+        step, changed = move.step, {change.path for change in move.step.changes}
         now = [manifest_of(self._system, self._paths.path(change.path)) for change in step.changes]
-        if step.whole and not self._same_besides(step, paths.live, paths.source, step.path):
+        parents = {parent for path in changed for parent in parents_of(path)}
+        if step.whole and not self._same_trees(move.live, move.source, step.path, changed, parents):
             return "foreign"
         if now == [change.before for change in step.changes]:
             return "todo"
         return "exchanged" if now == [change.after for change in step.changes] else "foreign"
 
-    def _same_besides(self, step: Step, one: str, other: str, name: str) -> bool:
-        """Whether two trees hold the same entries, those of the step's changes left out."""
-        changed = {change.path for change in step.changes}
-        parents = {parent for path in changed for parent in parents_of(path)}
-        return self._same_trees(one, other, name, changed, parents)
-
     def _same_trees(self, one: str, other: str, name: str, changed: set[str], parents: set[str]) -> bool:
+        """Whether two trees hold the same entries, those that are `changed` left out."""
         entries = {
             entry.name for path in (one, other) if is_directory(self._system, path) for entry in self._system.list(path)
         }
@@ -220,9 +217,6 @@ class Mover:
             elif not same_entry(self._system, *pair):
                 return False
         return True
-
-
-Moves = Sequence[tuple[Step, StepPaths]]
 
 
 class ForeignError(Exception):
@@ -327,49 +321,43 @@ class Settler:
             self._finish_deletions(name, journal, None)
         return "finished"
 
-    def moves(self, name: str, journal: Journal) -> Moves:
+    def moves(self, name: str, journal: Journal) -> list[Move]:
         """The steps with the paths that they work on."""
-        return [(step, self._step_paths(name, step, NEW, OLD)) for step in journal.steps]
+        return [self._move(name, step, NEW, OLD) for step in journal.steps]
 
-    def undo_moves(self, name: str, journal: Journal) -> Moves:
+    def undo_moves(self, name: str, journal: Journal) -> list[Move]:
         """The steps that undo them, the last first."""
-        return [
-            (step.reversed(), self._step_paths(name, step, UNDO if step.whole else OLD, UNDONE))
-            for step in reversed(journal.steps)
-        ]
+        steps = [step.reversed() for step in reversed(journal.steps)]
+        return [self._move(name, step, UNDO if step.whole else OLD, UNDONE) for step in steps]
 
-    def _step_paths(self, name: str, step: Step, source: str, aside: str) -> StepPaths:
-        directory = self._home.directory(name)
-        return StepPaths(
-            self._home.paths.path(step.path),
-            os.path.join(directory, source, step.path),
-            os.path.join(directory, aside, step.path),
-        )
+    def _move(self, name: str, step: Step, source: str, aside: str) -> Move:
+        directory, live = self._home.directory(name), self._home.paths.path(step.path)
+        return Move(step, live, *(os.path.join(directory, tree, step.path) for tree in (source, aside)))
 
-    def _settle(self, moves: Moves, *, fresh: bool) -> OSError | UnreadableError | None:
+    def _settle(self, moves: Sequence[Move], *, fresh: bool) -> OSError | UnreadableError | None:
         """Carry out all; or, after an error, take all back and return the error."""
         try:
             for move, progress in self._progress(moves, fresh=fresh):
-                self._mover.carry_out(*move, progress=progress)
+                self._mover.carry_out(move, progress=progress)
         except (OSError, UnreadableError) as error:
             self._take_back(moves, check=not fresh)
             return error
         return None
 
-    def _progress(self, moves: Moves, *, fresh: bool = False) -> list[tuple[tuple[Step, StepPaths], Progress]]:
-        progresses: list[Progress] = ["todo" if fresh else self._mover.progress(*move) for move in moves]
+    def _progress(self, moves: Sequence[Move], *, fresh: bool = False) -> list[tuple[Move, Progress]]:
+        progresses: list[Progress] = ["todo" if fresh else self._mover.progress(move) for move in moves]
         if "foreign" in progresses:
             raise ForeignError
         return list(zip(moves, progresses, strict=True))
 
-    def _take_back(self, moves: Moves, *, check: bool) -> None:
+    def _take_back(self, moves: Sequence[Move], *, check: bool) -> None:
         moves_with_progress = self._progress(moves)
         if check and not all(
-            self._mover.is_after(move[0]) for move, progress in moves_with_progress if progress == "done"
+            self._mover.is_after(move) for move, progress in moves_with_progress if progress == "done"
         ):
             raise ForeignError
         for move, progress in reversed(moves_with_progress):
-            self._mover.take_back(*move, progress)
+            self._mover.take_back(move, progress)
 
     def _finish_deletions(self, name: str, journal: Journal, deferred: Deferred | None) -> None:
         """Delete the remaining files; an error ends the run, a signal leaves the rest to the next run."""

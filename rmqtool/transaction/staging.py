@@ -57,12 +57,12 @@ class StagedFile:
 
 
 class DescriptorPool:
-    """The last `MAX_OPEN` files that were written stay open: one may write to 40,000 queues in any order."""
+    """The last files that were written stay open, `most` of them: one may write to 40,000 queues in any order."""
 
-    def __init__(self, system: System) -> None:
+    def __init__(self, system: System, most: int) -> None:
         self.system = system
         self._open: OrderedDict[str, int] = OrderedDict()
-        self._limit = open_files_at_once(MAX_OPEN)
+        self._limit = open_files_at_once(most)
 
     def descriptor(self, path: str) -> int:
         """A descriptor of a staged file, opened again where it was closed meanwhile."""
@@ -81,6 +81,12 @@ class DescriptorPool:
         self._open[path] = self.system.open_to_write(path, create=create)
         return self._open[path]
 
+    def drop(self, path: str) -> None:
+        """Remove a file."""
+        if path in self._open:
+            self.system.close(self._open.pop(path))
+        self.system.unlink(path)
+
     def close(self) -> None:
         """Close all descriptors."""
         while self._open:
@@ -90,11 +96,11 @@ class DescriptorPool:
 class Staging:
     """The tree below ``.rmqtool/staging/new`` that mirrors the store."""
 
-    def __init__(self, root: str, system: System) -> None:
+    def __init__(self, root: str, system: System, most_open: int = MAX_OPEN) -> None:
         self.root = root
         self.files: dict[str, StagedFile] = {}
         self._system = system
-        self._pool = DescriptorPool(system)
+        self._pool = DescriptorPool(system, most_open)
         self._directories = {""}
 
     def path(self, name: str) -> str:
@@ -108,6 +114,11 @@ class Staging:
         self._pool.create(place)
         self.files[name] = StagedFile(name, place, mtime_ns, check, self._pool)
         return self.files[name]
+
+    def drop(self, file: StagedFile) -> None:
+        """Take a file out again."""
+        self._pool.drop(file.place)
+        del self.files[file.name]
 
     def add_link(self, name: str, source: str) -> None:
         """Give a file of the store a second name, or copy it where the file system has no links."""
@@ -165,17 +176,19 @@ class Staging:
 WHOLE_DIRECTORIES = frozenset({"consumequeue", "batchconsumequeue", "index"})
 
 
-class Planner:
-    """Makes the steps of one transaction from its changes."""
+class Assembler:
+    """Makes the steps of a transaction, and completes staged directories that take the place of those in the store."""
 
-    def __init__(self, paths: StorePaths, staging: Staging) -> None:
+    def __init__(self, paths: StorePaths) -> None:
         self._paths = paths
-        self._staging = staging
         self._system = paths.system
 
-    def plan(self, changes: Sequence[PathChange]) -> tuple[Step, ...]:
-        """The steps, in the order of the changes; a step that covers several stands where the first of them stood."""
-        together = self._exchanged_whole(changes)
+    def plan(self, changes: Sequence[PathChange], probe: str) -> tuple[Step, ...]:
+        """The steps, in the order of the changes; one that covers several stands where the first of them stood.
+
+        At the path `probe` links are tried.
+        """
+        together = self._exchanged_whole(changes, probe)
         groups: dict[str, list[PathChange]] = {}
         for change in changes:
             top = change.path.partition("/")[0]
@@ -184,17 +197,17 @@ class Planner:
             Step(path, _kind(path, group, together), tuple(group), path in together) for path, group in groups.items()
         )
 
-    def _exchanged_whole(self, changes: Sequence[PathChange]) -> set[str]:
+    def _exchanged_whole(self, changes: Sequence[PathChange], probe: str) -> set[str]:
         counts = Counter(change.path.partition("/")[0] for change in changes if "/" in change.path)
         several = {top for top, count in counts.items() if count > 1 and top in WHOLE_DIRECTORIES}
-        return {top for top in several if is_directory(self._system, self._paths.path(top)) and self._can_link(top)}
+        present = {top for top in several if is_directory(self._system, self._paths.path(top))}
+        return {top for top in present if self._can_link(top, probe)}
 
-    def _can_link(self, name: str) -> bool:
+    def _can_link(self, name: str, probe: str) -> bool:
         """Whether the file system gives a file a second name."""
         file = self._any_file(self._paths.path(name))
         if file is None:
             return True  # nothing to link
-        probe = self._staging.path("link")
         try:
             self._system.link(file, probe)
         except OSError as error:
@@ -213,14 +226,6 @@ class Planner:
         """The change's own path, or the first directory above it that has to be made for it."""
         above = parents_of(change.path)
         return next((path for path in above if not self._system.lstat(self._paths.path(path))), change.path)
-
-
-class Assembler:
-    """Completes a staged directory so that it can take the place of the one in the store."""
-
-    def __init__(self, paths: StorePaths) -> None:
-        self._paths = paths
-        self._system = paths.system
 
     def add_kept(self, step: Step, target: str) -> None:
         """Link into `target` all files that a whole step does not change."""

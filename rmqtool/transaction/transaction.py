@@ -36,7 +36,7 @@ from rmqtool.transaction.losses import Loss, record_file
 from rmqtool.transaction.mover import ForeignError
 from rmqtool.transaction.paths import parents_of, set_attributes
 from rmqtool.transaction.session import Session
-from rmqtool.transaction.staging import Check, Planner, StagedFile, Staging
+from rmqtool.transaction.staging import Check, StagedFile, Staging
 from rmqtool.transaction.system import (
     SYSTEM,
     System,
@@ -324,7 +324,7 @@ class Transaction(Session):
         return changes
 
     def _assemble(self, changes: list[PathChange], staging: Staging) -> tuple[Step, ...]:
-        steps = Planner(self._paths, staging).plan(changes)
+        steps = self._assembler.plan(changes, staging.path("link"))
         for step in steps:
             if step.whole:
                 self._assembler.add_kept(step, staging.path(step.path))

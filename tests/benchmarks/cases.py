@@ -13,8 +13,8 @@ from rmqtool.base.mapped_files import list_mapped_files
 from rmqtool.inspect.locate import Location, locate
 from rmqtool.inspect.options import ListingOptions
 from rmqtool.inspect.registry import list_location
+from rmqtool.rebuild.apply import write_output
 from rmqtool.rebuild.options import Part, RebuildOptions
-from rmqtool.rebuild.output_tree import write_output
 from rmqtool.rebuild.source import open_source
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from rmqtool.rebuild.apply import write_output
 from rmqtool.rebuild.options import Part, RebuildOptions
-from rmqtool.rebuild.output_tree import write_output
 from rmqtool.rebuild.source import open_source
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import parse_version

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from rmqtool.base.files import InputFile
+from rmqtool.rebuild.apply import write_output
 from rmqtool.rebuild.options import RebuildOptions
-from rmqtool.rebuild.output_tree import write_output
 from rmqtool.rebuild.plan import make_plan
 from rmqtool.rebuild.source import open_source
 from rmqtool.store.store import open_store

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.rebuild.apply import apply_plan
+from rmqtool.rebuild.apply import apply_plan, write_output
 from rmqtool.rebuild.options import RebuildOptions
-from rmqtool.rebuild.output_tree import write_output
 from rmqtool.rebuild.plan import RebuildPlan, make_plan
 from rmqtool.rebuild.source import open_source
 from rmqtool.rules.broker_conf import BrokerConf

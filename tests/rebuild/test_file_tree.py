@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -12,14 +13,16 @@ import pytest
 from rmqtool.base.new_files import write_all
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.rebuild.existing import FileGrid, Piece
-from rmqtool.rebuild.output_tree import QueueTree
+from rmqtool.rebuild.staged import StagedQueues, Tree
 from tests.building import START_TIME
 
 GRID = FileGrid(file_size=210, unit_size=20)  # ten units, and ten bytes that no unit fits into
 
 
-def tree(root: Path) -> closing[QueueTree]:
-    return closing(QueueTree(root, "simple", GRID))
+@contextmanager
+def tree(root: Path) -> Iterator[StagedQueues]:
+    with Tree(root) as files:
+        yield StagedQueues(files, "simple", GRID)
 
 
 def queue(number: int) -> QueueName:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool.rebuild.apply import write_output
 from rmqtool.rebuild.options import Part
-from rmqtool.rebuild.output_tree import write_output
 from rmqtool.rebuild.source import open_source
 from rmqtool.store.store import open_store
 from tests.conftest import GoldenStore

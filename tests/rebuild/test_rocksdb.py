@@ -13,9 +13,8 @@ import pytest
 
 from rmqtool.base.errors import Exit, UnreadableError, UnsupportedError, UnwritableError
 from rmqtool.rebuild import derive
-from rmqtool.rebuild.apply import apply_plan
+from rmqtool.rebuild.apply import apply_plan, write_output
 from rmqtool.rebuild.options import QueueSelection, RebuildOptions
-from rmqtool.rebuild.output_tree import write_output
 from rmqtool.rebuild.plan import RebuildPlan, make_plan
 from rmqtool.rebuild.source import open_source
 from rmqtool.rules.broker_conf import BrokerConf

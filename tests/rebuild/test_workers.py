@@ -16,6 +16,7 @@ from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.proven_records import ProvenRecords
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.rebuild import source
+from rmqtool.rebuild.apply import write_output
 from rmqtool.rebuild.log_pass import (
     Dropping,
     Item,
@@ -27,7 +28,6 @@ from rmqtool.rebuild.log_pass import (
     items_of,
 )
 from rmqtool.rebuild.options import RebuildOptions
-from rmqtool.rebuild.output_tree import write_output
 from rmqtool.rebuild.plan import RebuildPlan
 from rmqtool.rebuild.source import open_source
 from rmqtool.scan.reader import scan_files

@@ -9,8 +9,8 @@ import pytest
 
 from rmqtool.base.files import InputFile
 from rmqtool.formats.index_file import UNIT_SIZE, unit_position
+from rmqtool.rebuild.apply import write_output
 from rmqtool.rebuild.options import RebuildOptions
-from rmqtool.rebuild.output_tree import write_output
 from rmqtool.rebuild.source import open_source
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
