@@ -456,8 +456,7 @@ class Dispatched:
         """The hashes of tags; those that are proven count, of which none is as large as a time of delivery."""
         hashes = self._tags_hashes
         for row, proven in self.proven_rows.items():
-            is_hash = proven.tags_code is not None and proven.tags_code.bit_length() < 32
-            if is_hash:
+            if proven.tags_code is not None and proven.tags_code.bit_length() < 32:
                 hashes = hashes.copy()
                 hashes[row] = proven.tags_code
         return hashes

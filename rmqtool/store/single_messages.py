@@ -15,7 +15,7 @@ from rmqtool.formats.message import HEADER_DTYPES, format_message_id, transactio
 from rmqtool.formats.properties import KEYS, REAL_QUEUE_ID, REAL_TOPIC, TAGS, UNIQUE_KEY, split_keys
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.scan.single_record import SingleRecord, single_record_at
-from rmqtool.store.queue_units import LoadedQueue, Unit
+from rmqtool.store.queue_units import LoadedQueue
 from rmqtool.store.snapshot import Snapshot
 
 Message = dict[str, Any]
@@ -56,11 +56,10 @@ class SingleMessages:
 
     def waiting(self, queue: LoadedQueue, queue_offset: int) -> tuple[Message | None, int | None]:
         """A message of a delay level, and when it is due, epoch ms: its unit stores that instead of the tags code."""
-        try:
+        with suppress(RmqtoolError):
             unit = queue.unit_at(queue_offset)
-        except RmqtoolError:
-            unit = None
-        return (None, None) if unit is None else (self.at(unit.physical_offset), unit.tags_code)
+            return (None, None) if unit is None else (self.at(unit.physical_offset), unit.tags_code)
+        return None, None
 
     def stored_from(self, queue: LoadedQueue, store_timestamp: int) -> Iterator[Message | None]:
         """The messages of a queue from the first that was stored at a time or later, epoch ms."""
@@ -74,12 +73,6 @@ class SingleMessages:
                 high = middle
         for queue_offset in range(low, queue.range.max_offset):
             yield self.in_queue(queue, queue_offset)
-
-
-def _unit_at(queue: LoadedQueue, queue_offset: int) -> Unit | None:
-    with suppress(RmqtoolError):
-        return queue.unit_at(queue_offset)
-    return None
 
 
 def message_of(record: SingleRecord) -> Message:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import sys
 import zipfile
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -70,7 +71,7 @@ def test_many_tasks_go_together(monkeypatch: pytest.MonkeyPatch) -> None:
         assert [task for group in groups for task in group] == list(range(count))
         assert len(groups) == min(count, 3)
         assert all(groups)
-    worker = engine._Work(_doubled, _summed)
+    worker = partial(engine._done, _doubled, _summed)
     assert engine._checked([worker(pickle.dumps([1, 2])), worker(pickle.dumps([3]))]) == [6, 6]
     with pytest.raises(UsageError, match="odd"):
         engine._checked([worker(pickle.dumps([1])), worker(pickle.dumps([2, 13]))])
