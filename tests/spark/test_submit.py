@@ -15,9 +15,9 @@ from tests.commands.running import ROOT, Result, environment, rmqtool
 from tests.conftest import GoldenStore
 from tests.export.exporting import manifest_of, rows_of
 from tests.other_machines.servers import s3_server, s3_uri
+from tests.spark.comparing import assert_same, compared_stores
 from tests.spark.sessions import SECONDS, require_spark
 from tests.spark.shared_classes import SMALL_JAVA
-from tests.spark.test_diff_on_spark import assert_same, compared_stores
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
