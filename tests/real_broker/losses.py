@@ -63,20 +63,33 @@ class Result:
         return f"{self.verdict} | {self.case.what} | lost: {differences}{codes} | {self.case.again}"
 
 
-def results(version: str, source: Source, cases: Sequence[Case], before: Facts) -> Iterator[Result]:
-    """Hold the verdict on each case, all of one source, to what the broker says."""
+def results(version: str, source: Source, cases: Sequence[Case], facts: dict[str, Facts]) -> Iterator[Result]:
+    """Hold the verdict on each case, all of one source, to what the broker says.
+
+    What the users of the undamaged store have is in `facts`; with the first cases it is asked, too.
+    """
     verdicts = [judged(case.root) for case in cases]
-    surveys = Harness(version).survey_copies([(case.root, source.keys) for case in cases], dict(source.settings))
+    roots = [case.root for case in cases]
+    before, *surveys = _surveyed(version, source, roots, facts.get(source.name))
+    facts[source.name] = before
     for case, (verdict, codes), after in zip(cases, verdicts, surveys, strict=True):
         yield Result(case, verdict, codes, lost(before, after))
 
 
 def undamaged(version: str, source: Source) -> Facts:
     """What the users of the undamaged store have."""
-    (facts,) = Harness(version).survey_copies([(source.store, source.keys)], dict(source.settings))
-    if facts["refuses"] is not None:  # on a very busy machine a start may take longer than Survey.java waits
-        raise HarnessError(f"the broker does not start on the undamaged {source.name}: {facts['refuses']}")
+    (facts,) = _surveyed(version, source, [], None)
     return facts
+
+
+def _surveyed(version: str, source: Source, roots: Sequence[Path], known: Facts | None) -> list[Facts]:
+    """What users have of the undamaged store, if that is not `known`, and of others, asked of one Java process."""
+    asked = [(root, source.keys) for root in ([] if known else [source.store]) + [*roots]]
+    found = Harness(version).survey_copies(asked, dict(source.settings))
+    before, *after = [known, *found] if known else found
+    if before["refuses"] is not None:  # on a very busy machine a start may take longer than Survey.java waits
+        raise HarnessError(f"the broker does not start on the undamaged {source.name}: {before['refuses']}")
+    return [before, *after]
 
 
 def run_random(version: str, seeds: Iterable[int], found: Sequence[Source]) -> Iterator[Result]:
@@ -90,9 +103,7 @@ def run_random(version: str, seeds: Iterable[int], found: Sequence[Source]) -> I
                 chosen = [case for of, case in cases if of is source]
                 if not chosen:
                     continue
-                if source.name not in facts:
-                    facts[source.name] = undamaged(version, source)
-                yield from results(version, source, chosen, facts[source.name])
+                yield from results(version, source, chosen, facts)
 
 
 def random_case(version: str, seed: int, found: Sequence[Source], scratch: Path) -> tuple[Source, Case]:
@@ -121,14 +132,14 @@ def run_matrix(version: str, wanted: Iterable[str]) -> Iterator[Result]:
     """The rows, on the store of tests/verify/loss_stores; not those for which it has nothing to lose."""
     with TemporaryDirectory(prefix="rmqtool-losses-") as unpacked:
         source = committed(version, Path(unpacked))
-        before = undamaged(version, source)
+        facts: dict[str, Facts] = {}
         remaining = iter(wanted)
         while batch := list(islice(remaining, BATCH)):
             with TemporaryDirectory(prefix="rmqtool-losses-") as scratch:
                 roots = [Path(scratch, str(number)) for number in range(len(batch))]
                 made = [_matrix_case(version, row, source, root) for row, root in zip(batch, roots, strict=True)]
                 if cases := [case for case in made if case is not None]:
-                    yield from results(version, source, cases, before)
+                    yield from results(version, source, cases, facts)
 
 
 def _matrix_case(version: str, row: str, source: Source, root: Path) -> Case | None:
