@@ -163,8 +163,10 @@ def parsed(read: Callable[[V], R]) -> Callable[[click.Context, click.Parameter, 
     def callback(ctx: click.Context, param: click.Parameter, value: V | None) -> R | None:
         try:
             return None if value is None else read(value)
-        except (ValueError, RmqtoolError) as error:
-            raise click.BadParameter(getattr(error, "message", str(error)), ctx, param) from error
+        except RmqtoolError as error:
+            raise click.BadParameter(error.message, ctx, param) from error
+        except ValueError as error:
+            raise click.BadParameter(str(error), ctx, param) from error
 
     return callback
 

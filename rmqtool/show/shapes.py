@@ -113,6 +113,7 @@ class Error(Shape):
         "exhausted",
         "in-use",
         "not-a-store",
+        "unreachable",
         "unwritable",
         "changed",
         "java",

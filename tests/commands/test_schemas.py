@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from rmqtool.base.errors import RmqtoolError
 from tests.commands.running import SCHEMAS, errors_of, inspect, listing, rmqtool, validator
 from tests.commands.schema_pages import pages
 from tests.conftest import GoldenStore
@@ -141,6 +142,7 @@ def test_error_documents(arguments: list[str]) -> None:
     assert found.err == ""
 
 
+@pytest.mark.slow
 def test_schemas_are_those_of_the_program() -> None:
     """What is published is what `make pages` writes."""
     old = [path.name for path, text in pages().items() if path.read_text(encoding="utf-8") != text]
@@ -180,6 +182,20 @@ def properties_of(schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]
     for found in walk(schema):
         if "title" in found and "properties" in found:
             yield from ((f"{found['title']}: {name}", value) for name, value in found["properties"].items())
+
+
+def test_every_kind_of_error_has_its_place() -> None:
+    """In each schema, whatever a command may meet."""
+    kinds = {each.kind for each in errors_below(RmqtoolError)} | {"java", "spark", "peer", "refused"}
+    for file in SCHEMAS.glob("*.schema.json"):
+        enums = [set(each.get("enum", ())) for each in walk(json.loads(file.read_text(encoding="utf-8")))]
+        assert kinds in enums, file.name
+
+
+def errors_below(error: type[RmqtoolError]) -> Iterator[type[RmqtoolError]]:
+    yield error
+    for each in error.__subclasses__():
+        yield from errors_below(each)
 
 
 def test_schemas_refuse_what_is_not_theirs(golden_store: GoldenStore) -> None:
