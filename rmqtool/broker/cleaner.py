@@ -35,9 +35,18 @@ from rmqtool.store.rocksdb_queues import QueueDatabase
 from rmqtool.store.snapshot import Snapshot
 
 Reason = Literal[
-    "expired", "forced", "last-file", "ahead", "not-expired", "shielded", "next-run", "no-trigger", "cleaner-fails",
-    "in-use", "plain-files",
-]  # fmt: skip
+    "expired",
+    "forced",
+    "last-file",
+    "ahead",
+    "not-expired",
+    "shielded",
+    "next-run",
+    "no-trigger",
+    "cleaner-fails",
+    "in-use",
+    "plain-files",
+]
 NOT_BY_AGE = ("last-file", "ahead", "plain-files")
 """Reasons to keep a file, however old it is."""
 
@@ -112,9 +121,14 @@ def stat_log_file(file: MappedFile) -> LogFile | None:
 
 
 def run_over(
-    files: Sequence[LogFile], max_offset: int, trigger: Trigger, settings: RetentionSettings, now: int, *,
+    files: Sequence[LogFile],
+    max_offset: int,
+    trigger: Trigger,
+    settings: RetentionSettings,
+    now: int,
+    *,
     first_in_use: bool = False,
-) -> LogRun:  # fmt: skip
+) -> LogRun:
     """One run at `now`, epoch ms; `max_offset` is the log's end.
 
     Files past the end are allocated ahead, and the store does not count them. With `first_in_use` a reader still
@@ -137,9 +151,14 @@ def run_over(
 
 
 def run_before_entries(
-    files: Sequence[LogFile], trigger: Trigger, settings: RetentionSettings, now: int, *, deletes_last: bool,
+    files: Sequence[LogFile],
+    trigger: Trigger,
+    settings: RetentionSettings,
+    now: int,
+    *,
+    deletes_last: bool,
     first_in_use: bool = False,
-) -> LogRun:  # fmt: skip
+) -> LogRun:
     """One run where plain files stand before the entries of a DLedger node, whose own cleaner waits for their end.
 
     Where it `deletes_last` the last plain file goes alone in a run of its own (`DLedgerCommitLog#deleteExpiredFile`).

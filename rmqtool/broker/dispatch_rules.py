@@ -42,25 +42,36 @@ class DispatchRules:
 
     @classmethod
     def of(
-        cls, version: Version, conf: BrokerConf, levels: DelayLevels, *, has_light_queues: bool,
+        cls,
+        version: Version,
+        conf: BrokerConf,
+        levels: DelayLevels,
+        *,
+        has_light_queues: bool,
         may_be_older: bool = False,
-    ) -> DispatchRules:  # fmt: skip
+    ) -> DispatchRules:
         """The rules of a store's broker: its configuration, and the delay `levels` of the store's queues.
 
         Unless broker.conf sets them, multi-dispatch and LMQ are on where %LMQ% queues exist (`has_light_queues`).
         """
         return cls(
-            version, levels, conf.is_on("enableMultiDispatch", default=has_light_queues),
-            conf.is_on("enableLmq", default=has_light_queues), may_be_older=may_be_older,
-        )  # fmt: skip
+            version,
+            levels,
+            conf.is_on("enableMultiDispatch", default=has_light_queues),
+            conf.is_on("enableLmq", default=has_light_queues),
+            may_be_older=may_be_older,
+        )
 
     @classmethod
     def of_snapshot(cls, snapshot: Snapshot) -> DispatchRules:
         """The rules of the newest release that fits a store."""
         rules = cls.of(
-            snapshot.release, snapshot.store.conf, snapshot.delay_levels, has_light_queues=snapshot.has_light_queues,
+            snapshot.release,
+            snapshot.store.conf,
+            snapshot.delay_levels,
+            has_light_queues=snapshot.has_light_queues,
             may_be_older=not snapshot.releases.is_named,
-        )  # fmt: skip
+        )
         in_rocksdb = snapshot.store.layout == "rocksdb"
         if in_rocksdb and not _may_have_light_rows(snapshot) and not _has_files(snapshot):
             rules = replace(rules, multi_dispatch=False)

@@ -179,9 +179,12 @@ class Dispatcher:
     """
 
     def __init__(
-        self, rules: DispatchRules, batch_topics: Collection[str] | None = None, proven: ProvenRecords | None = None,
+        self,
+        rules: DispatchRules,
+        batch_topics: Collection[str] | None = None,
+        proven: ProvenRecords | None = None,
         plain_topics: Collection[str] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.rules = rules
         self.proven = proven or ProvenRecords()
         self._plain_topics = frozenset(plain_topics)

@@ -144,9 +144,12 @@ class FieldJudge:
     """Judges suspects: which are records with a damaged field. The others are wrong units."""
 
     def __init__(
-        self, files: Sequence[MappedFile], dispatcher: Dispatcher, unit_at: Callable[[QueueName, int], int | None],
+        self,
+        files: Sequence[MappedFile],
+        dispatcher: Dispatcher,
+        unit_at: Callable[[QueueName, int], int | None],
         topics: Collection[str] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`files` are those of the log; `dispatcher` derives from records as they are; `topics` are those known.
 
         `unit_at` gives the physical offset in the unit of a queue with a number, None without one.

@@ -75,10 +75,13 @@ class FileWalk:
             if later.start != self.end:
                 return None
             return replace(
-                later, start=self.start, records=self.records + later.records,
-                broker_only_records=self.broker_only_records + later.broker_only_records, readable=readable,
+                later,
+                start=self.start,
+                records=self.records + later.records,
+                broker_only_records=self.broker_only_records + later.broker_only_records,
+                readable=readable,
                 data_end=data_end,
-            )  # fmt: skip
+            )
         if later.broker_only_records:
             return None  # what the broker does not reach is only what the scan has found
         behind = self.readable_behind + (0 if self.outcome == "next" else later.readable)
@@ -94,10 +97,16 @@ class FileWalker:
     """
 
     def __init__(
-        self, file: InputFile, mapped: MappedFile, rules: RecoveryRules, *, start: int = 0, limit: int | None = None,
+        self,
+        file: InputFile,
+        mapped: MappedFile,
+        rules: RecoveryRules,
+        *,
+        start: int = 0,
+        limit: int | None = None,
         on_frames: Callable[[RecordRun, bool], None] | None = None,
         on_record: Callable[[int, int], None] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._file = file
         self._mapped = mapped
         self._rules = rules

@@ -23,9 +23,16 @@ from rmqtool.store.queue_units import ExtTags, LoadedQueue, QueueRange, Unit
 from rmqtool.store.snapshot import Snapshot
 
 Status = Literal[
-    "FOUND", "NO_MATCHED_MESSAGE", "MESSAGE_WAS_REMOVING", "OFFSET_FOUND_NULL", "OFFSET_OVERFLOW_BADLY",
-    "OFFSET_OVERFLOW_ONE", "OFFSET_TOO_SMALL", "NO_MATCHED_LOGIC_QUEUE", "NO_MESSAGE_IN_QUEUE",
-]  # fmt: skip
+    "FOUND",
+    "NO_MATCHED_MESSAGE",
+    "MESSAGE_WAS_REMOVING",
+    "OFFSET_FOUND_NULL",
+    "OFFSET_OVERFLOW_BADLY",
+    "OFFSET_OVERFLOW_ONE",
+    "OFFSET_TOO_SMALL",
+    "NO_MATCHED_LOGIC_QUEUE",
+    "NO_MESSAGE_IN_QUEUE",
+]
 """Names of `GetMessageStatus` that a store answers."""
 
 _MAX_PULL_BYTES = 128 << 20  # MAX_PULL_MSG_SIZE

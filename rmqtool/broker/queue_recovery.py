@@ -188,9 +188,12 @@ class SimulatedQueue:
         return True
 
     def append_all(
-        self, offsets: NDArray[np.int64], sizes: NDArray[np.int32], queue_offsets: NDArray[np.int64],
+        self,
+        offsets: NDArray[np.int64],
+        sizes: NDArray[np.int32],
+        queue_offsets: NDArray[np.int64],
         batches: NDArray[np.int16],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Append many records in log order; known ones are skipped, and consecutive ones appended, at once."""
         first = int(np.searchsorted(offsets + (sizes if self._remembers_ends else 0), self.max_physical, "right"))
         while first < len(offsets):

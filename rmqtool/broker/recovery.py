@@ -189,12 +189,14 @@ class Recovery:
         lost = sum(self._walks.of(file).readable for file in self.loaded.ignored)
         elsewhere = other_log_opened(self.snapshot.store, self.rules.version)
         return replace(
-            outline, max_offset_after=0,
+            outline,
+            max_offset_after=0,
             end="there is no commit log file" if elsewhere is None else f"it opens another directory, {elsewhere!r}",
-            setting=None if elsewhere is None else LOG_SETTING, messages_lost=lost,
+            setting=None if elsewhere is None else LOG_SETTING,
+            messages_lost=lost,
             files_deleted=self._deleted([], queues, outline.mode, self._checkpoint(None)),
             queues=list(self._changes(queues, -1)),
-        )  # fmt: skip
+        )
 
     def _in_other_root(self, outline: StartPrediction, opened: str) -> StartPrediction:
         """A start on a new directory: it leaves the store as it is, and finds at most the log."""
@@ -204,11 +206,14 @@ class Recovery:
         for state in () if finds_log and self.rules.dispatches_from_queues else queues:
             state.destroy()
         return replace(
-            outline, mode="normal", max_offset_after=log if finds_log else 0,
-            end=f"the broker opens another directory, {opened!r}", setting=ROOT_SETTING,
+            outline,
+            mode="normal",
+            max_offset_after=log if finds_log else 0,
+            end=f"the broker opens another directory, {opened!r}",
+            setting=ROOT_SETTING,
             messages_lost=0 if finds_log else sum(self._walks.of(file).readable for file in self.snapshot.log.files),
             queues=list(self._changes(queues, self.snapshot.log_min_offset if finds_log else -1)),
-        )  # fmt: skip
+        )
 
     def _recovered(self, outline: StartPrediction, cut: LogCut, checkpoint: Checkpoint) -> StartPrediction:
         queues = self._queues(cut.end.offset)
@@ -246,8 +251,9 @@ class Recovery:
             dispatched_from=dispatched_from if dispatched_from < cut.end.offset else None,
             files_deleted=self._deleted(cut.deleted, queues, outline.mode, checkpoint),
             queues=[*self._changes(queues, cut.files[0].start_offset), *self._row_changes(queues, cut, outline.mode)],
-            refusal=None if hangs is None else StartRefusal("hang", hangs), hangs=hangs is not None,
-        )  # fmt: skip
+            refusal=None if hangs is None else StartRefusal("hang", hangs),
+            hangs=hangs is not None,
+        )
 
     def _row_changes(self, queues: Queues, cut: LogCut, mode: Mode) -> Iterator[QueueChange]:
         """What happens to the rows of queues that are written twice; `queues` are those in files, after the start."""
@@ -265,9 +271,13 @@ class Recovery:
 
     def _with_cut(self, outline: StartPrediction, cut: LogCut) -> StartPrediction:
         return replace(
-            outline, scan_from=self._scan_from(cut), max_offset_after=min(cut.max_offset, MAX_OFFSET),
-            end=cut.end.why, commit_log_bytes_cut=cut.bytes_cut, messages_lost=cut.messages_lost,
-        )  # fmt: skip
+            outline,
+            scan_from=self._scan_from(cut),
+            max_offset_after=min(cut.max_offset, MAX_OFFSET),
+            end=cut.end.why,
+            commit_log_bytes_cut=cut.bytes_cut,
+            messages_lost=cut.messages_lost,
+        )
 
     def _dispatched_from(self, cut: LogCut, mode: Mode, max_physical: int) -> int:
         """Where the first record begins that the scan dispatches; MAX_OFFSET where it dispatches none."""
@@ -338,7 +348,16 @@ class Recovery:
 
 def _change(state: SimulatedQueue, before: QueueRange, log_min_offset: int) -> QueueChange:
     return QueueChange(
-        state.kind, state.queue.topic, state.queue.queue_id, before.min_offset, before.max_offset,
-        state.min_offset(log_min_offset), state.max_offset, state.cut, state.appended, misplaced=state.misplaced,
-        shift=state.shift, revived=state.revived,
-    )  # fmt: skip
+        state.kind,
+        state.queue.topic,
+        state.queue.queue_id,
+        before.min_offset,
+        before.max_offset,
+        state.min_offset(log_min_offset),
+        state.max_offset,
+        state.cut,
+        state.appended,
+        misplaced=state.misplaced,
+        shift=state.shift,
+        revived=state.revived,
+    )

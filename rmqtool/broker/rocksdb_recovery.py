@@ -118,10 +118,17 @@ class RocksDbRecovery:
             live_end = self.database.first_live(name, log_end)
             end = self._cut_end(name, before, log_end)
         return QueueChange(
-            "simple", *name, before.min_offset, before.max_offset,
-            self._min_offset(name, new) if new.made else before.min_offset, max(end, new.last + 1),
-            before.max_offset - min(live_end, end), new.made, new.lost, in_rocksdb=True,
-        )  # fmt: skip
+            "simple",
+            *name,
+            before.min_offset,
+            before.max_offset,
+            self._min_offset(name, new) if new.made else before.min_offset,
+            max(end, new.last + 1),
+            before.max_offset - min(live_end, end),
+            new.made,
+            new.lost,
+            in_rocksdb=True,
+        )
 
     def refusal(self, log_end: int) -> StartRefusal | None:
         """What a broker that cuts the log fails at before 5.3.2: a queue all of whose rows are past the end."""

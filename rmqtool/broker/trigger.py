@@ -184,10 +184,14 @@ def trigger_at(
     queue_ratio = disks.queues.ratio(version)
     shortage = decide(settings, disks, log_ratio, queue_ratio, version)
     return Trigger(
-        time=time, space=shortage.space, manual=manual,
-        forced=settings.clean_file_forcibly_enable and shortage.at_once, writes_refused=shortage.writes_refused,
-        log_ratio=log_ratio, queue_ratio=queue_ratio if shortage.asked_queues else None,
-    )  # fmt: skip
+        time=time,
+        space=shortage.space,
+        manual=manual,
+        forced=settings.clean_file_forcibly_enable and shortage.at_once,
+        writes_refused=shortage.writes_refused,
+        log_ratio=log_ratio,
+        queue_ratio=queue_ratio if shortage.asked_queues else None,
+    )
 
 
 @dataclass(frozen=True)

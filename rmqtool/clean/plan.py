@@ -67,10 +67,13 @@ def take_snapshot(
     index_size = sum(file.size for file in snapshot.index_files)
     major_size = log.size + sum(state.queue.files.size for state in states) + index_size
     return Facts(
-        snapshot=snapshot, log_range=log_range(log.files, max(ends, default=None), reading), log_files=log_files,
+        snapshot=snapshot,
+        log_range=log_range(log.files, max(ends, default=None), reading),
+        log_files=log_files,
         first_timestamps=[_first_timestamp(log_file.file, reading) for log_file in log_files],
-        disks=Disks(disks, queue_disk, major_size), states=states,
-    )  # fmt: skip
+        disks=Disks(disks, queue_disk, major_size),
+        states=states,
+    )
 
 
 def _measured_paths(store: Store, version: Version, *, has_plain_files: bool) -> Sequence[Path]:
@@ -156,9 +159,14 @@ class AsIf:
 
 
 def next_deletions(
-    store: Store, version: Version | None, now: int, as_if: AsIf | None = None, *, limit: RateLimit | None = None,
+    store: Store,
+    version: Version | None,
+    now: int,
+    as_if: AsIf | None = None,
+    *,
+    limit: RateLimit | None = None,
     all_runs: bool = False,
-) -> CleanPlan:  # fmt: skip
+) -> CleanPlan:
     """The plan for a store as it is now, at `now`, epoch ms; `version` None: the newest release that fits."""
     as_if = as_if or AsIf()
     facts = take_snapshot(store, version, as_if.used_ratio, limit)
@@ -190,11 +198,14 @@ def plan(facts: Facts, rules: Rules, now: int, *, all_runs: bool = False) -> Cle
 def cleaner_of(facts: Facts, rules: Rules, *, log_only: bool = False) -> Cleaner:
     """The cleaner of a broker that has started on the store as it is, or on its log alone."""
     return Cleaner(
-        rules=rules, log_files=list(facts.log_files), max_offset=facts.log_range.max_offset, disks=facts.disks,
+        rules=rules,
+        log_files=list(facts.log_files),
+        max_offset=facts.log_range.max_offset,
+        disks=facts.disks,
         index_files=[] if log_only else list(facts.snapshot.index_files),
         queues=QueueCleaner([] if log_only else facts.states, rules.version),
         has_row_filter=facts.snapshot.database is not None and has_filter(facts.snapshot, rules.version),
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True)

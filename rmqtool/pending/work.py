@@ -75,10 +75,12 @@ class Count:
 
     def __add__(self, other: Count) -> Count:
         return Count(
-            self.messages + other.messages, self.overdue + other.overdue, _least(self.first_due, other.first_due),
+            self.messages + other.messages,
+            self.overdue + other.overdue,
+            _least(self.first_due, other.first_due),
             _least(self.next_due, other.next_due),
             max((due for due in (self.last_due, other.last_due) if due is not None), default=None),
-        )  # fmt: skip
+        )
 
 
 @dataclass(frozen=True)

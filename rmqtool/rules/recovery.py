@@ -79,11 +79,14 @@ class RecoveryRules:
         """The rules of a broker of `version` with the settings that are known."""
         safe = conf.is_on("messageIndexSafe") and conf.is_on("messageIndexEnable", default=True)
         return cls(
-            version, check_crc=conf.is_on("checkCRCOnRecover", default=True), index_safe=safe,
+            version,
+            check_crc=conf.is_on("checkCRCOnRecover", default=True),
+            index_safe=safe,
             recovered_files=conf.size("commitLogRecoverMaxNum") or _DEFAULT_RECOVERED_FILES,
-            log_file_size=log_file_size(conf), queue_file_size=queue_file_size(conf, "simple"),
+            log_file_size=log_file_size(conf),
+            queue_file_size=queue_file_size(conf, "simple"),
             batch_queue_file_size=queue_file_size(conf, "batch"),
-        )  # fmt: skip
+        )
 
     @property
     def ignores_wrong_sizes(self) -> bool:

@@ -96,10 +96,15 @@ def settings_of_node(settings: RetentionSettings, version: Version) -> Retention
         for each in settings.shown
     )
     return replace(
-        settings, file_reserved_time=hours, warning_level=_NODE_FULL, forcibly_level=_NODE_FORCIBLY,
-        clean_file_forcibly_enable=forcibly, delete_file_batch_max=_NODE_BATCH, replicas_per_disk_partition=1,
+        settings,
+        file_reserved_time=hours,
+        warning_level=_NODE_FULL,
+        forcibly_level=_NODE_FORCIBLY,
+        clean_file_forcibly_enable=forcibly,
+        delete_file_batch_max=_NODE_BATCH,
+        replicas_per_disk_partition=1,
         shown=tuple(shown),
-    )  # fmt: skip
+    )
 
 
 class _Reader:
@@ -112,9 +117,12 @@ class _Reader:
         self.shown: list[Setting] = []
 
     def whole(
-        self, name: str, default: int, bounded: Callable[[int], tuple[int, str | None]] | None = None,
+        self,
+        name: str,
+        default: int,
+        bounded: Callable[[int], tuple[int, str | None]] | None = None,
         since: Version | None = None,
-    ) -> int:  # fmt: skip
+    ) -> int:
         """A setting of type int."""
         given, ignored = self._given(name, since)
         value, why = default, ignored

@@ -226,9 +226,13 @@ class Releases:
         return any(self.oldest < change <= self.newest for change in changes)
 
     def narrow(
-        self, evidence: str, *, since: Version | None = None, before: Version | None = None,
+        self,
+        evidence: str,
+        *,
+        since: Version | None = None,
+        before: Version | None = None,
         other_than: Version | None = None,
-    ) -> Releases:  # fmt: skip
+    ) -> Releases:
         """Only the releases from `since` on, older than `before` and `other_than` one.
 
         Evidence that no release fits changes nothing.

@@ -125,9 +125,12 @@ class MapExtent:
 
 
 def log_map(
-    start: int, end: int, bad: Iterable[tuple[int, int, str]], cut_at: int | None = None,
+    start: int,
+    end: int,
+    bad: Iterable[tuple[int, int, str]],
+    cut_at: int | None = None,
     left: Iterable[tuple[int, int]] = (),
-) -> Iterator[MapExtent]:  # fmt: skip
+) -> Iterator[MapExtent]:
     """Consecutive extents from `start` to `end`; good ones after `cut_at` are unreachable after a start.
 
     `bad` are offsets, sizes and reasons of damaged extents, `left` offsets and sizes of extents that were not reached.

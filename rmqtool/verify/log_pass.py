@@ -137,9 +137,13 @@ class PartCheck(Job[Any]):
     """Checks parts, one after the other, in one process; its results are a PartResult, and those of a companion."""
 
     def __init__(
-        self, task: VerifyTask, parts: Sequence[AnyPart], *, is_alone: bool = False,
+        self,
+        task: VerifyTask,
+        parts: Sequence[AnyPart],
+        *,
+        is_alone: bool = False,
         database: QueueDatabase | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`parts` are all parts of the verification, which `do` addresses by their index.
 
         A process that checks all of them, `is_alone`, reads index units once: for the log and for their chains.
@@ -332,9 +336,13 @@ class PartRun:
     """One run over the parts that are not done yet; `ended_by` is why some are left, None when none is."""
 
     def __init__(
-        self, task: VerifyTask, parts: Sequence[AnyPart], request: VerifyRequest, saved: SavedProgress | None,
+        self,
+        task: VerifyTask,
+        parts: Sequence[AnyPart],
+        request: VerifyRequest,
+        saved: SavedProgress | None,
         companion: Companion | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`saved` has the results of earlier runs; the `companion` of the task takes its own."""
         self.ended_by: EarlyEnd | None = None
         self.merger = (saved and saved.merger) or PartMerger(parts, PartResult(task.report()))

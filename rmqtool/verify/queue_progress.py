@@ -272,9 +272,14 @@ WHETHER_DELETED = (
 
 
 def report_missing_units(
-    state: QueueProgress, topics: Topics, report: Report, start: StartPrediction | None, releases: Releases, *,
+    state: QueueProgress,
+    topics: Topics,
+    report: Report,
+    start: StartPrediction | None,
+    releases: Releases,
+    *,
     live: bool,
-) -> None:  # fmt: skip
+) -> None:
     """Report the missing units of one queue, except those that a running broker has yet to dispatch.
 
     A killed broker may not have created a queue yet: when the predicted `start` derives all of it, nothing is lost.

@@ -48,9 +48,12 @@ class Verification:
     """One verification of a store; the attributes hold the results after `run`, or so far when it is interrupted."""
 
     def __init__(
-        self, store: Store, request: VerifyRequest, saved: SavedProgress | None = None,
+        self,
+        store: Store,
+        request: VerifyRequest,
+        saved: SavedProgress | None = None,
         companion: Companion | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`saved` is the progress of earlier runs, and of this one; a `companion` reads the log with it."""
         require_copies(store)
         self.request = request
