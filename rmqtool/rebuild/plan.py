@@ -163,12 +163,6 @@ def _add_suspects_of_queues(suspects: Suspects, source: RebuildSource) -> None:
                     _add_suspects(suspects, queues, comparisons, plan_of(queues, derivation, comparisons).derived)
 
 
-def field_findings(source: RebuildSource) -> Iterator[Finding]:
-    """Findings of records with damaged fields."""
-    for damage in source.damages or ():
-        yield finding("commitlog.field", store=source.snapshot.store.root, **damage.facts)
-
-
 def _names(source: RebuildSource) -> set[QueueName]:
     return {QueueName(queue.topic, queue.queue_id) for queue in source.snapshot.queues}
 
@@ -360,7 +354,10 @@ def plan_of(source: RebuildSource, derivation: Derivation, comparisons: Comparis
                 [queue.name for queue in queues if queue.lacks_log_messages], has_index=bool(index) and not has_log
             ),
             *start_findings(source, derivation),
-            *field_findings(source),
+            *(
+                finding("commitlog.field", store=source.snapshot.store.root, **each.facts)
+                for each in source.damages or ()
+            ),
             *patch_findings(patches),
             *undecided.findings(),
             *row_findings(source.rows, foreign, source.snapshot.store),

@@ -383,13 +383,15 @@ class _Log:
 
     def has_right_copies(self, file: Input, extent: np.void) -> bool:
         """Whether all records of an extent are doubtful, and the log has another copy of each."""
+        return all(self._has_right_copy(file, extent, offset, size) for offset, size in self._records_of(extent))
+
+    def _records_of(self, extent: np.void) -> Iterator[tuple[int, int]]:
+        """Physical offset and size of each record of an extent."""
         offset, end = int(extent["physical_offset"]), int(extent["physical_offset"] + extent["size"])
         while offset < end:
             size = self._sources.record_size(extent, offset)
-            if not self._has_right_copy(file, extent, offset, size):
-                return False
+            yield offset, size
             offset += size
-        return True
 
     def _has_right_copy(self, file: Input, extent: np.void, offset: int, size: int) -> bool:
         """Whether a record is doubtful, and the log has one of the same size and body at its offset."""
@@ -438,9 +440,7 @@ class _Log:
     def _differing(self, file: Input, extent: np.void, rest: Ranges) -> Iterator[Left]:
         """The records of an extent that the log does not have, those one after the other as one."""
         shift, run = _shift(extent), None
-        offset, end = int(extent["physical_offset"]), int(extent["physical_offset"] + extent["size"])
-        while offset < end:
-            size = self._sources.record_size(extent, offset)
+        for offset, size in self._records_of(extent):
             position = offset - shift
             if meets(rest, position, position + size) and not self._has(extent, offset, size):
                 reason: Reason = "contradicted" if self._has_right_copy(file, extent, offset, size) else "stale"
@@ -452,7 +452,6 @@ class _Log:
             elif run:
                 yield run
                 run = None
-            offset += size
         if run:
             yield run
 
