@@ -134,7 +134,7 @@ def learn_fields(source: RebuildSource, comparisons: Comparisons, plan: RebuildP
         """The physical offset in the unit of a queue offset."""
         unit = existing.unit_at(name, queue_offset)
         if unit is None and rows is not None:
-            return rows.physical_offset(name, queue_offset)
+            unit = rows.unit_at(name, queue_offset)
         return None if unit is None else int(unit["physical_offset"])
 
     dispatcher = Dispatcher(task.rules, source.batch_topics)

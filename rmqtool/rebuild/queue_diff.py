@@ -334,7 +334,6 @@ class RowComparison(_QueueComparison):
         super().__init__(kind, "rocksdb", rules.log_min_offset, watched)
         self.left_out: Counter[QueueName] = Counter()  # units of light queues that have no rows
         self.lasts: dict[QueueName, LastUnit] = {}
-        self.dispatched_end = 0
         self.firsts: dict[QueueName, int] = {}
         self._stored = stored
         self._rules = rules
@@ -365,8 +364,6 @@ class RowComparison(_QueueComparison):
         self._spans[queue].add_states(unit_number + len(units) - len(rows.offsets), states)
         self.firsts[queue] = min(first, self.firsts.get(queue, first))
         self.lasts[queue] = LastUnit(last, int(rows.values["physical_offset"][-1]))
-        ends = rows.values["physical_offset"] + rows.values["message_size"]
-        self.dispatched_end = max(self.dispatched_end, int(ends.max()))
         self._watch(queue, *rows)
 
     def cut(self, queue: QueueName, unit_number: int) -> None:

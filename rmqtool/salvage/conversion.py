@@ -110,12 +110,11 @@ def _of_sources(plan: SalvagePlan, sources: Sequence[Store]) -> Iterator[Loss]:
     for source in sources:
         for recorded in recorded_losses(source.root):
             loss = recorded.loss
-            if loss and (not loss.extents or any(_meets(gaps, each) for each in loss.extents)):
+            extents = (
+                [(each.physical_offset, each.physical_offset + each.size) for each in loss.extents] if loss else []
+            )
+            if loss and (not extents or any(meets(gaps, *each) for each in extents)):
                 yield loss
-
-
-def _meets(gaps: Ranges, extent: LostExtent) -> bool:
-    return meets(gaps, extent.physical_offset, extent.physical_offset + extent.size)
 
 
 LeftReason = Literal["uncommitted", "stale", "damaged"]

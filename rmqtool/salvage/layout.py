@@ -134,18 +134,14 @@ def lay_out_moved(taken: Extents, blanks: Extents, file_size: int, starts: Seque
     named = max((each for each in starts if each <= first), default=None)
     start, begin = (first // file_size * file_size, first) if named is None else (named, named)
     file = LogFile(start, near, timestamp=max(int(near["last_time"][-1]), 1))
-    held = ranges_of(*(np.concatenate([part(near), part(blanks)]) for part in (_begins, ends)))
+    known = np.concatenate([near, blanks])
+    held = ranges_of(known["physical_offset"], ends(known))
     lost = without(np.array([[begin, int(ends(near).max())]], np.int64), held)
     lost = lost[lost[:, 1] - lost[:, 0] >= _SMALLEST_ENTRY]
     times = np.append(near["first_time"][0], near["last_time"])[np.searchsorted(near["physical_offset"], lost[:, 0])]
     for (low, high), time in zip(lost.tolist(), times.tolist(), strict=True):
         file.gaps.append(Gap(low, high - low, max(time, 1)))
     return Layout(file_size, [file], NO_EXTENTS, elsewhere, is_moved=True)
-
-
-def _begins(extents: Extents) -> Offsets:
-    offsets: Offsets = extents["physical_offset"]
-    return offsets
 
 
 def _nearest(taken: Extents, file_size: int) -> tuple[Extents, Extents]:
