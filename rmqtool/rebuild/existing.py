@@ -360,10 +360,10 @@ class StoredRows:
         """The rows of a queue from queue offset `first` to before `end`."""
         return self._read(lambda database: database.units(name, first, end), _NO_ROWS)
 
-    def physical_offset(self, name: QueueName, queue_offset: int) -> int | None:
-        """The physical offset in the unit at a queue offset; None without a row."""
+    def unit_at(self, name: QueueName, queue_offset: int) -> np.void | None:
+        """The value of the row at a queue offset; None without one."""
         found = self.rows(name, queue_offset, queue_offset + 1).values
-        return int(found["physical_offset"][0]) if len(found) else None
+        return found[0] if len(found) else None
 
     def foreign(self, derived: Collection[QueueName]) -> int:
         """How many rows are neither a unit nor an end of a queue; each queue counts as one that only has rows.
@@ -409,10 +409,9 @@ class ExistingRows(ExistingQueues):
 
     rows: StoredRows
 
-    def unit_at(self, name: QueueName, unit_number: int) -> Any:
+    def unit_at(self, name: QueueName, unit_number: int) -> np.void | None:
         """The value of the row at a queue offset, None without one."""
-        found = self.rows.rows(name, unit_number, unit_number + 1).values
-        return found[0] if len(found) else None
+        return self.rows.unit_at(name, unit_number)
 
 
 def grid_of(kind: Kind) -> FileGrid:

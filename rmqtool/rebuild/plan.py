@@ -32,7 +32,14 @@ from rmqtool.rebuild.findings import (
 from rmqtool.rebuild.index_builder import IndexComparison
 from rmqtool.rebuild.neutralise import Patch, patched_bytes, patches_of
 from rmqtool.rebuild.options import QueueSelection, RebuildOptions
-from rmqtool.rebuild.queue_diff import Comparison, QueueDifference, QueueKind, RowComparison, undecided_of
+from rmqtool.rebuild.queue_diff import (
+    Comparison,
+    QueueDifference,
+    QueueKind,
+    RowComparison,
+    undecided_findings,
+    undecided_units,
+)
 from rmqtool.rebuild.queue_placement import NEUTRALISED, BatchQueues, LostExtents, SimpleQueues
 from rmqtool.rebuild.source import RebuildSource, assumed_findings, derive, run_task, source_of
 from rmqtool.rules.system_topics import DEAD_LETTER_PREFIX, SCHEDULE_TOPIC, is_filled_by_brokers
@@ -134,7 +141,7 @@ def learn_fields(source: RebuildSource, comparisons: Comparisons, plan: RebuildP
         """The physical offset in the unit of a queue offset."""
         unit = existing.unit_at(name, queue_offset)
         if unit is None and rows is not None:
-            return rows.physical_offset(name, queue_offset)
+            unit = rows.unit_at(name, queue_offset)
         return None if unit is None else int(unit["physical_offset"])
 
     dispatcher = Dispatcher(task.rules, source.batch_topics)
@@ -161,12 +168,6 @@ def _add_suspects_of_queues(suspects: Suspects, source: RebuildSource) -> None:
                 derivation = derive(queues, comparisons.outputs(), no_progress)
                 if derivation:
                     _add_suspects(suspects, queues, comparisons, plan_of(queues, derivation, comparisons).derived)
-
-
-def field_findings(source: RebuildSource) -> Iterator[Finding]:
-    """Findings of records with damaged fields."""
-    for damage in source.damages or ():
-        yield finding("commitlog.field", store=source.snapshot.store.root, **damage.facts)
 
 
 def _names(source: RebuildSource) -> set[QueueName]:
@@ -333,15 +334,12 @@ def plan_of(source: RebuildSource, derivation: Derivation, comparisons: Comparis
     queues = sorted(_with_carried(queues, conversion), key=lambda queue: (queue.name, queue.kind))
     has_log = derivation.last_physical_offset >= 0
     index = list(_index_plans(comparisons.index, derivation.index.names if derivation.index else [], has_log=has_log))
-    undecided = undecided_of(
-        source.releases,
-        derivation,
-        comparisons.simple,
-        [queue.name for queue in queues if queue.action != "keep"],
-        index_changes=any(file.action != "keep" for file in index),
-    )
-    if any(queue.kind == "rocksdb" and queue.action != "keep" for queue in queues):
-        undecided.units.update(comparisons.undecided_rows)
+    releases, changed = source.releases, [queue for queue in queues if queue.action != "keep"]
+    undecided = undecided_units(releases, derivation, comparisons.simple, [queue.name for queue in changed])
+    if any(queue.kind == "rocksdb" for queue in changed):
+        undecided.update(comparisons.undecided_rows)
+    undecided_keys = derivation.has_optional_keys and any(file.action != "keep" for file in index)
+    undecided_keys = undecided_keys and releases.differ_by(VALUES_MAY_HOLD_SEPARATOR)
     foreign = source.rows.foreign(found) if comparisons.rows and source.options.selection.is_all else 0
     return RebuildPlan(
         source=source,
@@ -360,14 +358,17 @@ def plan_of(source: RebuildSource, derivation: Derivation, comparisons: Comparis
                 [queue.name for queue in queues if queue.lacks_log_messages], has_index=bool(index) and not has_log
             ),
             *start_findings(source, derivation),
-            *field_findings(source),
+            *(
+                finding("commitlog.field", store=source.snapshot.store.root, **each.facts)
+                for each in source.damages or ()
+            ),
             *patch_findings(patches),
-            *undecided.findings(),
+            *undecided_findings(releases, undecided, index=undecided_keys),
             *row_findings(source.rows, foreign, source.snapshot.store),
             *(conversion.findings if conversion else ()),
         ],
         patches=[patch for patch in patches if patch.is_possible],
-        undecided=undecided.count,
+        undecided=undecided.total() + undecided_keys,
         conversion=conversion,
         foreign_rows=foreign,
     )

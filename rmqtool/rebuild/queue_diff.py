@@ -334,7 +334,6 @@ class RowComparison(_QueueComparison):
         super().__init__(kind, "rocksdb", rules.log_min_offset, watched)
         self.left_out: Counter[QueueName] = Counter()  # units of light queues that have no rows
         self.lasts: dict[QueueName, LastUnit] = {}
-        self.dispatched_end = 0
         self.firsts: dict[QueueName, int] = {}
         self._stored = stored
         self._rules = rules
@@ -365,8 +364,6 @@ class RowComparison(_QueueComparison):
         self._spans[queue].add_states(unit_number + len(units) - len(rows.offsets), states)
         self.firsts[queue] = min(first, self.firsts.get(queue, first))
         self.lasts[queue] = LastUnit(last, int(rows.values["physical_offset"][-1]))
-        ends = rows.values["physical_offset"] + rows.values["message_size"]
-        self.dispatched_end = max(self.dispatched_end, int(ends.max()))
         self._watch(queue, *rows)
 
     def cut(self, queue: QueueName, unit_number: int) -> None:
@@ -430,42 +427,28 @@ def version_findings(store: Store, releases: Releases, *, index: bool) -> list[F
     return [finding("rebuild.version-assumed", store=store.root, details=details)]
 
 
-@dataclass(frozen=True)
-class Undecided:
-    """Units by queue, and whether there are keys of the index, that depend on the release."""
-
-    releases: Releases
-    units: Counter[QueueName]
-    index: bool
-
-    @property
-    def count(self) -> int:
-        """Units, and 1 for the index; 0 when nothing depends on the release."""
-        return self.units.total() + self.index
-
-    def findings(self) -> Iterator[Finding]:
-        """One for the queues and one for the index."""
-        if self.units:
-            name = min(self.units)
-            details = {"problem": "units", "queues": len(self.units), "more": len(self.units) - 1,
-                       "releases": str(self.releases)}  # fmt: skip
-            yield finding(_CODE, topic=name.topic, queue_id=name.queue_id, count=self.units.total(), details=details)
-        if self.index:
-            yield finding(_CODE, details={"problem": "index", "releases": str(self.releases)})
-
-
-def undecided_of(
+def undecided_units(
     releases: Releases,
     derivation: Derivation,
     comparison: Comparison | RowComparison | None,
     changed: Sequence[QueueName],
-    *,
-    index_changes: bool,
-) -> Undecided:
-    """Units of the `changed` queues, and keys of the index, that only some of the fitting releases write."""
+) -> Counter[QueueName]:
+    """Units of the `changed` queues, by queue, that only some of the fitting releases write."""
     multi_dispatch = releases.differ_by(MULTI_DISPATCH_SPARES_SYSTEM_TOPICS, MULTI_DISPATCH_SPARES_DEAD_LETTERS)
-    separator = releases.differ_by(VALUES_MAY_HOLD_SEPARATOR)
     counts = [derivation.optional.undecided] if multi_dispatch and derivation.optional else []
-    counts += [comparison.older] if separator and comparison else []
-    units = Counter({name: count for name in changed if (count := sum(each[name] for each in counts))})
-    return Undecided(releases, units, separator and index_changes and derivation.has_optional_keys)
+    counts += [comparison.older] if comparison and releases.differ_by(VALUES_MAY_HOLD_SEPARATOR) else []
+    units: Counter[QueueName] = Counter()
+    for name in changed:  # one in files and in RocksDB is there twice
+        if count := sum(each[name] for each in counts):
+            units[name] += count
+    return units
+
+
+def undecided_findings(releases: Releases, units: Counter[QueueName], *, index: bool) -> Iterator[Finding]:
+    """What depends on the release: one finding for queues, and one for keys of the `index`."""
+    if units:
+        name, details = min(units), {"problem": "units", "queues": len(units), "more": len(units) - 1,
+                                     "releases": str(releases)}  # fmt: skip
+        yield finding(_CODE, topic=name.topic, queue_id=name.queue_id, count=units.total(), details=details)
+    if index:
+        yield finding(_CODE, details={"problem": "index", "releases": str(releases)})

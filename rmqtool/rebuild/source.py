@@ -58,7 +58,9 @@ def apply_conf(store: Store, options: RebuildOptions) -> tuple[RebuildOptions, l
     if switched_off:
         options = replace(options, parts=options.parts - {"index"})
         findings.append(finding("rebuild.index-disabled", file=store.conf.path, details={"setting": switched_off}))
-    if "queues" in options.parts and _uses_ext_units(store):
+    ext_units = store.root / CONSUME_QUEUE_EXT
+    has_ext_units = store.conf.is_on("enableConsumeQueueExt") or (ext_units.is_dir() and any(ext_units.iterdir()))
+    if "queues" in options.parts and has_ext_units:
         findings.append(finding("rebuild.ext-units"))
     return options, findings
 
@@ -69,12 +71,6 @@ def _index_switched_off(store: Store, options: RebuildOptions) -> str | None:
     if options.version is None or options.version >= INDEX_OF_TAGS:  # 5.4.0 brought both
         names.append("indexFileWriteEnable")
     return next((name for name in names if (store.conf.text(name) or "true").lower() == "false"), None)
-
-
-def _uses_ext_units(store: Store) -> bool:
-    directory = store.root / CONSUME_QUEUE_EXT
-    is_on = store.conf.is_on("enableConsumeQueueExt")
-    return is_on or (directory.is_dir() and any(directory.iterdir()))
 
 
 _RECORDED_SHARE = 4  # of the log: units and keys of messages of 300 bytes have nearly so much, of larger ones less

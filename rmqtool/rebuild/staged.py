@@ -44,7 +44,7 @@ _MAX_OPEN = 128  # files of a tree: a store may have 40,000 queues
 
 @dataclass(slots=True)
 class _Written:
-    """The bytes ``start:end`` that were written to a staged file, and their CRC; None after a jump."""
+    """The bytes ``start:end`` that were written to a staged file, and their CRC; None after a jump, or unasked."""
 
     start: int = 0
     end: int = 0
@@ -151,7 +151,7 @@ class StagedQueues:
         of_queue = self._files.setdefault(queue, {})
         staged = of_queue.get(start)
         if staged is None:
-            written = _Written()
+            written = _Written(crc=None if isinstance(self._target, Tree) else 0)
             name = queue_file_name(queue, self._kind, start)
             file = self._target.file(name, size=self._grid.file_size, check=written.check)
             staged = of_queue[start] = (file, written)

@@ -143,10 +143,18 @@ class Diagnosis:
         """The findings, each under its treatment."""
         return self.treated(self.findings)
 
-    def treated(self, findings: Iterable[Finding]) -> dict[Treatment, list[Finding]]:
-        """Some of the findings, each under its treatment."""
+    def treated(self, findings: Sequence[Finding]) -> dict[Treatment, list[Finding]]:
+        """Some of the findings, each under its treatment.
+
+        A start that loses records which its release cannot read is fixed by another release, not by dummy records.
+        """
         is_moved = bool(moved_by_hand(self.snapshot, self.findings))  # that may be why: it is judged again after it
-        found = by_treatment(each for each in findings if not _is_refusal(each, of_any=is_moved))
+        is_older = any(finding.code == NEWER_RECORDS for finding in findings)
+        found: dict[Treatment, list[Finding]] = defaultdict(list)
+        for each in findings:
+            if not _is_refusal(each, of_any=is_moved):
+                is_of_release = is_older and each.code.startswith("start.")
+                found["release" if is_of_release else CATALOGUE[each.code].treatment_of(each)].append(each)
         if self.queues_in_log is not None:
             kept, rebuilt = split_kept(found.pop("queues", []), self.queues_in_log)
             found |= {"queues": rebuilt} if rebuilt else {}
@@ -427,30 +435,16 @@ def notes_on_the_rest(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: b
     ]
 
 
-def by_treatment(findings: Iterable[Finding]) -> dict[Treatment, list[Finding]]:
-    """The findings, each under its treatment.
-
-    A start that loses records which its release cannot read is fixed by another release, not by dummy records.
-    """
-    all_findings = tuple(findings)
-    is_older = any(finding.code == NEWER_RECORDS for finding in all_findings)
-    found: dict[Treatment, list[Finding]] = defaultdict(list)
-    for finding in all_findings:
-        is_of_release = is_older and finding.code.startswith("start.")
-        found["release" if is_of_release else CATALOGUE[finding.code].treatment_of(finding)].append(finding)
-    return found
-
-
 def judged_now(diagnosis: Diagnosis, repairs: Repairs) -> list[Finding]:
     """The findings but for those that are judged again after the repairs, since what causes them may be fixed."""
-    return [each for each in diagnosis.findings if not _is_judged_later(each, repairs)]
 
+    def is_later(finding: Finding) -> bool:
+        if repairs.is_of_log:
+            treatment = CATALOGUE[finding.code].treatment_of(finding)
+            return treatment == "config" or _is_done_last(finding) or (treatment == "restore" and repairs.renames)
+        return repairs.goes_on and (_is_held_against_queues(finding) or _is_done_last(finding))
 
-def _is_judged_later(finding: Finding, repairs: Repairs) -> bool:
-    if repairs.is_of_log:
-        treatment = CATALOGUE[finding.code].treatment_of(finding)
-        return treatment == "config" or _is_done_last(finding) or (treatment == "restore" and repairs.renames)
-    return repairs.goes_on and (_is_held_against_queues(finding) or _is_done_last(finding))
+    return [each for each in diagnosis.findings if not is_later(each)]
 
 
 def _keeps_from_rebuilds(finding: Finding) -> bool:

@@ -78,12 +78,8 @@ def _has_wrong_size(file: MappedFile, position: int) -> bool:
 Starts = Mapping[MappedFile, int]
 """The start offset of each file as its records give it."""
 
-NAME_CODES = frozenset(
-    {
-        *("commitlog.physical-offset", "commitlog.misaligned-file", "commitlog.overlap", "commitlog.gap"),
-        "commitlog.duplicate-file",
-    }
-)
+_OF_NAMES = ("physical-offset", "misaligned-file", "overlap", "gap", "duplicate-file")
+NAME_CODES = frozenset(f"commitlog.{each}" for each in _OF_NAMES)
 """Codes of findings that a wrong name, or a second copy, may cause."""
 
 
@@ -112,8 +108,13 @@ def name_changes(snapshot: Snapshot, codes: frozenset[str]) -> list[Change]:
     if not codes & NAME_CODES or "store.mixed" in codes:
         return []
     starts = {file: told_start(file, snapshot.reading) for file in snapshot.log.files if file.size}
-    copies = dict(_copies(snapshot.store, starts))
-    return [*_duplicates_taken_out(snapshot.store, copies, codes), *_renamed(snapshot, starts, copies, codes)]
+    store, copies, changes = snapshot.store, dict(_copies(snapshot.store, starts)), list[Change]()
+    for copy, original in copies.items():
+        name = name_in_store(store, copy.path)
+        if name:
+            what = f"{name} is taken out: byte for byte the same as {store.relative(original.path)}; {KEPT}"
+            changes.append(TakenOut(codes=codes & NAME_CODES, what=what, details=(name,)))
+    return [*changes, *_renamed(snapshot, starts, copies, codes)]
 
 
 def told_start(file: MappedFile, reading: ReadPolicy) -> int:
@@ -142,16 +143,6 @@ def _copies(store: Store, starts: Starts) -> Iterator[tuple[MappedFile, MappedFi
         for other in others:
             if same_entry(SYSTEM, str(original.path), str(other.path)):
                 yield other, original
-
-
-def _duplicates_taken_out(
-    store: Store, copies: Mapping[MappedFile, MappedFile], codes: frozenset[str]
-) -> Iterator[TakenOut]:
-    for copy, original in copies.items():
-        name = name_in_store(store, copy.path)
-        if name:
-            what = f"{name} is taken out: byte for byte the same as {store.relative(original.path)}; {KEPT}"
-            yield TakenOut(codes=codes & NAME_CODES, what=what, details=(name,))
 
 
 def _renamed(
@@ -328,14 +319,8 @@ _LOG_STRAYS = frozenset({"commitlog.stray", "commitlog.stray-directory"})
 _QUEUE_STRAY, _WRONG_KIND = "consumequeue.stray", "store.wrong-kind"
 _EMPTY, FILE_SIZE = "commitlog.empty-file", "commitlog.file-size"
 
-BEFORE_REBUILDS = frozenset(
-    {
-        *(*_LOG_STRAYS, _QUEUE_STRAY, _WRONG_KIND, _EMPTY, FILE_SIZE),
-        *("commitlog.blank", "commitlog.physical-offset", "commitlog.misaligned-file", "commitlog.overlap"),
-        "commitlog.duplicate-file",
-        *FIELD_CODES,
-    }
-)
+BEFORE_REBUILDS = _LOG_STRAYS | FIELD_CODES | (NAME_CODES - {"commitlog.gap"})
+BEFORE_REBUILDS |= {_QUEUE_STRAY, _WRONG_KIND, _EMPTY, FILE_SIZE, _CODE}
 """Codes whose changes must be in place before a rebuild reads the log, and before the log is judged again."""
 
 

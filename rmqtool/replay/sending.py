@@ -184,7 +184,8 @@ class Sender:
         """Take what is sent together from the front of a queue."""
         batch = [queue.popleft()]
         size = batch_size(batch[0].message)
-        limit = min(MAX_BATCH_BYTES, self._plan_limit(batch[0]))
+        facts = self._plan.brokers.get(batch[0].broker)
+        limit = min(MAX_BATCH_BYTES, facts.max_message_size) if facts else MAX_BATCH_BYTES
         while queue and len(batch) < self._most:
             following = queue[0].message
             size += batch_size(following)
@@ -194,10 +195,6 @@ class Sender:
                 break
             batch.append(queue.popleft())
         return batch
-
-    def _plan_limit(self, one: Ready) -> int:
-        facts = self._plan.brokers.get(one.broker)
-        return MAX_BATCH_BYTES if facts is None else facts.max_message_size
 
     def _round(self, batches: list[Batch], waiting: Waiting) -> None:
         """Send one batch of each queue and wait for all answers; what is not done goes back to its queue's front."""

@@ -8,6 +8,5 @@ which also takes over what is beside it. The sources are only read.
 Where only some messages are wanted: `selection.py` (which, and queue offsets that are counted again), `moved_config.py`
 (config files that fit).
 
-A conversion: `conversion.py` (what is taken of a DLedger log, or of several paths), `entry_walk.py` (entries in order,
-and where their messages go).
+A conversion: `conversion.py` (what is taken of a DLedger log, or of several paths, and where its messages go).
 """

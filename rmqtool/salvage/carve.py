@@ -108,13 +108,9 @@ class ExtentBuilder:
                 return
         self._append(physical_offset, size, position, len(times), times[0], times[-1], last_size, is_odd, *entry)
 
-    def add_blank(self, physical_offset: int, position: int, size: int) -> None:
-        """Add a blank that reaches `size` bytes to the end of its log file."""
-        self._append(physical_offset, size, position, BLANK, 0, 0, 0, False, *NO_ENTRY)
-
-    def add_inert(self, physical_offset: int, position: int, size: int) -> None:
-        """Add a dummy record."""
-        self._append(physical_offset, size, position, INERT, 0, 0, 0, False, *NO_ENTRY)
+    def add(self, kind: int, physical_offset: int, position: int, size: int) -> None:
+        """Add a BLANK that reaches `size` bytes to the end of its log file, or an INERT record."""
+        self._append(physical_offset, size, position, kind, 0, 0, 0, False, *NO_ENTRY)
 
     def extents(self) -> Extents:
         """All that was added."""
@@ -337,7 +333,7 @@ class Carver:
         entry, count = _entry(frames, count, header_size)
         taken, self._shift = frames[:count], shift
         if inert and inert[0] == 0:
-            self._found.add_inert(taken.physical_offset, position, taken.size)
+            self._found.add(INERT, taken.physical_offset, position, taken.size)
             return position + taken.size
         self._last = self._block_position + int(taken.positions[-1])
         self._reached = position + taken.size
@@ -358,14 +354,14 @@ class Carver:
         physical_offset = self._shift + position
         if size < BLANK_SIZE or physical_offset < 0 or size != -physical_offset % self._file_size:
             return None
-        self._found.add_blank(physical_offset, position, size)
+        self._found.add(BLANK, physical_offset, position, size)
         return position + (size if self._shift == self._source.start_offset else BLANK_SIZE)
 
     def _take_blank_of_entries(self) -> None:
         """Take the blank at the end of a file of entries, after its last record."""
         start = blank_of_entries(self._file, max(0, self._reached))
         if self._source.start_offset is not None and start < self._file.size:
-            self._found.add_blank(self._source.start_offset + start, start, self._file.size - start)
+            self._found.add(BLANK, self._source.start_offset + start, start, self._file.size - start)
 
     def _require_record(self, position: int, size: int, shift: int, header_size: int) -> bool:
         """Have the whole record in the block; False where its frame is no record's, and it is not read for nothing."""

@@ -44,9 +44,11 @@ def fill(
         pieces = _pieces(taken, round_of, source)
         fits = _fits(taken, pieces, round_of, source)
         if not in_place:
-            fits &= _follow_older(pieces)
+            newest = np.maximum.accumulate(pieces["last_time"])
+            fits &= np.append(True, pieces["first_time"][1:] >= newest[:-1])[: len(pieces)]
         if limit is not None:
-            fits &= _are_inside(taken, pieces, limit)
+            offsets, begin = pieces["physical_offset"], taken["physical_offset"][0] if len(taken) else limit
+            fits &= (offsets > begin) & (offsets < limit)
         if before is not None:
             fits &= pieces["physical_offset"] < before
         refused.append(pieces[~fits])
@@ -132,20 +134,6 @@ def _continues(taken: Extents, pieces: Extents, following: NDArray[np.intp]) -> 
         touches = ends(near) == own["physical_offset"] if step else ends(own) == near["physical_offset"]
         continues[has] |= touches & (near["input"] == own["input"]) & (shifts(near) == shifts(own))
     return continues
-
-
-def _follow_older(extents: Extents) -> NDArray[np.bool_]:
-    newest = np.maximum.accumulate(extents["last_time"])
-    return np.append(True, extents["first_time"][1:] >= newest[:-1])[: len(extents)]
-
-
-def _are_inside(taken: Extents, pieces: Extents, limit: int) -> NDArray[np.bool_]:
-    """Which pieces are behind the log's begin, and before `limit`."""
-    if not len(taken):
-        return np.zeros(len(pieces), dtype=np.bool_)
-    offsets = pieces["physical_offset"]
-    inside: NDArray[np.bool_] = (offsets > taken["physical_offset"][0]) & (offsets < limit)
-    return inside
 
 
 def _agrees(before: Extents, after: Extents, candidates: Extents, source: Sources) -> bool | None:

@@ -134,18 +134,14 @@ def lay_out_moved(taken: Extents, blanks: Extents, file_size: int, starts: Seque
     named = max((each for each in starts if each <= first), default=None)
     start, begin = (first // file_size * file_size, first) if named is None else (named, named)
     file = LogFile(start, near, timestamp=max(int(near["last_time"][-1]), 1))
-    held = ranges_of(*(np.concatenate([part(near), part(blanks)]) for part in (_begins, ends)))
+    known = np.concatenate([near, blanks])
+    held = ranges_of(known["physical_offset"], ends(known))
     lost = without(np.array([[begin, int(ends(near).max())]], np.int64), held)
     lost = lost[lost[:, 1] - lost[:, 0] >= _SMALLEST_ENTRY]
     times = np.append(near["first_time"][0], near["last_time"])[np.searchsorted(near["physical_offset"], lost[:, 0])]
     for (low, high), time in zip(lost.tolist(), times.tolist(), strict=True):
         file.gaps.append(Gap(low, high - low, max(time, 1)))
     return Layout(file_size, [file], NO_EXTENTS, elsewhere, is_moved=True)
-
-
-def _begins(extents: Extents) -> Offsets:
-    offsets: Offsets = extents["physical_offset"]
-    return offsets
 
 
 def _nearest(taken: Extents, file_size: int) -> tuple[Extents, Extents]:
@@ -383,13 +379,15 @@ class _Log:
 
     def has_right_copies(self, file: Input, extent: np.void) -> bool:
         """Whether all records of an extent are doubtful, and the log has another copy of each."""
+        return all(self._has_right_copy(file, extent, offset, size) for offset, size in self._records_of(extent))
+
+    def _records_of(self, extent: np.void) -> Iterator[tuple[int, int]]:
+        """Physical offset and size of each record of an extent."""
         offset, end = int(extent["physical_offset"]), int(extent["physical_offset"] + extent["size"])
         while offset < end:
             size = self._sources.record_size(extent, offset)
-            if not self._has_right_copy(file, extent, offset, size):
-                return False
+            yield offset, size
             offset += size
-        return True
 
     def _has_right_copy(self, file: Input, extent: np.void, offset: int, size: int) -> bool:
         """Whether a record is doubtful, and the log has one of the same size and body at its offset."""
@@ -438,9 +436,7 @@ class _Log:
     def _differing(self, file: Input, extent: np.void, rest: Ranges) -> Iterator[Left]:
         """The records of an extent that the log does not have, those one after the other as one."""
         shift, run = _shift(extent), None
-        offset, end = int(extent["physical_offset"]), int(extent["physical_offset"] + extent["size"])
-        while offset < end:
-            size = self._sources.record_size(extent, offset)
+        for offset, size in self._records_of(extent):
             position = offset - shift
             if meets(rest, position, position + size) and not self._has(extent, offset, size):
                 reason: Reason = "contradicted" if self._has_right_copy(file, extent, offset, size) else "stale"
@@ -452,7 +448,6 @@ class _Log:
             elif run:
                 yield run
                 run = None
-            offset += size
         if run:
             yield run
 

@@ -13,7 +13,7 @@ from rmqtool.base.files import UNLIMITED, Progress, RateLimit, ReadPolicy, no_pr
 from rmqtool.base.parallel import MAX_PARTS, Job, WorkerPool
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.salvage.carve import BLANK, NO_EXTENTS, Extents, Sources, joined, message_bytes
-from rmqtool.salvage.choose import SourceRecords, agreed_terms, by_index, classify, fill, fill_by_term
+from rmqtool.salvage.choose import agreed_terms, by_index, classify, fill, fill_by_term
 from rmqtool.salvage.inputs import Input, Inputs, log_file_size
 from rmqtool.salvage.layout import Layout, LeftBehind, lay_out, lay_out_moved, left_behind
 
@@ -179,7 +179,8 @@ def make_plan(
 
 def _chosen(inputs: Inputs, found: list[Extents], sources: Sources) -> tuple[Extents, Extents]:
     """The records of the new log, and those refused: first what stands in its place in any source, then the rest."""
-    classes = list(_by_source(inputs, found))
+    files_of = map(inputs.of_source, range(len(inputs.names)))
+    classes = [classify(files, [found[file.number] for file in files]) for files in files_of]
     starts = [file.start_offset for file in inputs.files if file.start_offset is not None]
     limit = max(starts, default=0) + sources.file_size  # no name of a file says that the log goes further
     taken, older = fill_by_term(NO_EXTENTS, agreed_terms([each.in_place for each in classes], sources), sources)
@@ -194,9 +195,3 @@ def _chosen(inputs: Inputs, found: list[Extents], sources: Sources) -> tuple[Ext
         taken, stale = fill(taken, each.recycled, sources, in_place=False, limit=limit)
         refused.append(stale)
     return taken, joined(*refused)
-
-
-def _by_source(inputs: Inputs, found: list[Extents]) -> Iterator[SourceRecords]:
-    for source in range(len(inputs.names)):
-        files = inputs.of_source(source)
-        yield classify(files, [found[file.number] for file in files])

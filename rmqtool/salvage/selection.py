@@ -22,7 +22,7 @@ from rmqtool.formats.message import INNER_BATCH, TRANSACTION_PREPARED
 from rmqtool.formats.properties import TIMER_DUE
 from rmqtool.rules.system_topics import HALF_TOPIC, OP_TOPIC, REVIVE_PREFIX, ROCKSDB_HALF_TOPIC, TIMER_TOPIC
 from rmqtool.salvage.carve import Extents, Sources
-from rmqtool.salvage.layout import MOST_LISTED, Layout
+from rmqtool.salvage.layout import MOST_LISTED
 from rmqtool.salvage.plan import SalvagePlan
 from rmqtool.salvage.write_log import Placement, Taken, write_moved
 from rmqtool.scan.block import BLOCK_SIZE, Block, chain
@@ -80,32 +80,6 @@ class Chosen:
         self.first_timestamp = int(times[0]) if self.first_timestamp is None else self.first_timestamp
         self.last_timestamp = int(times[-1])
         self.pieces.append(piece)
-
-
-def choose(
-    layout: Layout, start_offset: int, selection: Selection, sources: Sources, progress: Progress = no_progress
-) -> Chosen:
-    """Read all records of a log and count those that pass, for a log that begins at `start_offset`.
-
-    `progress` gets the bytes that are done in all.
-    """
-    chosen, done, copies = Chosen(Placement(start_offset, layout.file_size)), 0, layout.copies
-    for number in range(len(copies)):
-        start, size = int(copies[number]["position"]), int(copies[number]["size"])
-        for piece, frames in _chosen_in(copies, Piece(number, start, size), selection, sources):
-            chosen.add(piece, frames)
-            progress(done + piece.position + piece.size - start)
-        done += size
-        progress(done)
-    return chosen
-
-
-def chosen_runs(layout: Layout, chosen: Chosen, selection: Selection, sources: Sources) -> Iterator[RecordRun]:
-    """The chosen records, in the order of the log, a run for each piece; each run is valid until the next one."""
-    copies = layout.copies
-    for piece in chosen.pieces:
-        for _, frames in _chosen_in(copies, piece, selection, sources):
-            yield frames
 
 
 def _chosen_in(
@@ -327,9 +301,21 @@ class SelectedLog:
 def find_chosen(
     plan: SalvagePlan, selection: Selection, reading: ReadPolicy = UNLIMITED, progress: Progress = no_progress
 ) -> Chosen:
-    """Read the saved messages and choose; raises UnreadableError, ChangedError."""
-    with Sources(plan.inputs.files, plan.layout.file_size, reading) as sources:
-        return choose(plan.layout, _begin_of(plan), selection, sources, progress)
+    """Read the saved messages and count those that pass; `progress` gets the bytes that are done in all.
+
+    Raises UnreadableError, ChangedError.
+    """
+    copies, file_size, done = plan.layout.copies, plan.layout.file_size, 0
+    chosen = Chosen(Placement(_begin_of(plan), file_size))
+    with Sources(plan.inputs.files, file_size, reading) as sources:
+        for number in range(len(copies)):
+            start, size = int(copies[number]["position"]), int(copies[number]["size"])
+            for piece, frames in _chosen_in(copies, Piece(number, start, size), selection, sources):
+                chosen.add(piece, frames)
+                progress(done + piece.position + piece.size - start)
+            done += size
+            progress(done)
+    return chosen
 
 
 def _begin_of(plan: SalvagePlan) -> int:
@@ -364,8 +350,9 @@ def write_selected(
     written, start, size = SelectedLog(), chosen.placement.start, plan.layout.file_size
 
     def pieces(sources: Sources) -> Iterator[Taken]:
-        placement, done = Placement(start, size), 0
-        for frames in chosen_runs(plan.layout, chosen, selection, sources):
+        placement, copies, done = Placement(start, size), plan.layout.copies, 0
+        found = (found for piece in chosen.pieces for found in _chosen_in(copies, piece, selection, sources))
+        for _, frames in found:
             offsets = written.numbering.offsets(frames) if written.numbering else None
             if timers_read_until is not None and written.first_timer is None:
                 written.first_timer = _first_waiting(frames, offsets, timers_read_until)

@@ -11,8 +11,7 @@ from rmqtool.base.errors import Exit
 from rmqtool.base.numbers import Count, Long, byte_size
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.rebuild.plan import RebuildPlan
-from rmqtool.salvage.conversion import ConversionPlan
-from rmqtool.salvage.entry_walk import LEFT_MEANINGS
+from rmqtool.salvage.conversion import LEFT_MEANINGS, ConversionPlan
 from rmqtool.salvage.layout import MEANINGS, Left
 from rmqtool.salvage.layout import Reason as LeftReason
 from rmqtool.salvage.new_store import Carried

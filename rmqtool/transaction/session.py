@@ -24,7 +24,7 @@ from rmqtool.base.signals import deferred_signals
 from rmqtool.findings.finding import first_of
 from rmqtool.store.lock import HELD_HERE, LOCK_FILE, ROCKSDB_LOCK_FILE, Holder, lock_holder
 from rmqtool.store.store import COMMIT_LOG, CONFIG, INDEX, entries_of
-from rmqtool.transaction.home import STAGING, Home, Recovered
+from rmqtool.transaction.home import Home, Recovered
 from rmqtool.transaction.mover import Settler
 from rmqtool.transaction.paths import StorePaths, set_attributes
 from rmqtool.transaction.staging import Assembler
@@ -278,16 +278,11 @@ class Session:
             self._home.check()
             for name in self._home.names_by_number().values():
                 recovered = self._settler.recover(name)
-                if recovered:
-                    self.recovered += (recovered,)
-            self._remove_leftovers()
-
-    def _remove_leftovers(self) -> None:
-        if self._system.lstat(self._home.path):
-            was_staging = self._system.lstat(self._home.directory(STAGING)) is not None
-            self._home.clear()
-            if was_staging:
-                self.recovered += (Recovered(None, None, "rolled_back"),)
+                self.recovered += (recovered,) if recovered else ()
+            if self._system.lstat(self._home.path):
+                was_staging = self._system.lstat(self._home.staging) is not None
+                self._home.clear()
+                self.recovered += (Recovered(None, None, "rolled_back"),) if was_staging else ()
 
 
 def _user_name(uid: int) -> str:

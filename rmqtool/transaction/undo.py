@@ -110,7 +110,7 @@ class Undo(Session):
 
         Reads only; a store that is not held may be asked too.
         """
-        name = self._last()
+        name = next(reversed(self._home.names_by_number().values()), None)
         return self._check(name) if name else None
 
     def check_run(self, run: Sequence[Kept]) -> None:
@@ -162,9 +162,6 @@ class Undo(Session):
                     self._home.keep_loss(kept.id)
                     self._home.drop(kept.id)
         return discarded
-
-    def _last(self) -> str | None:
-        return next(reversed(self._home.names_by_number().values()), None)
 
     def _check_step(self, name: str, step: Step, newer: Set[str]) -> None:
         above_newer = {parent for path in newer for parent in parents_of(path)}
