@@ -45,7 +45,7 @@ LEFT = {
 """Losses of which something is left that the store does not show, or that people decide."""
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(("release", "name"), HEALED)
 def test_what_is_said_to_heal_is_healed(release: str, name: str, tmp_path: Path) -> None:
