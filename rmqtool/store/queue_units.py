@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -356,10 +357,15 @@ class LoadedQueue:
 
     def find(self, physical_offset: int) -> Unit | None:
         """The unit that points at a physical offset; units are taken to ascend, as the broker writes them."""
+        found = self._last_at(attrgetter("physical_offset"), physical_offset)
+        unit = found[0].unit(found[1]) if found else None
+        return unit if unit and unit.physical_offset == physical_offset else None
+
+    def _last_at(self, key: Callable[[Unit], int], most: int) -> tuple[QueueFile, int] | None:
+        """The file and the index of the last unit whose `key`, which ascends, is at most `most`; None without one."""
         for file in reversed(self.files):
-            if file.first is not None and file.first.physical_offset <= physical_offset:
-                unit = file.unit(_last(file, lambda unit: unit.physical_offset <= physical_offset))
-                return unit if unit.physical_offset == physical_offset else None
+            if file.first is not None and key(file.first) <= most:
+                return file, _last(file, lambda unit: key(unit) <= most)
         return None
 
     def units_behind(self, physical_offset: int) -> Iterator[Unit]:
@@ -378,12 +384,9 @@ class LoadedQueue:
         return queue_offset + self.file_units - queue_offset % self.file_units
 
     def _batch_units_from(self, queue_offset: int) -> Iterator[Unit] | None:
-        if queue_offset >= self.range.max_offset:
-            return None
-        for file in reversed(self.files):
-            if file.first is not None and file.first.queue_offset <= queue_offset:
-                return file.units(_last(file, lambda unit: unit.queue_offset <= queue_offset))
-        return None
+        is_there = queue_offset < self.range.max_offset
+        found = self._last_at(attrgetter("queue_offset"), queue_offset) if is_there else None
+        return found[0].units(found[1]) if found else None
 
 
 def _last(file: QueueFile, holds: Callable[[Unit], bool]) -> int:
