@@ -273,13 +273,13 @@ def _is_directory(path: Path) -> bool:
     return False
 
 
+@dataclass(eq=False)
 class QueueFile:
     """One file of a queue as loaded: `count` units are written."""
 
-    def __init__(self, queue: Queue, mapped: MappedFile, count: int) -> None:
-        self.mapped = mapped
-        self.count = count
-        self._queue = queue
+    queue: Queue
+    mapped: MappedFile
+    count: int
 
     @cached_property
     def first(self) -> Unit | None:
@@ -298,7 +298,7 @@ class QueueFile:
     def units(self, index: int, count: int | None = None) -> Iterator[Unit]:
         """At most `count` units from `index` on."""
         left = self.count - index if count is None else min(count, self.count - index)
-        with open_units(self._queue) as files:
+        with open_units(self.queue) as files:
             while left > 0:
                 rows = files.units_in(self.mapped, index, min(left, _READ_UNITS)).tolist()
                 if not rows:
@@ -307,9 +307,9 @@ class QueueFile:
                 index, left = index + len(rows), left - len(rows)
 
     def _unit(self, row: tuple[int, ...], index: int) -> Unit:
-        position = index * self._queue.unit_size
-        if self._queue.kind == "simple":
-            queue_offset = self.mapped.start_offset // self._queue.unit_size + index
+        position = index * self.queue.unit_size
+        if self.queue.kind == "simple":
+            queue_offset = self.mapped.start_offset // self.queue.unit_size + index
             return Unit(queue_offset, row[0], row[1], row[2], self.mapped.path, position)
         return Unit(row[4], row[0], row[1], row[2], self.mapped.path, position, row[5], row[3])
 
