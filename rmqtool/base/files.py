@@ -11,6 +11,7 @@ import stat
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -212,12 +213,25 @@ class InputFile(Closing):
         """Whether only a hole follows from `position` on; False where holes are not known."""
         return self._skip_hole(position, self.size) >= self.size
 
+    def stored_end(self, position: int, end: int) -> int:
+        """Where what is stored from `position` on ends, when nothing but a hole follows it up to `end`; else `end`."""
+        hole = self._hole_from(position)
+        return hole if hole < end and self._skip_hole(hole, end) >= end else end
+
+    def stored_size(self, start: int, stop: int, enough: int) -> int:
+        """Bytes that are stored from `start` to before `stop`, counted no further than to `enough`."""
+        stored, stop = 0, min(stop, self.size)
+        while stored < enough and (start := self._skip_hole(start, stop)) < stop:
+            data, start = start, self._hole_from(start)
+            stored += min(start, stop) - data
+        return min(stored, enough)
+
     def data_end(self, start: int = 0) -> int:
         """Position after the last byte from `start` on that is not zero; `start` when there is none.
 
         The file is halved rather than read backwards: mapped files are allocated whole, and the rest is mostly a hole.
         """
-        end = self._last_data(start)
+        end = self.stored_end(start, self.size)
         while end - start > _SMALL_END:
             middle = (start + end) // 2
             if self.next_data(middle, end) < end:
@@ -237,16 +251,6 @@ class InputFile(Closing):
                 raise WrongKindError(_DIRECTORY, file=path) from error
             raise
         self.size = self._remote.size
-
-    def _last_data(self, start: int) -> int:
-        """Where the first stretch of data from `start` on ends when only a hole follows it; else the file's size."""
-        if not hasattr(os, "SEEK_HOLE"):
-            return self.size
-        try:
-            hole = os.lseek(self._fd, start, os.SEEK_HOLE)
-        except OSError:
-            return self.size  # past the end, or the file system knows no holes
-        return hole if hole < self.size and self.is_hole_from(hole) else self.size
 
     def _check_kind(self) -> int:
         status = os.fstat(self._fd)
@@ -285,6 +289,15 @@ class InputFile(Closing):
         except OSError as error:
             # ENXIO: nothing but a hole after the position. Others: it knows no holes, or the read shows them.
             return end if error.errno == errno.ENXIO else position
+
+    def _hole_from(self, position: int) -> int:
+        """Where the next hole begins; the file's size without one, past the end, and where holes are not known."""
+        if self._remote is not None or not hasattr(os, "SEEK_HOLE"):
+            return self.size
+        try:
+            return os.lseek(self._fd, position, os.SEEK_HOLE)
+        except OSError:
+            return self.size
 
 
 def read_all(path: Path, limit: int) -> bytes:
@@ -383,37 +396,9 @@ def stored_sizes(path: Place, ranges: Sequence[tuple[int, int]], enough: int) ->
     All of a range is, as far as is known, in a file of another machine or one that cannot be opened.
     """
     if not isinstance(path, RemotePath) and hasattr(os, "SEEK_HOLE"):
-        try:
-            with InputFile(path) as file:
-                return [_stored_size(file.fileno(), start, stop, enough) for start, stop in ranges]
-        except UnreadableError:
-            pass  # whoever reads it reports it
+        with suppress(UnreadableError), InputFile(path) as file:  # whoever reads it reports it
+            return [file.stored_size(start, stop, enough) for start, stop in ranges]
     return [min(stop - start, enough) for start, stop in ranges]
-
-
-def stored_end(file: InputFile, position: int, end: int) -> int:
-    """Where what is stored from `position` on ends, when nothing but a hole follows it up to `end`; else `end`."""
-    if file.fileno() < 0 or not hasattr(os, "SEEK_HOLE"):
-        return end
-    hole = end
-    try:
-        hole = os.lseek(file.fileno(), position, os.SEEK_HOLE)
-        return end if hole >= end or os.lseek(file.fileno(), hole, os.SEEK_DATA) < end else hole
-    except OSError as error:
-        return min(hole, end) if error.errno == errno.ENXIO else end
-
-
-def _stored_size(descriptor: int, start: int, stop: int, enough: int) -> int:
-    stored = 0
-    try:
-        while start < stop and stored < enough:
-            data = os.lseek(descriptor, start, os.SEEK_DATA)
-            start = os.lseek(descriptor, data, os.SEEK_HOLE)
-            stored += max(0, min(start, stop) - data)
-    except OSError as error:
-        if error.errno != errno.ENXIO:  # nothing but a hole after the position; else the file system knows no holes
-            stored += stop - start
-    return min(stored, enough)
 
 
 _MAX_OPEN = 128  # open at once; a process may have 256 on macOS

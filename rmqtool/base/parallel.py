@@ -154,12 +154,6 @@ def do_parts(job: Job[R], part_numbers: Connection, worker: int = 0) -> Iterator
         yield WorkerStep(part, ended=True, worker=worker)
 
 
-def write_part_numbers(pipe: Connection, parts: Iterable[int]) -> None:
-    """Write the numbers of the parts for `do_parts`, in this order."""
-    os.write(pipe.fileno(), b"".join(part.to_bytes(_PART_NUMBER_SIZE, "big") for part in parts))
-    pipe.close()
-
-
 def serve(
     worker: int, share: float, part_numbers: Connection, jobs: Connection, steps: Connection,
     parent_ends: list[Connection],
@@ -405,7 +399,9 @@ class WorkerPool(Generic[R]):
         self._make, self._order, self._job, self._left = make, order, job, len(order)
         if job is not None and self.workers:
             keep_arrow_to_one_thread()
-        write_part_numbers(self._part_numbers_end, order)
+        numbers = b"".join(part.to_bytes(_PART_NUMBER_SIZE, "big") for part in order)  # for `do_parts`
+        os.write(self._part_numbers_end.fileno(), numbers)
+        self._part_numbers_end.close()
         for worker in self.workers:
             if worker.is_copy:
                 with deferred_signals(), suppress(BrokenPipeError):  # of one that is dead, which is seen later

@@ -26,8 +26,6 @@ from rmqtool.scan.message_rows import as_text, in_base64
 from rmqtool.scan.rows import csv_header, csv_rows, json_rows, text_of
 
 _READ_AT_ONCE = 1 << 20
-_PARTITIONED_BYTES = 128 << 20  # of all partitions together: what a split of usual size has, so each is one file
-_LEAST_PARTITIONED = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -45,40 +43,6 @@ class DataFile:
     store: str | None
     physical_offset_first: int | None = None
     physical_offset_last: int | None = None
-
-
-@dataclass
-class Partition:
-    """Rows of one directory that are held, and the physical offsets of the first and the last, bytes."""
-
-    batches: list[pa.RecordBatch]
-    physical_offset_first: int
-    physical_offset_last: int
-
-
-class PartitionedRows:
-    """Rows by directory, all held until together they are too many; then each partition becomes a file."""
-
-    def __init__(self) -> None:
-        self._partitions: dict[str, Partition] = {}
-        self._bytes = 0
-
-    @property
-    def is_full(self) -> bool:
-        """Whether it is time to write them."""
-        return self._bytes >= sized(_PARTITIONED_BYTES, _LEAST_PARTITIONED)
-
-    def add(self, directory: str, batch: pa.RecordBatch, first: int, last: int) -> None:
-        """Add rows of a partition, whose physical offsets go from `first` to `last`."""
-        partition = self._partitions.setdefault(directory, Partition([], first, last))
-        partition.batches.append(batch)
-        partition.physical_offset_last = last
-        self._bytes += batch.nbytes
-
-    def take(self) -> dict[str, Partition]:
-        """Remove and return all partitions."""
-        taken, self._partitions, self._bytes = self._partitions, {}, 0
-        return taken
 
 
 @contextmanager

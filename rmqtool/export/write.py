@@ -18,12 +18,13 @@ from numpy.typing import NDArray
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import InputFile
+from rmqtool.base.limits import sized
 from rmqtool.base.mapped_files import file_at
 from rmqtool.base.parallel import keep_arrow_to_one_thread
 from rmqtool.base.times import rfc3339
 from rmqtool.export.options import ExportOptions, PartitionKey, Target
 from rmqtool.export.results import SUMMED_COLUMNS, SplitResult, Summing
-from rmqtool.export.sink import DataFile, ParquetFile, PartitionedRows, TextFile, open_data_file
+from rmqtool.export.sink import DataFile, ParquetFile, TextFile, open_data_file
 from rmqtool.scan.block import Damage
 from rmqtool.store.message_reader import SplitReader
 from rmqtool.store.splits import Split
@@ -229,6 +230,19 @@ def write_split(task: SplitTask) -> SplitResult:
     return _SplitWriter(task).write()
 
 
+_PARTITIONED_BYTES = 128 << 20  # of all partitions together: what a split of usual size has, so each is one file
+_LEAST_PARTITIONED = 16 << 20
+
+
+@dataclass
+class _Partition:
+    """Rows of one directory, held until those of all are too many, and the physical offsets of the first and last."""
+
+    batches: list[pa.RecordBatch]
+    first: int
+    last: int
+
+
 class _SplitWriter:
     def __init__(self, task: SplitTask) -> None:
         self._task = task
@@ -248,7 +262,8 @@ class _SplitWriter:
         self._summing = Summing(task.split.store)
         self._file: ParquetFile | TextFile | None = None
         self._span = (0, 0)  # physical offsets of the file's first and last rows
-        self._rows = PartitionedRows()
+        self._partitions: dict[str, _Partition] = {}
+        self._held = 0  # bytes of all partitions
         raw = self._options.query.redaction is None  # bytes that are no message may hold anything
         self._damaged = {
             tail: DamagedTable(task.split, task.target, (self._name, self._final, self._run), tail=tail, raw=raw)
@@ -283,9 +298,12 @@ class _SplitWriter:
             self._add_plain(messages, int(offsets[0]), int(offsets[-1]))
             return
         for directory, rows in partitions(batch, self._options.partition_by):
-            rows_of_partition = messages.take(pa.array(rows))
-            self._rows.add(directory, rows_of_partition, int(offsets[rows[0]]), int(offsets[rows[-1]]))
-        if self._rows.is_full:
+            first, last = int(offsets[rows[0]]), int(offsets[rows[-1]])
+            partition = self._partitions.setdefault(directory, _Partition([], first, last))
+            partition.batches.append(messages.take(pa.array(rows)))
+            partition.last = last
+            self._held += partition.batches[-1].nbytes
+        if self._held >= sized(_PARTITIONED_BYTES, _LEAST_PARTITIONED):
             self._write_partitions()
 
     def _add_plain(self, messages: pa.RecordBatch, first: int, last: int) -> None:
@@ -296,12 +314,13 @@ class _SplitWriter:
         self._file.add(messages)
 
     def _write_partitions(self) -> None:
-        for directory, partition in sorted(self._rows.take().items()):
+        held, self._partitions, self._held = self._partitions, {}, 0
+        for directory, partition in sorted(held.items()):
             file_number = next(self._file_numbers)
             self._file = self._open(f"{self._name}-{file_number}", self._path(directory, file_number))
             for batch in partition.batches:
                 self._file.add(batch)
-            self._span = (partition.physical_offset_first, partition.physical_offset_last)
+            self._span = (partition.first, partition.last)
             self._close_file(directory, file_number)
 
     def _open(self, hidden: str, final: str) -> ParquetFile | TextFile:

@@ -184,29 +184,22 @@ MESSAGE_WISHES = (BODY_TEXT, f"{PROPERTY_COLUMN}NAME", f"{JSON_COLUMN}PATH")
 """How users write the columns that `is_wished` knows."""
 
 
+@dataclass(eq=False)
 class ColumnRun:
     """A run of records, and its properties and JSON, which several columns share and which are read at most once.
 
     `dictionary_encoded` is that of `record_batches`.
     """
 
-    def __init__(
-        self,
-        frames: RecordRun,
-        plain_bodies: pa.BinaryArray | None = None,
-        *,
-        whole_properties: bool = False,
-        dictionary_encoded: bool = False,
-    ) -> None:
-        self.frames = frames
-        self.plain_bodies = plain_bodies
-        self.dictionary_encoded = dictionary_encoded
-        self._whole_properties = whole_properties
+    frames: RecordRun
+    plain_bodies: pa.BinaryArray | None = None
+    whole_properties: bool = False
+    dictionary_encoded: bool = False
 
     @cached_property
     def properties(self) -> UniformProperties | PropertyTable:
         """The properties of all records."""
-        return read_properties(self.frames, whole=self._whole_properties)
+        return read_properties(self.frames, whole=self.whole_properties)
 
     @cached_property
     def documents(self) -> list[Any]:

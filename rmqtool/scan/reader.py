@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from rmqtool.base.errors import UnreadableError
-from rmqtool.base.files import UNLIMITED, InputFile, ReadPolicy, stored_end
+from rmqtool.base.files import UNLIMITED, InputFile, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile, check_unchanged
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.scan.block import RECORDS_AFTER_DAMAGE, Blank, Block, Damage, Reason, block_size, chain
@@ -154,7 +154,7 @@ class _FileScan:
         wanted = self._end + _LEAST_READ - position  # the last record goes on past the end
         length = min(max(size, min(self._block_size, wanted)), self._file.size - position)
         if position + length > self._stored_end:
-            self._stored_end = stored_end(self._file, position, position + length)
+            self._stored_end = self._file.stored_end(position, position + length)
             length = min(length, max(size, self._stored_end - position))
         self._block.fill(self._file, position, length, self._start_offset + position)
         self._block_position, self._block_end = position, position + self._block.length

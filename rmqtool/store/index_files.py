@@ -273,24 +273,13 @@ class Index:
         hashes = {topic: key_hash(topic, key) for topic in units_by_topic}
         for file in reversed(self.files):
             if is_time_matched(file, begin, end):
-                self._collect(file, units_by_topic, hashes, limit, (begin, end))
+                with self._reading(file) as read:
+                    for topic, units in units_by_topic.items():
+                        found = self._select(file, read(hashes[topic]), hashes[topic], begin, end)
+                        units.extend(islice(found, limit - len(units)))
             if file.begin_timestamp < begin:
                 break
         return [unit for units in units_by_topic.values() for unit in units]
-
-    def _collect(
-        self,
-        file: IndexFile,
-        units_by_topic: dict[str, list[IndexUnit]],
-        hashes: dict[str, int],
-        limit: int,
-        window: tuple[int, int],
-    ) -> None:
-        with self._reading(file) as read:
-            for topic, units in units_by_topic.items():
-                wanted = limit - len(units)
-                if wanted > 0:
-                    units.extend(islice(self._select(file, read(hashes[topic]), hashes[topic], window), wanted))
 
     def chain(self, file: IndexFile, stored_hash: int) -> Iterator[IndexUnit]:
         """All units of the slot that a hash falls into, newest first, whatever their hashes.
@@ -350,9 +339,8 @@ class Index:
         return geometry
 
     def _select(
-        self, file: IndexFile, units: Iterable[IndexUnit], stored_hash: int, window: tuple[int, int]
+        self, file: IndexFile, units: Iterable[IndexUnit], stored_hash: int, begin: int, end: int
     ) -> Iterator[IndexUnit]:
-        begin, end = window
         for unit in units:
             if unit.seconds_since_begin < 0:
                 self.problems[file.path] = f"unit {unit.unit_index} has a time before the file's begin"

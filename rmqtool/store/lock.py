@@ -47,13 +47,7 @@ class Holder:
         process = f"process {self.pid}" if self.pid else "another process"
         return f"{self.program} ({process})" if self.program else process
 
-    def refusal(
-        self,
-        root: Path,
-        *,
-        effect: str = "nothing is written",
-        hint: str | None = None,
-    ) -> StoreInUseError:
+    def refusal(self, root: Path, *, effect: str = "nothing is written", hint: str | None = None) -> StoreInUseError:
         """The error of a command that needs the store at `root` for itself."""
         if hint is None:
             hint = "let it end, or answer its question" if self.program else "stop the broker"

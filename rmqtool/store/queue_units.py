@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -272,13 +273,13 @@ def _is_directory(path: Path) -> bool:
     return False
 
 
+@dataclass(eq=False)
 class QueueFile:
     """One file of a queue as loaded: `count` units are written."""
 
-    def __init__(self, queue: Queue, mapped: MappedFile, count: int) -> None:
-        self.mapped = mapped
-        self.count = count
-        self._queue = queue
+    queue: Queue
+    mapped: MappedFile
+    count: int
 
     @cached_property
     def first(self) -> Unit | None:
@@ -297,7 +298,7 @@ class QueueFile:
     def units(self, index: int, count: int | None = None) -> Iterator[Unit]:
         """At most `count` units from `index` on."""
         left = self.count - index if count is None else min(count, self.count - index)
-        with open_units(self._queue) as files:
+        with open_units(self.queue) as files:
             while left > 0:
                 rows = files.units_in(self.mapped, index, min(left, _READ_UNITS)).tolist()
                 if not rows:
@@ -306,9 +307,9 @@ class QueueFile:
                 index, left = index + len(rows), left - len(rows)
 
     def _unit(self, row: tuple[int, ...], index: int) -> Unit:
-        position = index * self._queue.unit_size
-        if self._queue.kind == "simple":
-            queue_offset = self.mapped.start_offset // self._queue.unit_size + index
+        position = index * self.queue.unit_size
+        if self.queue.kind == "simple":
+            queue_offset = self.mapped.start_offset // self.queue.unit_size + index
             return Unit(queue_offset, row[0], row[1], row[2], self.mapped.path, position)
         return Unit(row[4], row[0], row[1], row[2], self.mapped.path, position, row[5], row[3])
 
@@ -356,10 +357,15 @@ class LoadedQueue:
 
     def find(self, physical_offset: int) -> Unit | None:
         """The unit that points at a physical offset; units are taken to ascend, as the broker writes them."""
+        found = self._last_at(attrgetter("physical_offset"), physical_offset)
+        unit = found[0].unit(found[1]) if found else None
+        return unit if unit and unit.physical_offset == physical_offset else None
+
+    def _last_at(self, key: Callable[[Unit], int], most: int) -> tuple[QueueFile, int] | None:
+        """The file and the index of the last unit whose `key`, which ascends, is at most `most`; None without one."""
         for file in reversed(self.files):
-            if file.first is not None and file.first.physical_offset <= physical_offset:
-                unit = file.unit(_last(file, lambda unit: unit.physical_offset <= physical_offset))
-                return unit if unit.physical_offset == physical_offset else None
+            if file.first is not None and key(file.first) <= most:
+                return file, _last(file, lambda unit: key(unit) <= most)
         return None
 
     def units_behind(self, physical_offset: int) -> Iterator[Unit]:
@@ -378,12 +384,9 @@ class LoadedQueue:
         return queue_offset + self.file_units - queue_offset % self.file_units
 
     def _batch_units_from(self, queue_offset: int) -> Iterator[Unit] | None:
-        if queue_offset >= self.range.max_offset:
-            return None
-        for file in reversed(self.files):
-            if file.first is not None and file.first.queue_offset <= queue_offset:
-                return file.units(_last(file, lambda unit: unit.queue_offset <= queue_offset))
-        return None
+        is_there = queue_offset < self.range.max_offset
+        found = self._last_at(attrgetter("queue_offset"), queue_offset) if is_there else None
+        return found[0].units(found[1]) if found else None
 
 
 def _last(file: QueueFile, holds: Callable[[Unit], bool]) -> int:

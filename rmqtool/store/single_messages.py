@@ -63,16 +63,14 @@ class SingleMessages:
 
     def stored_from(self, queue: LoadedQueue, store_timestamp: int) -> Iterator[Message | None]:
         """The messages of a queue from the first that was stored at a time or later, epoch ms."""
-        low, high = queue.range.min_offset, queue.range.max_offset
-        while low < high:
-            middle = (low + high) // 2
-            message = self.in_queue(queue, middle)
-            if message is not None and message["store_timestamp"] < store_timestamp:
-                low = middle + 1
-            else:
-                high = middle
-        for queue_offset in range(low, queue.range.max_offset):
-            yield self.in_queue(queue, queue_offset)
+
+        def is_later(queue_offset: int) -> bool:
+            message = self.in_queue(queue, queue_offset)
+            return message is None or bool(message["store_timestamp"] >= store_timestamp)
+
+        end = queue.range.max_offset
+        first = bisect_left(range(end), True, queue.range.min_offset, key=is_later)
+        yield from (self.in_queue(queue, queue_offset) for queue_offset in range(first, end))
 
 
 def message_of(record: SingleRecord) -> Message:
@@ -122,37 +120,33 @@ class LoggedLevels:
     delay: Callable[[int], int]
 
 
+@dataclass(frozen=True)
 class Deliveries:
-    """The deliveries that the log shows."""
+    """The deliveries that the log shows.
 
-    def __init__(
-        self,
-        messages: SingleMessages,
-        newest: int,
-        known_until: int,
-        lacks_until: int = 0,
-        logged: LoggedLevels | None = None,
-        *,
-        may_end_early: bool = False,
-    ) -> None:
-        """`newest` is the newest store timestamp, `known_until` is when the offsets were written, epoch ms.
+    `newest` is the newest store timestamp, `known_until` is when the offsets were written, epoch ms.
 
-        The log of a broker that was killed `may_end_early`: what it had delivered by then it may have lost.
+    The log of a broker that was killed `may_end_early`: what it had delivered by then it may have lost.
 
-        Later deliveries may be missing in the offsets of a broker that was killed. Copies before the
-        physical offset `lacks_until` may be missing in the log: left out on purpose, or in damage.
-        """
-        self._messages = messages
-        self._logged = logged
-        self._newest = newest
-        self._known_until = known_until
-        self._lacks_until = lacks_until
-        self._ran_until = max(newest, known_until) if may_end_early else newest
+    Later deliveries may be missing in the offsets of a broker that was killed. Copies before the
+    physical offset `lacks_until` may be missing in the log: left out on purpose, or in damage.
+    """
+
+    messages: SingleMessages
+    newest: int
+    known_until: int
+    lacks_until: int = 0
+    logged: LoggedLevels | None = None
+    may_end_early: bool = False
+
+    @property
+    def _ran_until(self) -> int:
+        return max(self.newest, self.known_until) if self.may_end_early else self.newest
 
     def levels(self, offsets: dict[int, int]) -> Iterator[Level]:
         """The levels whose offset, 0 where `offsets` has none, differs from the end of their deliveries."""
         for level in range(1, LEVELS + 1):
-            queue = self._messages.queue(SCHEDULE_TOPIC, level - 1)
+            queue = self.messages.queue(SCHEDULE_TOPIC, level - 1)
             low, high = self._range(level, queue)
             if low == high:
                 continue
@@ -170,7 +164,7 @@ class Deliveries:
 
         A level delivers in the order of its queue: after a message that was not delivered, none was.
         """
-        queue = self._messages.queue(SCHEDULE_TOPIC, level - 1)
+        queue = self.messages.queue(SCHEDULE_TOPIC, level - 1)
         low, high = self._range(level, queue)
         if low == high:
             return None
@@ -186,7 +180,7 @@ class Deliveries:
 
     def _range(self, level: int, queue: LoadedQueue | None) -> tuple[int, int]:
         """The queue offsets of a level's messages: those of its queue, and those that the log has past its end."""
-        begin, end = (self._logged.begins.get(level, 0), self._logged.ends.get(level, 0)) if self._logged else (0, 0)
+        begin, end = (self.logged.begins.get(level, 0), self.logged.ends.get(level, 0)) if self.logged else (0, 0)
         return (queue.range.min_offset, max(queue.range.max_offset, end)) if queue else (begin, end)
 
     def _is_due_later(self, level: int, queue: LoadedQueue | None, queue_offset: int) -> bool:
@@ -195,12 +189,12 @@ class Deliveries:
 
     def _waiting(self, level: int, queue: LoadedQueue | None, queue_offset: int) -> tuple[Message | None, int | None]:
         """A message of a level, and when it is due at the earliest, epoch ms: the time in its unit may be damaged."""
-        if queue is not None and (self._logged is None or queue_offset < queue.range.max_offset):
-            message, due = self._messages.waiting(queue, queue_offset)
+        if queue is not None and (self.logged is None or queue_offset < queue.range.max_offset):
+            message, due = self.messages.waiting(queue, queue_offset)
         else:
-            physical_offset = self._logged.physical_offset(level, queue_offset) if self._logged else None
-            message, due = (None if physical_offset is None else self._messages.at(physical_offset)), None
-        delay = self._logged.delay(level) if self._logged else 0
+            physical_offset = self.logged.physical_offset(level, queue_offset) if self.logged else None
+            message, due = (None if physical_offset is None else self.messages.at(physical_offset)), None
+        delay = self.logged.delay(level) if self.logged else 0
         if message is None or (due is not None and not delay):
             return message, due
         usual = message["store_timestamp"] + delay
@@ -218,15 +212,15 @@ class Deliveries:
         message, due = self._waiting(level, queue, queue_offset)
         if message is None or due is None or message["unique_key"] is None:
             return None
-        not_found = None if message["physical_offset"] < self._lacks_until else False
-        if due > self._newest:
+        not_found = None if message["physical_offset"] < self.lacks_until else False
+        if due > self.newest:
             return not_found if due > self._ran_until else None
-        copy = find_copy(self._messages, message, due, self._logged)
+        copy = find_copy(self.messages, message, due, self.logged)
         if copy is None:
             return None
         if not copy.record:
             return not_found
-        return True if copy.record["store_timestamp"] < self._known_until else None
+        return True if copy.record["store_timestamp"] < self.known_until else None
 
 
 class Copy(NamedTuple):

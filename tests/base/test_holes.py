@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.base.files import InputFile, stored_end, stored_sizes
+from rmqtool.base.files import InputFile, stored_sizes
 from tests.building import write_sparse
 
 MIB = 1 << 20
@@ -31,14 +31,14 @@ def test_what_is_not_known_counts_as_stored(sparse: Path, monkeypatch: pytest.Mo
     monkeypatch.delattr(os, "SEEK_HOLE")
     assert stored_sizes(sparse, [(0, 5 * MIB), (40 * MIB, 41 * MIB)], 2 * MIB) == [2 * MIB, MIB]
     with InputFile(sparse) as file:
-        assert stored_end(file, 0, 4 * MIB) == 4 * MIB
+        assert file.stored_end(0, 4 * MIB) == 4 * MIB
 
 
 def test_stored_end_is_where_a_hole_begins_that_ends_the_range(sparse: Path) -> None:
     """One between two stretches of data is read over."""
     with InputFile(sparse) as file:
-        assert stored_end(file, 0, 4 * MIB) == MIB
-        assert stored_end(file, 0, MIB // 2) == MIB // 2
-        assert stored_end(file, 0, 33 * MIB) == 33 * MIB
-        assert stored_end(file, 2 * MIB, 4 * MIB) == 2 * MIB
-        assert stored_end(file, 32 * MIB, 64 * MIB) == 33 * MIB
+        assert file.stored_end(0, 4 * MIB) == MIB
+        assert file.stored_end(0, MIB // 2) == MIB // 2
+        assert file.stored_end(0, 33 * MIB) == 33 * MIB
+        assert file.stored_end(2 * MIB, 4 * MIB) == 2 * MIB
+        assert file.stored_end(32 * MIB, 64 * MIB) == 33 * MIB

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqtool.export import sink
+from rmqtool.export import write
 from rmqtool.export.options import PartitionKey
 from rmqtool.export.write import directory_value
 from tests.building import LogBuilder
@@ -71,7 +71,7 @@ def test_long_names_that_begin_alike_stay_apart() -> None:
 @pytest.mark.slow
 def test_many_topics_are_not_all_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """When what is held together becomes too much, every partition is written, and begun again."""
-    monkeypatch.setattr(sink, "_PARTITIONED_BYTES", 10_000)
+    monkeypatch.setattr(write, "_PARTITIONED_BYTES", 10_000)
     builder = LogBuilder(1 << 20).add_all([{"topic": f"t{number % 20}", "body": b"x" * 90} for number in range(400)])
     store = builder.write(tmp_path / "store")
     from rmqtool.scan import frames, reader
