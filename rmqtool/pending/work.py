@@ -15,8 +15,19 @@ from rmqtool.base.times import MAX_TIMESTAMP
 from rmqtool.base.tolerant import ReadErrors
 from rmqtool.base.visible import quote
 from rmqtool.findings.finding import counted
-from rmqtool.pending import messages
-from rmqtool.pending.messages import Kind, Notes, View, dead_letters, is_true, lost_halves, pending_halves, retries
+from rmqtool.pending.messages import (
+    KINDS,
+    OWED,
+    SCHEMA,
+    Kind,
+    Notes,
+    View,
+    dead_letters,
+    is_true,
+    lost_halves,
+    pending_halves,
+    retries,
+)
 from rmqtool.pending.timers import Timers, delayed, lost_timers, popped, timed
 from rmqtool.scan.filters import TopicChoice
 from rmqtool.store.snapshot import Snapshot
@@ -111,7 +122,7 @@ class PendingWork:
     @property
     def owed(self) -> Count:
         """All that is still to be delivered."""
-        return self.total(*messages.OWED)
+        return self.total(*OWED)
 
     @property
     def reasons(self) -> list[ByReason]:
@@ -136,7 +147,7 @@ def pending_work(
     """Look at all that waits; `errors` are those of the snapshot, `progress` is told how many bytes were read."""
     view = View(snapshot, errors, request.now, progress)
     counts: dict[Reason, Count] = {}
-    most_urgent = messages.SCHEMA.empty_table()
+    most_urgent = SCHEMA.empty_table()
     if snapshot.holder:
         view.notes.add_uncertain("what is delivered meanwhile", "a broker runs on the store")
     for rows in _sources(view, request):
@@ -153,7 +164,7 @@ def pending_work(
 
 
 def _sources(view: View, request: PendingRequest) -> Iterator[pa.RecordBatch]:
-    wanted = request.kinds or messages.KINDS
+    wanted = request.kinds or KINDS
     timers = Timers(view)
     sources: dict[Kind, Callable[[], Iterator[pa.RecordBatch]]] = {
         "delay": lambda: delayed(view),
@@ -166,7 +177,7 @@ def _sources(view: View, request: PendingRequest) -> Iterator[pa.RecordBatch]:
         "retry": lambda: retries(view),
         "dead-letter": lambda: dead_letters(view),
     }
-    for kind in messages.KINDS:
+    for kind in KINDS:
         if kind in wanted:
             with view.errors.scope():
                 yield from sources[kind]()
@@ -189,7 +200,7 @@ def _counted(rows: pa.RecordBatch, now: int) -> Iterator[tuple[Reason, Count]]:
 
 def _most_urgent(rows: pa.Table, limit: int) -> pa.Table:
     """The first rows by due time; what has none comes last, dead letters after everything else."""
-    ranks = pc.index_in(rows.column("kind"), pa.array(messages.KINDS, pa.string()))
+    ranks = pc.index_in(rows.column("kind"), pa.array(KINDS, pa.string()))
     keyed = rows.append_column("rank", ranks)
     keys = [(name, "ascending") for name in ("due_timestamp", "rank", "topic", "queue_id", "queue_offset")]
     return rows.take(pc.sort_indices(keyed, sort_keys=keys)[:limit]).combine_chunks()
@@ -197,16 +208,11 @@ def _most_urgent(rows: pa.Table, limit: int) -> pa.Table:
 
 def _urgency(kind: Kind, count: Count) -> tuple[bool, bool, int, int]:
     due = count.first_due
-    return (
-        kind not in messages.OWED,
-        not count.overdue,
-        MAX_TIMESTAMP if due is None else due,
-        messages.KINDS.index(kind),
-    )
+    return kind not in OWED, not count.overdue, MAX_TIMESTAMP if due is None else due, KINDS.index(kind)
 
 
 def _rank(receiver: Receiver) -> tuple[int, int, int, str, str]:
-    order = messages.KINDS.index(receiver.kind), receiver.level or 0, -receiver.count.overdue
+    order = KINDS.index(receiver.kind), receiver.level or 0, -receiver.count.overdue
     return (*order, receiver.topic or "", receiver.group or "")
 
 
