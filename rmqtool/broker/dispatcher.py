@@ -457,12 +457,9 @@ class Dispatched:
     @cached_property
     def _proven_hashes(self) -> NDArray[np.int64]:
         """The hashes of tags; those that are proven count, of which none is as large as a time of delivery."""
-        hashes = self._tags_hashes
-        for row, proven in self.proven_rows.items():
-            if proven.tags_code is not None and proven.tags_code.bit_length() < 32:
-                hashes = hashes.copy()
-                hashes[row] = proven.tags_code
-        return hashes
+        hashes = self._proven(self._tags_hashes, "tags_code")
+        counted: NDArray[np.int64] = np.where(abs(hashes) < 1 << 31, hashes, self._tags_hashes)
+        return counted
 
     @cached_property
     def _tags_codes(self) -> NDArray[np.int64]:

@@ -29,20 +29,9 @@ from rmqtool.rules.file_sizes import (
 )
 from rmqtool.rules.recovery import RecoveryRules, loaded_configs
 from rmqtool.rules.versions import BATCH_QUEUES, POPS_IN_ROCKSDB, SINGLE_ROCKSDB_CONFIG, Version
+from rmqtool.store import config_tables
 from rmqtool.store.config_json import load_config
-from rmqtool.store.config_tables import (
-    CONSUMER_OFFSET,
-    GROUPS,
-    SECOND,
-    TABLES,
-    TOPICS,
-    VERSION_KEY,
-    ConfigTable,
-    Topics,
-    bloom_refusal,
-    expected_database,
-    is_unread,
-)
+from rmqtool.store.config_tables import ConfigTable, Topics, bloom_refusal, expected_database, is_unread
 from rmqtool.store.consume_queues import Kind, Queue, QueueTable
 from rmqtool.store.index_files import IndexFile
 from rmqtool.store.lock import ABORT_FILE, LOCK_FILE
@@ -139,7 +128,7 @@ def load(snapshot: Snapshot, rules: RecoveryRules) -> Loaded:
     sizes = _queue_sizes(snapshot.queues, kinds, rules)
     fewer: dict[int, Queue] = {}
     deleted = list(log_files.deleted)
-    is_unknown = is_unread(store, TOPICS)
+    is_unknown = is_unread(store, config_tables.TOPICS)
     unusual = snapshot.queues.not_all_of(sizes)
     for index in sorted({*unusual, *snapshot.queues.firsts_of_topics}):
         if index >= count:
@@ -270,16 +259,20 @@ def _config_refusal(store: Store, rules: RecoveryRules) -> StartRefusal | None:
 
 def _database_refusal(snapshot: Snapshot, rules: RecoveryRules) -> StartRefusal | None:
     """`RocksDBConfigManager#init`, `#loadDataVersion`, `#loadData`: a table in RocksDB that cannot be read."""
-    if snapshot.topics.place == TOPICS:
+    if snapshot.topics.place == config_tables.TOPICS:
         return None
-    tables = {TOPICS: snapshot.topics.file, GROUPS: snapshot.groups_file, CONSUMER_OFFSET: snapshot.committed.file}
+    tables = {
+        config_tables.TOPICS: snapshot.topics.file,
+        config_tables.GROUPS: snapshot.groups_file,
+        config_tables.CONSUMER_OFFSET: snapshot.committed.file,
+    }
     for name, file in tables.items():
         path = expected_database(snapshot.store, name)
         if path is None or is_remote(path):
             continue
         why = "a file where the directory of a database should be" if has_file(path) else None
         if file.path is None and file.problem and is_rocksdb_directory(path):
-            why = _unloaded(snapshot, path, TABLES[name], rules.version)
+            why = _unloaded(snapshot, path, config_tables.TABLES[name], rules.version)
         if why:
             return StartRefusal("database", why, f"{CONFIG}/{path.name}")
     return None
@@ -290,10 +283,10 @@ def _unloaded(snapshot: Snapshot, path: Path, table: ConfigTable, version: Versi
     own, of_version = table.families(path.name)
     try:
         with snapshot.store.opened(path) as database:
-            if own in database.families and (path.name == SECOND or version >= SINGLE_ROCKSDB_CONFIG):
+            if own in database.families and (path.name == config_tables.SECOND or version >= SINGLE_ROCKSDB_CONFIG):
                 database.some_rows(own, b"", _AFTER_ALL, sys.maxsize)
             if of_version in database.families:
-                database.row(of_version, VERSION_KEY)
+                database.row(of_version, config_tables.VERSION_KEY)
     except DamagedDatabaseError as error:
         return error.message
     except UnsupportedError:

@@ -14,17 +14,9 @@ from rmqtool.base.mapped_files import MappedFile
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatcher import Dispatcher
 from rmqtool.broker.record_parser import NOTHING_WRITTEN, parse_at
+from rmqtool.formats import message
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.formats.layout import integer_at
-from rmqtool.formats.message import (
-    BORN_HOST_V6,
-    HEADER_DTYPES,
-    HOST_BITS,
-    MAGIC_CODE_V1,
-    MAGIC_CODE_V2,
-    MAX_HEADER_SIZE,
-    PREFIX_DTYPE,
-)
 from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.scan.block import BLOCK_SIZE, Blank, Block, Positions, chain
 from rmqtool.scan.frames import RecordRun, sound_prefix
@@ -232,9 +224,9 @@ class FileWalker:
         """`suspects` and the rows that this version cannot read."""
         unknown = np.zeros(len(frames), dtype=np.bool_)
         if not self._rules.knows_second_format:
-            unknown |= frames.headers.field("magic_code") == MAGIC_CODE_V2
+            unknown |= frames.headers.field("magic_code") == message.MAGIC_CODE_V2
         if not self._rules.knows_ipv6:
-            unknown |= (frames.headers.field("sys_flag") & HOST_BITS) != 0
+            unknown |= (frames.headers.field("sys_flag") & message.HOST_BITS) != 0
         if not unknown.any():
             return suspects
         unknown[suspects] = True
@@ -472,12 +464,12 @@ def _is_old_enough(mapped: MappedFile, checkpoint: Checkpoint, rules: RecoveryRu
 
 def _first_timestamp(file: InputFile, rules: RecoveryRules) -> int:
     """Store timestamp of the first record, of which only the magic code is checked; 0 without one."""
-    head = file.read(0, MAX_HEADER_SIZE)
-    magic_code = integer_at(PREFIX_DTYPE, "magic_code", head)
-    if magic_code != MAGIC_CODE_V1 and not (magic_code == MAGIC_CODE_V2 and rules.knows_second_format):
+    head = file.read(0, message.MAX_HEADER_SIZE)
+    magic_code = integer_at(message.PREFIX_DTYPE, "magic_code", head)
+    if magic_code != message.MAGIC_CODE_V1 and not (magic_code == message.MAGIC_CODE_V2 and rules.knows_second_format):
         return 0
-    bits = integer_at(PREFIX_DTYPE, "sys_flag", head) & BORN_HOST_V6 if rules.knows_ipv6 else 0
-    return integer_at(HEADER_DTYPES[bits], "store_timestamp", head)
+    bits = integer_at(message.PREFIX_DTYPE, "sys_flag", head) & message.BORN_HOST_V6 if rules.knows_ipv6 else 0
+    return integer_at(message.HEADER_DTYPES[bits], "store_timestamp", head)
 
 
 def _limit(checkpoint: Checkpoint, rules: RecoveryRules) -> int:

@@ -20,14 +20,8 @@ from rmqtool.broker.log_walk import FileWalk, FileWalker
 from rmqtool.broker.prediction import StartRefusal
 from rmqtool.broker.queue_recovery import QueueKey, RecoveredQueue, RecoveredQueues, SimulatedQueue
 from rmqtool.broker.record_parser import parse_at
-from rmqtool.formats.message import (
-    BODY_SIZE_WIDTH,
-    HEAD,
-    HEADER_DTYPES,
-    HOST_BITS,
-    PROPERTIES_SIZE_WIDTH,
-    topic_size_width,
-)
+from rmqtool.formats import message
+from rmqtool.formats.message import topic_size_width
 from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.versions import BATCH_QUEUES
 from rmqtool.scan.frames import RecordRun
@@ -208,15 +202,15 @@ def frames_of(file: InputFile, position: int, size: int, rules: RecoveryRules) -
     Negative lengths count as 0.
     """
     data = bytearray(file.read(position, size))
-    _, magic_code, offset, sys_flag = HEAD.unpack_from(data)
-    body_at = HEADER_DTYPES[sys_flag & HOST_BITS if rules.knows_ipv6 else 0].itemsize
-    body_size = int.from_bytes(data[body_at - BODY_SIZE_WIDTH : body_at], "big", signed=True)
+    _, magic_code, offset, sys_flag = message.HEAD.unpack_from(data)
+    body_at = message.HEADER_DTYPES[sys_flag & message.HOST_BITS if rules.knows_ipv6 else 0].itemsize
+    body_size = int.from_bytes(data[body_at - message.BODY_SIZE_WIDTH : body_at], "big", signed=True)
     if body_size < 0:
-        data[body_at - BODY_SIZE_WIDTH : body_at] = bytes(BODY_SIZE_WIDTH)
+        data[body_at - message.BODY_SIZE_WIDTH : body_at] = bytes(message.BODY_SIZE_WIDTH)
     topic_at = body_at + max(0, body_size)
     width = topic_size_width(magic_code)
     topic_size = int.from_bytes(data[topic_at : topic_at + width], "big", signed=True)
     properties_at = topic_at + width + topic_size
-    if int.from_bytes(data[properties_at : properties_at + PROPERTIES_SIZE_WIDTH], "big", signed=True) < 0:
-        data[properties_at : properties_at + PROPERTIES_SIZE_WIDTH] = bytes(PROPERTIES_SIZE_WIDTH)
+    if int.from_bytes(data[properties_at : properties_at + message.PROPERTIES_SIZE_WIDTH], "big", signed=True) < 0:
+        data[properties_at : properties_at + message.PROPERTIES_SIZE_WIDTH] = bytes(message.PROPERTIES_SIZE_WIDTH)
     return record_in(data, offset)

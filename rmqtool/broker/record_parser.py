@@ -11,20 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rmqtool.base.files import InputFile
+from rmqtool.formats import message
 from rmqtool.formats.java import whole_number
 from rmqtool.formats.layout import struct_of
-from rmqtool.formats.message import (
-    CRC_MASK,
-    HEADER_DTYPES,
-    HOST_BITS,
-    MAGIC_CODE_BLANK,
-    MAGIC_CODE_V1,
-    MAGIC_CODE_V2,
-    PREFIX_DTYPE,
-    PROPERTIES_SIZE_WIDTH,
-    SIZE_AND_MAGIC,
-    topic_size_width,
-)
+from rmqtool.formats.message import topic_size_width
 from rmqtool.formats.properties import DELAY, INNER_BASE, INNER_NUM, decode_properties
 from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
@@ -32,8 +22,10 @@ from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 _PIECE_SIZE = 1 << 20  # of a body whose CRC is computed, bytes
 WRONG_BODY = "a record with a body CRC mismatch"
 WRONG_LEVEL = "a record whose property DELAY is not a number"
-_AFTER_MAGIC = struct_of(PREFIX_DTYPE, "body_crc", "physical_offset", "sys_flag")
-_HEADER_ENDS = {bits: struct_of(header, "store_timestamp", "body_size") for bits, header in HEADER_DTYPES.items()}
+_AFTER_MAGIC = struct_of(message.PREFIX_DTYPE, "body_crc", "physical_offset", "sys_flag")
+_HEADER_ENDS = {
+    bits: struct_of(header, "store_timestamp", "body_size") for bits, header in message.HEADER_DTYPES.items()
+}
 NOTHING_WRITTEN = "nothing is written after the last record"
 _MAX_INT = (1 << 31) - 1
 _SMALLEST_ARRAY = 8  # a host is copied into an array of the record's size
@@ -96,7 +88,7 @@ class _Cursor:
         crc, end = 0, self.position + size
         while self.position < end:
             crc = zlib.crc32(self.read(min(_PIECE_SIZE, end - self.position)), crc)
-        return crc & CRC_MASK
+        return crc & message.CRC_MASK
 
 
 def parse_at(file: InputFile, position: int, rules: RecoveryRules, *, check_crc: bool = True) -> Parsed:
@@ -117,11 +109,11 @@ def _parse(cursor: _Cursor, rules: RecoveryRules, *, check_crc: bool) -> Parsed:
     if rules.compares_size_first and rest - 4 < _java_int(size - 4):
         return Parsed(-1, False, "a record whose size leads past the end of its file")
     magic_code = cursor.integer(4)
-    if magic_code == MAGIC_CODE_BLANK:
+    if magic_code == message.MAGIC_CODE_BLANK:
         return _BLANK
     if size == 0 and magic_code == 0:
         return Parsed(-1, False, NOTHING_WRITTEN)
-    if magic_code != MAGIC_CODE_V1 and not (magic_code == MAGIC_CODE_V2 and rules.knows_second_format):
+    if magic_code != message.MAGIC_CODE_V1 and not (magic_code == message.MAGIC_CODE_V2 and rules.knows_second_format):
         return Parsed(-1, False, "neither a message nor a blank begins there")
     if size < 0:
         return Parsed(-1, False, "a record of negative size")
@@ -132,11 +124,11 @@ def _parse(cursor: _Cursor, rules: RecoveryRules, *, check_crc: bool) -> Parsed:
 
 def _parse_record(cursor: _Cursor, rules: RecoveryRules, size: int, magic_code: int, *, check_crc: bool) -> Parsed:
     body_crc, physical_offset, sys_flag = _AFTER_MAGIC.unpack(cursor.read(_AFTER_MAGIC.size))
-    host_bits = sys_flag & HOST_BITS if rules.knows_ipv6 else 0
-    header = HEADER_DTYPES[host_bits]
+    host_bits = sys_flag & message.HOST_BITS if rules.knows_ipv6 else 0
+    header = message.HEADER_DTYPES[host_bits]
     if size < _SMALLEST_ARRAY:
         return Parsed(-1, False, "a record that is too small")
-    rest, end = cursor.read(header.itemsize - SIZE_AND_MAGIC.size - _AFTER_MAGIC.size), _HEADER_ENDS[host_bits]
+    rest, end = cursor.read(header.itemsize - message.SIZE_AND_MAGIC.size - _AFTER_MAGIC.size), _HEADER_ENDS[host_bits]
     store_timestamp, body_size = end.unpack(rest[-end.size :])
     body_size = max(0, body_size)
     if body_size > size or body_size > cursor.remaining:
@@ -150,13 +142,13 @@ def _parse_record(cursor: _Cursor, rules: RecoveryRules, size: int, magic_code: 
     if topic_size > size:
         raise _UnderflowError
     topic = cursor.read(topic_size)
-    properties_size = max(0, cursor.integer(PROPERTIES_SIZE_WIDTH))
+    properties_size = max(0, cursor.integer(message.PROPERTIES_SIZE_WIDTH))
     if properties_size > size:
         raise _UnderflowError
     properties = decode_properties(cursor.read(properties_size))
     if topic == SCHEDULE_TOPIC.encode() and whole_number(properties.get(DELAY, "0")) is None:
         return Parsed(-1, False, WRONG_LEVEL)
-    if size != header.itemsize + body_size + width + topic_size + PROPERTIES_SIZE_WIDTH + properties_size:
+    if size != header.itemsize + body_size + width + topic_size + message.PROPERTIES_SIZE_WIDTH + properties_size:
         return Parsed(size, False, "a record with inconsistent lengths")
     if rules.parses_batches and not _is_batch_readable(properties):
         return Parsed(-1, False, "a record whose batch properties are not numbers")

@@ -10,14 +10,9 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from rmqtool.broker.rocksdb_recovery import SETTING, selects_rows
+from rmqtool.rules import file_sizes
 from rmqtool.rules.broker_conf import UNUSED, BrokerConf, broker_settings, is_known
-from rmqtool.rules.file_sizes import (
-    DEFAULT_LOG_FILE_SIZE,
-    DEFAULT_QUEUE_FILE_SIZE,
-    LOG_FILE_SIZE,
-    QUEUE_FILE_SIZE,
-    leaves_out_wrong_sizes,
-)
+from rmqtool.rules.file_sizes import leaves_out_wrong_sizes
 from rmqtool.rules.recovery import RecoveryRules, chosen_queues
 from rmqtool.rules.versions import (
     COMBINED_QUEUES,
@@ -120,9 +115,9 @@ def _wrong_combinations(conf: BrokerConf, version: Version) -> Iterator[Refusal]
 def _wrong_sizes(snapshot: Snapshot, version: Version) -> Iterator[Refusal]:
     """Sizes under a name that the release does not read, where the files are not of its default."""
     sizes: tuple[tuple[str, tuple[str, ...], Callable[[], int], int], ...] = (
-        ("commit log", LOG_FILE_SIZE, lambda: snapshot.log.file_size, DEFAULT_LOG_FILE_SIZE),
-        ("consume queue", QUEUE_FILE_SIZE["simple"], lambda: snapshot.queues.usual_file_size("simple"),
-         DEFAULT_QUEUE_FILE_SIZE["simple"]),
+        ("commit log", file_sizes.LOG_FILE_SIZE, lambda: snapshot.log.file_size, file_sizes.DEFAULT_LOG_FILE_SIZE),
+        ("consume queue", file_sizes.QUEUE_FILE_SIZE["simple"], lambda: snapshot.queues.usual_file_size("simple"),
+         file_sizes.DEFAULT_QUEUE_FILE_SIZE["simple"]),
     )  # fmt: skip
     for what, names, size_of, default in sizes:
         given = [name for name in names if snapshot.store.conf.text(name)]

@@ -15,13 +15,8 @@ from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
 from rmqtool.formats.consume_queue import UNIT_SIZE
 from rmqtool.formats.index_file import DEFAULT_SLOTS, DEFAULT_UNITS, file_size
+from rmqtool.rules import file_sizes
 from rmqtool.rules.broker_conf import BrokerConf
-from rmqtool.rules.file_sizes import (
-    DEFAULT_LOG_FILE_SIZE,
-    DEFAULT_QUEUE_FILE_SIZE,
-    LOG_FILE_SIZE,
-    QUEUE_FILE_SIZE,
-)
 from rmqtool.rules.versions import (
     DISK_LEVELS_CONFIGURED,
     DISK_RATIO_AS_DF,
@@ -63,11 +58,11 @@ def wrong_sizes(facts: Facts) -> Iterator[WrongSize]:
     snapshot, conf = facts.snapshot, facts.snapshot.store.conf
     if not conf.settings:
         return
-    size = _size(conf, LOG_FILE_SIZE, DEFAULT_LOG_FILE_SIZE)
+    size = _size(conf, file_sizes.LOG_FILE_SIZE, file_sizes.DEFAULT_LOG_FILE_SIZE)
     if size and snapshot.log.file_size not in (0, size):
-        yield WrongSize(LOG_FILE_SIZE[0], size, snapshot.log.file_size, "commitlog")
-    for kind, names in QUEUE_FILE_SIZE.items():
-        size = _size(conf, names, DEFAULT_QUEUE_FILE_SIZE[kind])
+        yield WrongSize(file_sizes.LOG_FILE_SIZE[0], size, snapshot.log.file_size, "commitlog")
+    for kind, names in file_sizes.QUEUE_FILE_SIZE.items():
+        size = _size(conf, names, file_sizes.DEFAULT_QUEUE_FILE_SIZE[kind])
         size = -(-size // UNIT_SIZE) * UNIT_SIZE if kind == "simple" else size  # `#getMappedFileSizeConsumeQueue`
         queue = next((s.queue for s in facts.states if s.queue.kind == kind and s.queue.files.file_size), None)
         if size and queue and queue.files.file_size != size:

@@ -85,15 +85,11 @@ def delayed_due(snapshot: Snapshot, start: StartPrediction, log: LogEvidence, re
     Of one that is refused, as the files stand. What is overdue in both states comes at the same time. Raises
     RmqtoolError.
     """
-    due = Due()
     names = {name for name in log if name.topic == SCHEDULE_TOPIC}
     names |= {name for name in request.beyond if name.topic == SCHEDULE_TOPIC}
     names |= {QueueName(SCHEDULE_TOPIC, queue_id) for queue_id in snapshot.queue_ids(SCHEDULE_TOPIC)}
     levels = _Levels(snapshot, start, log, request)
-    for name in sorted(names):
-        for each in levels.losses(name):
-            due = Due(due.early + each.early, due.late + each.late, due.never + each.never, due.again + each.again)
-    return due
+    return sum((each for name in sorted(names) for each in levels.losses(name)), Due())
 
 
 @dataclass(frozen=True)
@@ -260,12 +256,12 @@ class _Levels:
                 if self._request.is_rebuilt:
                     comes = had
                 here = ~_within(numbers, after.elsewhere)
-                due = _sum(due, self._compared(had[here], comes[here], delay))
+                due += self._compared(had[here], comes[here], delay)
                 counted += int(np.count_nonzero(here))
         missing = len(reached) - _common(reached, after.elsewhere) - counted
         if missing > 0 and not self._request.is_rebuilt:
             end = min(reached.stop, after.derived.stop)
-            due = _sum(due, self._derived(level, range(end - missing, end)))
+            due += self._derived(level, range(end - missing, end))
         return due
 
     @property
@@ -289,7 +285,7 @@ class _Levels:
         comes = np.zeros_like(stored) if self._derives_hashes else stored + delay
         due = self._compared(stored + seen, comes, delay)
         rest = len(queue_offsets) - len(stored)
-        return _sum(due, Due(late=rest) if comes.size and comes[-1] > stored[-1] + seen else Due(early=rest))
+        return due + (Due(late=rest) if comes.size and comes[-1] > stored[-1] + seen else Due(early=rest))
 
     def _compared(self, had: NDArray[np.int64], comes: NDArray[np.int64], delay: int) -> Due:
         now = self._request.now
@@ -300,10 +296,6 @@ class _Levels:
     def _stored_at(self, physical_offset: int) -> int | None:
         record = single_record_at(self._snapshot.log.files, physical_offset)
         return None if record is None else record.number("store_timestamp")
-
-
-def _sum(one: Due, other: Due) -> Due:
-    return Due(one.early + other.early, one.late + other.late, one.never + other.never, one.again + other.again)
 
 
 def _within(numbers: NDArray[np.integer[Any]], places: range) -> NDArray[np.bool_]:

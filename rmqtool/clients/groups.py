@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.prediction import StartPrediction
 from rmqtool.clients.losses import MovedGroup
 from rmqtool.rules.versions import BEYOND_MAX_TO_MAX, Version
-from rmqtool.store.config_tables import CommittedOffset, load_filters
+from rmqtool.store.config_tables import CommittedOffset
 from rmqtool.store.queue_units import QueueRange
-from rmqtool.store.store import Store
 
 Ranges = Callable[[QueueName], QueueRange | None]
 """The range of a queue, None without it."""
@@ -40,18 +39,7 @@ def moved_groups(
         queue = ranges_after(QueueName(*key[1:]))
         if key[1] in to_end and queue is not None:
             now[key] = min(offset, queue.max_offset)
-    return list(_moved(before, now, ranges_had, ranges_after, version, is_slave=is_slave))
-
-
-def _moved(
-    before: Mapping[GroupQueue, int],
-    now: Mapping[GroupQueue, int],
-    ranges_had: Ranges,
-    ranges_after: Ranges,
-    version: Version,
-    *,
-    is_slave: bool,
-) -> Iterator[MovedGroup]:
+    found = []
     for key in sorted(before.keys() | now.keys()):
         name = QueueName(*key[1:])
         queue, queue_after = ranges_had(name), ranges_after(name)
@@ -59,10 +47,11 @@ def _moved(
             continue
         if queue and queue.expired and queue_after:
             queue_after = replace(queue_after, expired=True)  # none of its messages comes back
-        had = next_message(before.get(key), queue, version, is_slave=is_slave)
+        next_had = next_message(before.get(key), queue, version, is_slave=is_slave)
         next_after = next_message(now.get(key), queue_after, version, is_slave=is_slave)
-        if had != next_after:
-            yield MovedGroup(*key, had, next_after)
+        if next_had != next_after:
+            found.append(MovedGroup(*key, next_had, next_after))
+    return found
 
 
 def next_message(
@@ -97,8 +86,3 @@ def ranges_after_start(start: StartPrediction) -> dict[QueueName, QueueRange]:
 
 def _by_queue(offsets: Iterable[CommittedOffset]) -> dict[GroupQueue, int]:
     return {(each.group, each.topic, each.queue_id): each.offset for each in offsets}
-
-
-def filters_lost(store: Store, version: Version) -> int:
-    """How many filters of groups a start of `version` ignores, by its broker.conf."""
-    return load_filters(store, version).lost

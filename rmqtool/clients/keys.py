@@ -6,7 +6,7 @@ from array import array
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import NamedTuple
 
@@ -79,19 +79,10 @@ class KeyTally:
 
     def extend(self, later: KeyTally) -> None:
         """Add those of a later part of the log."""
-        self.starts.extend(later.starts)
-        self.counts.extend(later.counts)
-        self.missing.extend(later.missing)
-        self.firsts.extend(later.firsts)
-        self.lasts.extend(later.lasts)
-        self.at_lasts.extend(later.at_lasts)
+        for name in _LISTS:
+            getattr(self, name).extend(getattr(later, name))
         self.unreached |= later.unreached
         self.in_damage += later.in_damage
-        self.with_tags.extend(later.with_tags)
-        self.wrong_magic.extend(later.wrong_magic)
-        self.damaged.extend(later.damaged)
-        self.fields.extend(later.fields)
-        self.oversized.extend(later.oversized)
 
     def without_tags(self, physical_offsets: Set[int]) -> None:
         """Count all units of some messages in damage as keys: their queue entries show that they have no tags."""
@@ -125,6 +116,9 @@ class KeyTally:
             return count(self.starts[last - 1], start, stop)
         before = count(self.starts[first - 1], start, self.starts[first]) if first else 0
         return before + sum(self.counts[first : last - 1]) + count(self.starts[last - 1], self.starts[last - 1], stop)
+
+
+_LISTS = [each.name for each in fields(KeyTally) if each.name not in ("unreached", "in_damage")]
 
 
 @dataclass(frozen=True)

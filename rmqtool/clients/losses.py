@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, astuple, dataclass, field, replace
 from typing import Any, Protocol
 
 from rmqtool.findings.finding import counted
@@ -50,6 +51,10 @@ class Due:
     def __bool__(self) -> bool:
         """Whether there is any."""
         return bool(self.early or self.late or self.never or self.again)
+
+    def __add__(self, other: Due) -> Due:
+        """All of both."""
+        return Due(*map(operator.add, astuple(self), astuple(other)))
 
 
 @dataclass(frozen=True)

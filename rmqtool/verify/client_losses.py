@@ -14,7 +14,7 @@ from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.dispatcher import TAGS, Dispatcher
 from rmqtool.broker.prediction import QueueChange, StartPrediction
 from rmqtool.clients.delays import DelayRequest, LogEvidence, delayed_due
-from rmqtool.clients.groups import Ranges, filters_lost, moved_groups, ranges_after_start
+from rmqtool.clients.groups import Ranges, moved_groups, ranges_after_start
 from rmqtool.clients.keys import IndexAfter
 from rmqtool.clients.losses import ClientLosses, Due, Had, MovedGroup, ServedDamage, Unreachable, UnreachableQueue
 from rmqtool.clients.never_delivered import half_messages_unchecked, lacks_pop_store, pop_lost, pops_in_timer
@@ -35,6 +35,7 @@ from rmqtool.store.config_tables import (
     config_database,
     counting_file,
     is_deleted,
+    load_filters,
     offsets_in,
     offsets_of_start,
     reads_no_offsets,
@@ -102,7 +103,7 @@ class ClientView:
             ),
         )
         self._add_groups(losses, start)
-        losses.filters_lost = filters_lost(self.snapshot.store, parse_version(start.version))
+        losses.filters_lost = load_filters(self.snapshot.store, parse_version(start.version)).lost
         return losses
 
     def add_waiting(self, losses: ClientLosses, start: StartPrediction, known_until: Callable[[], int]) -> None:

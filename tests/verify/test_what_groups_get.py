@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from rmqtool.clients.groups import filters_lost
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import NEWEST
 from rmqtool.show.verify_reports import outcome_json
+from rmqtool.store.config_tables import load_filters
 from rmqtool.store.store import open_store
 from tests.golden import stores
 from tests.verify.small_store import small_store
@@ -87,7 +87,7 @@ def test_filters_that_a_start_ignores(store: Path, blooms: list[Any], settings: 
               for n, bloom in enumerate(blooms)}  # fmt: skip
     write(store, "consumerFilter.json", {"filterDataByTopic": {"orders": {"groupFilterData": groups, "topic": "x"}}})
     conf = BrokerConf(settings)
-    assert filters_lost(open_store(store, conf), NEWEST) == lost
+    assert load_filters(open_store(store, conf), NEWEST).lost == lost
     outcome = verify(store, conf=conf, selection=only("config."))
     assert ("config.filters-ignored" in codes_of(outcome)) == (lost > 0)
 
@@ -107,7 +107,7 @@ def test_filters_of_an_unknown_size(store: Path) -> None:
 def test_no_filters(store: Path, content: str) -> None:
     """What holds none loses none."""
     write(store, "consumerFilter.json", content)
-    assert filters_lost(open_store(store), NEWEST) == 0
+    assert load_filters(open_store(store), NEWEST).lost == 0
 
 
 @pytest.mark.slow
