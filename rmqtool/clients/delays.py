@@ -24,7 +24,7 @@ from rmqtool.formats.consume_queue import MAX_EXT_ADDRESS
 from rmqtool.rules.broker_conf import known_levels
 from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
-from rmqtool.rules.versions import DELAY_OFFSET_IN_RANGE, delays_unknown_to_recovery, parse_version
+from rmqtool.rules.versions import DELAY_OFFSET_IN_RANGE, delays_unknown_to_recovery, notes_first_of_run, parse_version
 from rmqtool.scan.single_record import single_record_at
 from rmqtool.store.config_tables import load_delay_offsets
 from rmqtool.store.delays_seen import SeenDelays, observed_delays
@@ -85,11 +85,19 @@ def delayed_due(snapshot: Snapshot, start: StartPrediction, log: LogEvidence, re
     Of one that is refused, as the files stand. What is overdue in both states comes at the same time. Raises
     RmqtoolError.
     """
-    names = {name for name in log if name.topic == SCHEDULE_TOPIC}
-    names |= {name for name in request.beyond if name.topic == SCHEDULE_TOPIC}
-    names |= {QueueName(SCHEDULE_TOPIC, queue_id) for queue_id in snapshot.queue_ids(SCHEDULE_TOPIC)}
     levels = _Levels(snapshot, start, log, request)
-    return sum((each for name in sorted(names) for each in levels.losses(name)), Due())
+    return sum((each for name in levels.names() for each in levels.losses(name)), Due())
+
+
+def come_again(snapshot: Snapshot, start: StartPrediction, log: LogEvidence, request: DelayRequest) -> int:
+    """How many messages come again because the store's release does not note all that it delivers.
+
+    Raises RmqtoolError.
+    """
+    if not notes_first_of_run(snapshot.release):
+        return 0
+    levels = _Levels(snapshot, start, log, request)
+    return sum(each.again for name in levels.names() if levels.is_one_run(name) for each in levels.losses(name))
 
 
 @dataclass(frozen=True)
@@ -134,6 +142,18 @@ class _Levels:
         known = known_levels(snapshot.store.conf)
         self._highest = known.highest if known else None
         self._seen = observed_delays(snapshot.store, snapshot.database) if known else {}
+
+    def names(self) -> list[QueueName]:
+        """The queues of all levels."""
+        names = {name for name in (*self._log, *self._request.beyond) if name.topic == SCHEDULE_TOPIC}
+        return sorted(
+            names | {QueueName(SCHEDULE_TOPIC, number) for number in self._snapshot.queue_ids(SCHEDULE_TOPIC)}
+        )
+
+    def is_one_run(self, name: QueueName) -> bool:
+        """Whether what a level delivers again was delivered in one run with what its offset notes."""
+        run = self._by_run.get(name.queue_id + 1)
+        return run is not None and self._deliveries.is_one_run(run)
 
     def losses(self, name: QueueName) -> Iterator[Due]:
         """What one level loses."""

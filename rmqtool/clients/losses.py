@@ -112,7 +112,8 @@ class ClientLosses:
     have brought back, `filters_lost` filters of groups that it forgets. `missed_by_tag` counts messages that consumers
     get, but not those that ask for their tag; of those `tags_in_damage` it is the message that has lost its tag.
     Where `pop_unknown`, the database of those messages in flight is gone or damaged: nobody knows how many there were.
-    Where all `groups_begin_again` a release reads no offsets, whatever the store has.
+    Where all `groups_begin_again` a release reads no offsets, whatever the store has; so many delayed messages
+    `come_again` on any store of a release that does not note all that it delivers.
     `by_offsets` computes what is lost even where the queues are whole, `timers_without_files` is what is where the
     timer's files are taken out. `served_damage`, by physical offset, is what they get of messages that are not
     whole, until queues and index are made again. `refuses` is why no broker serves anything.
@@ -132,6 +133,7 @@ class ClientLosses:
     pop_unknown: bool = False
     groups: list[MovedGroup] = field(default_factory=list)
     groups_begin_again: bool = False
+    come_again: int = 0
     by_offsets: ByOffsets | None = field(default=None, compare=False, repr=False)
     timers_without_files: Due = field(default_factory=Due)
     filters_lost: int = 0
@@ -146,8 +148,9 @@ class ClientLosses:
     @property
     def is_of_store(self) -> bool:
         """Whether anything is lost that a start of this release on a whole store would give."""
-        of_store = replace(self, groups=[]) if self.groups_begin_again else self
-        return bool(of_store)
+        again = max(0, self.delayed.again - self.come_again)
+        groups = [] if self.groups_begin_again else self.groups
+        return bool(replace(self, groups=groups, delayed=replace(self.delayed, again=again)))
 
     def parts(self) -> Iterator[str]:
         """Each loss in words, the worst first, without what refuses."""

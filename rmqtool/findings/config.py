@@ -126,6 +126,8 @@ CONFIG = (
             "backup": "level {level}: delivered up to {offset}, its .bak, written earlier, has {earlier}",
             "repeated": "level {level}: delivered up to {offset}, and the log shows {messages:message} after it "
             "that were delivered",
+            "run": "level {level}: delivered up to {offset}, and {messages:message} after it in the same run: the "
+            "release notes only the first of a run",
             "skipped": "level {level}: delivered up to {offset}, and the log shows that {messages:message} before "
             "it never were",
         },
@@ -133,6 +135,8 @@ CONFIG = (
         versions={
             "4.4.0 to 4.9.1": "ahead of the end: the level is stuck.",
             "4.9.2 and later": "ahead of the end: goes back to the queue's end, and never delivers what is before.",
+            "4.9.3": "notes only the first of the messages that it delivers in one run, and delivers the others again "
+            "after each start: information, with --broker-version 4.9.3.",
         },
         repair="Set the offset of the level to that of its first message without a copy, while no broker runs: "
         "`rmqtool repair` does so.",

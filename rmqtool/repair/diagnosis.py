@@ -360,7 +360,8 @@ def _is_of_timer(name: str) -> bool:
 
 
 def _is_of_delay_offsets(finding: Finding) -> bool:
-    return finding.code == "config.delay-offset" or finding.details.get("proof") == "delays"
+    is_moved = finding.code == "config.delay-offset" and finding.severity != "info"
+    return is_moved or finding.details.get("proof") == "delays"
 
 
 def _at_proven_offsets(due: Due, *, keeps_never: bool) -> Due:

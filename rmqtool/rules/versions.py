@@ -69,6 +69,7 @@ TIMER_OFFSET_IN_RANGE = Version(5, 3, 2)  # TimerMessageStore#recover: from now 
 TIMER_DELETE_KEY_HAS_TOPIC = Version(5, 3, 2)  # TimerMessageStore#buildDeleteKey; before, the unique key alone
 TIMER_DELETE_KEY_CONFIGURED = Version(5, 4, 0)  # MessageStoreConfig#appendTopicForTimerDeleteKey
 _DELAYS_AFTER_RECOVERY = Version(4, 9, 2), Version(5, 0, 0)  # DefaultMessageStore#load: the levels are parsed last
+_DELAY_OFFSET_OF_RUN = Version(4, 9, 3)  # ScheduleMessageService.DeliverDelayedMessageTimerTask#executeOnTimeup: alone
 DELAY_OFFSET_IN_RANGE = Version(4, 9, 2)  # ScheduleMessageService#correctDelayOffset: no further than its queue goes
 SEVERAL_LOG_PATHS = Version(4, 9, 2)  # MultiPathMappedFileQueue
 STORE_CREATES_DIRECTORIES = Version(4, 9, 2)  # DefaultMessageStore: a missing consumequeue/ does not stay missing
@@ -169,6 +170,11 @@ def delays_unknown_to_recovery(version: Version) -> bool:
     """Whether a recovery derives units of delayed messages without their delay, with the hash of their tag."""
     since, until = _DELAYS_AFTER_RECOVERY
     return since <= version < until
+
+
+def notes_first_of_run(version: Version) -> bool:
+    """Whether a delay level's offset goes on by one in each run of its task, whatever that delivers."""
+    return version == _DELAY_OFFSET_OF_RUN
 
 
 RELEASES = tuple(

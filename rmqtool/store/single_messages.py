@@ -89,6 +89,7 @@ def message_of(record: SingleRecord) -> Message:
 
 
 _EARLY = 2_000  # ms: the tolerance for clocks and rounding; a copy is not stored before its time
+_NEXT_RUN = 100  # ms: ScheduleMessageService#DELAY_FOR_A_WHILE, between two runs of a level's task
 _MAX_COPIES = 256  # candidates that are compared with one message
 _MAX_COUNTED = 512
 LEVELS = 64  # more than anyone configures
@@ -158,6 +159,26 @@ class Deliveries:
             skipped = self._count_run(level, queue, behind, delivered=False)
             if repeated or skipped:
                 yield Level(level, offset, repeated, skipped)
+
+    def is_one_run(self, level: Level) -> bool:
+        """Whether what a level repeats was delivered in one run with the message before its offset.
+
+        A run goes on while the next message is due; each delivery after a later start is a copy, too.
+        """
+        queue = self.messages.queue(SCHEDULE_TOPIC, level.level - 1)
+        low, _ = self._range(level.level, queue)
+        if level.offset <= 0 or not level.repeated:
+            return False
+        followed = range(max(level.offset, low + 1), max(level.offset, low) + level.repeated)
+        return all(self._is_followed(level.level, queue, queue_offset) for queue_offset in followed)
+
+    def _is_followed(self, level: int, queue: LoadedQueue | None, queue_offset: int) -> bool:
+        """Whether a message was due by the time that the one before it was delivered, once at least."""
+        before, (_, due) = self._waiting(level, queue, queue_offset - 1)[0], self._waiting(level, queue, queue_offset)
+        if before is None or due is None:
+            return False
+        copy = find_copy(self.messages, before, due - _NEXT_RUN + _EARLY, self.logged)
+        return copy is not None and copy.record is not None
 
     def end_of(self, level: int) -> int | None:
         """The queue offset after a level's last delivery; None where the log does not prove it.

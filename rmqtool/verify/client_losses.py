@@ -13,7 +13,7 @@ from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.dispatcher import TAGS, Dispatcher
 from rmqtool.broker.prediction import QueueChange, StartPrediction
-from rmqtool.clients.delays import DelayRequest, LogEvidence, delayed_due
+from rmqtool.clients.delays import DelayRequest, LogEvidence, come_again, delayed_due
 from rmqtool.clients.groups import Ranges, moved_groups, ranges_after_start
 from rmqtool.clients.keys import IndexAfter
 from rmqtool.clients.losses import ClientLosses, Due, Had, MovedGroup, ServedDamage, Unreachable, UnreachableQueue
@@ -117,6 +117,7 @@ class ClientView:
         request = DelayRequest(totals.latest, totals.latest, known_until(), has_wrong_times, until,
                                beyond=self.beyond, led_to=self.led_to)  # fmt: skip
         losses.delayed = self.delayed(start, self.in_log(), request)
+        losses.come_again = come_again(self.snapshot, start, self.in_log(), request) if losses.delayed.again else 0
         if isinstance(losses.by_offsets, _WholeQueues):
             losses.by_offsets = replace(losses.by_offsets, request=request)
         losses.timers = timers_due(

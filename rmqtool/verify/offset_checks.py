@@ -26,6 +26,7 @@ from rmqtool.rules.system_topics import (
     is_filled_by_brokers,
     is_system_topic,
 )
+from rmqtool.rules.versions import notes_first_of_run
 from rmqtool.store.config_json import ConfigFile
 from rmqtool.store.config_tables import (
     DELAYS,
@@ -179,7 +180,7 @@ def _report_delay(
     problem: str, level: int, offset: int, report: Report, *, severity: Severity | None = None, **more: int
 ) -> None:
     """Report the offset of a delay level."""
-    effects = dict.fromkeys(("repeated", "backup"), "the broker delivers them again")
+    effects = dict.fromkeys(("repeated", "run", "backup"), "the broker delivers them again")
     effects["skipped"] = "the broker never delivers them"
     report.add("config.delay-offset", file=f"{CONFIG}/{DELAYS}", severity=severity, effect=effects.get(problem),
                topic=SCHEDULE_TOPIC, queue_id=level - 1, queue_offset=offset,
@@ -368,8 +369,11 @@ def _check_delays(witnesses: Witnesses, report: Report) -> None:
         report.add(MISSING, file=f"{CONFIG}/{DELAYS}", effect=EFFECTS[DELAYS], details=facts)
         return
     repeating: Severity = "info" if witnesses.is_slaves else "warning"
+    is_of_run = notes_first_of_run(witnesses.snapshot.release)
     for level in levels:
-        if level.repeated:
+        if is_of_run and deliveries.is_one_run(level):
+            _report_delay("run", level.level, level.offset, report, severity="info", messages=level.repeated)
+        elif level.repeated:
             _report_delay("repeated", level.level, level.offset, report, severity=repeating, messages=level.repeated)
         if level.skipped:
             _report_delay("skipped", level.level, level.offset, report, messages=level.skipped)

@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,11 +15,13 @@ import rmqtool
 from rmqtool.clients.losses import Due
 from rmqtool.formats.consume_queue import UNIT_SIZE
 from rmqtool.rules.broker_conf import BrokerConf
+from tests.building import START_TIME
 from tests.clients.due_times import delays_after_start
 from tests.commands.running import rmqtool as run
 from tests.conftest import GoldenStore
 from tests.copies import copied
 from tests.golden import stores
+from tests.pending.waiting_store import WaitingStore
 from tests.real_broker.client_damages import records_of
 from tests.verify.verifying import codes_of, verify
 
@@ -257,3 +260,59 @@ def test_what_was_delivered_before_a_kill_that_lost_the_end_of_the_log(name: str
     outcome = verify(store, version=name.partition("/")[2][:5] or name[:5], conf=BrokerConf({}))
     assert outcome.clients is not None
     assert outcome.clients.delayed == Due()
+
+
+_KEY = "7F000001000018B4AAC2{:012X}"
+_OF_LEVEL_1 = (0, 300, 3000)  # ms after the start: when the messages are stored; they are due a second later
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("version", "offsets", "severity", "again"),
+    [
+        ("4.9.3", {"l1": 1, "l2": 1, "l3": 1, "l4": 1}, "info", 6),
+        ("4.9.3", {"l3": 2}, "info", 1),
+        ("4.9.3", {"l3": 0}, "warning", 3),
+        ("4.9.2", {"l3": 1}, "warning", 2),
+        ("4.9.4", {"l3": 1}, "warning", 2),
+    ],
+)
+def test_what_a_release_delivers_again_after_each_start(
+    version: str, offsets: dict[str, int], severity: str, again: int, tmp_path: Path, unpacked: GoldenStore
+) -> None:
+    """4.9.3 notes the first message of those that it delivers in one run: a store that it stopped is sound."""
+    store = copied(unpacked("4.9.7-shop"), tmp_path / "store")
+    set_offsets(**offsets)(store)
+    outcome = verify(store, version=version, conf=delays("30m 2h"))
+    assert {each.severity for each in outcome.findings if each.code == "config.delay-offset"} == {severity}
+    assert outcome.clients is not None
+    assert outcome.clients.delayed == Due(again=again)
+    assert outcome.verdict == ("clean" if severity == "info" else "corrupt")
+
+
+@pytest.mark.parametrize(
+    ("offset", "copies", "severity"),
+    [
+        pytest.param(1, [(0, 1010), (1, 1310)], "warning", id="two runs"),
+        pytest.param(1, [(0, 1310), (1, 1311)], "info", id="one run"),
+        pytest.param(1, [(0, 1310), (1, 1311), (2, 4010)], "warning", id="the third in another one"),
+        pytest.param(2, [(0, 1310), (1, 1311), (1, 5000), (2, 5001)], "info", id="one run, after a start"),
+        pytest.param(1, [(0, 1310), (1, 1311), (1, 5000), (2, 5001)], "info", id="killed before it was written"),
+        pytest.param(2, [(0, 1310), (1, 1311), (2, 5001)], "warning", id="another run, after a start"),
+        pytest.param(0, [(0, 1310), (1, 1311)], "warning", id="nothing is noted"),
+    ],
+)
+def test_deliveries_of_one_run(offset: int, copies: list[tuple[int, int]], severity: str, tmp_path: Path) -> None:
+    """A run ends before a message that is not due: the next one notes its first message."""
+    made = WaitingStore()
+    steps = [(at, number, False) for number, at in enumerate(_OF_LEVEL_1)] + [
+        (at, number, True) for number, at in copies
+    ]
+    for at, number, is_copy in sorted(steps):
+        named = {"UNIQ_KEY": _KEY.format(number), "REAL_TOPIC": "orders", "REAL_QID": "0"}
+        topic, properties = ("orders", named) if is_copy else ("SCHEDULE_TOPIC_XXXX", {**named, "DELAY": "1"})
+        times: dict[str, Any] = {"store_timestamp": START_TIME + at, "born_timestamp": START_TIME}
+        made.put(topic, 0, body=b"body", properties=properties, **times)
+    made.delivered[1] = offset
+    outcome = verify(made.build(tmp_path / "store"), version="4.9.3")
+    assert [each.severity for each in outcome.findings if each.code == "config.delay-offset"] == [severity]

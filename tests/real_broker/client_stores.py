@@ -12,7 +12,7 @@ from pathlib import Path
 from rmqtool.clients.groups import next_message
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.system_topics import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC
-from rmqtool.rules.versions import Version, parse_version
+from rmqtool.rules.versions import Version, notes_first_of_run, parse_version
 from rmqtool.store.config_tables import load_offsets, reads_no_offsets
 from rmqtool.store.queue_units import QueueRange
 from rmqtool.store.store import open_store
@@ -48,6 +48,8 @@ class Source:
     had: View | None = None
     begins_again: bool = False
     """Whether the broker reads no committed offsets, so that all groups begin again on any store."""
+    come_again: int = 0
+    """How many delayed messages it delivers again on any store, since it notes only the first of those of one run."""
 
     def __post_init__(self) -> None:
         """Read the log."""
@@ -70,8 +72,21 @@ class Source:
         self.queues = sorted(queues)
         self.log = _log(self.store)
 
-    def add_groups(self, had: View, version: Version) -> None:
-        """Add where the groups were of which a start reads nothing: the last broker had what its file says."""
+    def add_unnoted(self, had: View, version: Version) -> None:
+        """Add what a start on any store forgets: the last broker had delivered it, and what its file says."""
+        copies: dict[str | None, int] = {}
+        for record in self.records if notes_first_of_run(version) else ():
+            if record.topic != SCHEDULE_TOPIC:
+                copies[record.properties.get("UNIQ_KEY")] = record.physical_offset
+        later = {each.physical_offset for each in self.records if each.topic == SCHEDULE_TOPIC
+                 and each.physical_offset < copies.get(each.properties.get("UNIQ_KEY"), -1)}  # fmt: skip
+        again = {waiting for waiting in had.delayed if waiting[1] in later}
+        had.passed |= again
+        had.delayed = {each: due for each, due in had.delayed.items() if each not in again}
+        self.come_again = len(again)
+        self._add_groups(had, version)
+
+    def _add_groups(self, had: View, version: Version) -> None:
         store = open_store(self.store, BrokerConf({**SETTINGS, **SHOP_SETTINGS, **self.settings}))
         offsets: dict[tuple[str, int], list[int]] = {}
         for topic, queue_id, offset in had.entries:

@@ -154,7 +154,7 @@ def judge_all(version: str, cases: Sequence[Case]) -> Iterator[Judged]:
     views = iter(views_of(version, asked))
     for source in new.values():
         source.had = next(views)
-        source.add_groups(source.had, parse_version(version))
+        source.add_unnoted(source.had, parse_version(version))
         if source.had.refuses is not None:
             raise HarnessError(f"the broker does not start on the undamaged {source.name}: {source.had.refuses}")
     for case in cases:
@@ -261,6 +261,7 @@ def _judge_verdict(judged: Judged) -> None:
     seen = {**start.numbers(), **{name: number for name, number in traced.items() if not start.refuses}}
     if judged.case.source.begins_again:
         del seen["groups"]
+    seen["delayed.again"] = max(0, seen["delayed.again"] - judged.case.source.come_again)
     if verdict in ("clean", "dirty") and any(seen.values()):
         judged.wrong.append(f"verdict {verdict}, but clients lose {_short(start)}")
     if verdict == "corrupt" and not start and not judged.case.names:
