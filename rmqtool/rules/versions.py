@@ -69,6 +69,7 @@ TIMER_OFFSET_IN_RANGE = Version(5, 3, 2)  # TimerMessageStore#recover: from now 
 TIMER_DELETE_KEY_HAS_TOPIC = Version(5, 3, 2)  # TimerMessageStore#buildDeleteKey; before, the unique key alone
 TIMER_DELETE_KEY_CONFIGURED = Version(5, 4, 0)  # MessageStoreConfig#appendTopicForTimerDeleteKey
 _DELAYS_AFTER_RECOVERY = Version(4, 9, 2), Version(5, 0, 0)  # DefaultMessageStore#load: the levels are parsed last
+DELAY_OFFSETS_WRITTEN_AT_STOP = Version(4, 9, 3)  # ScheduleMessageService#shutdown; before, every ten seconds only
 _DELAY_OFFSET_OF_RUN = Version(4, 9, 3)  # ScheduleMessageService.DeliverDelayedMessageTimerTask#executeOnTimeup: alone
 DELAY_OFFSET_IN_RANGE = Version(4, 9, 2)  # ScheduleMessageService#correctDelayOffset: no further than its queue goes
 SEVERAL_LOG_PATHS = Version(4, 9, 2)  # MultiPathMappedFileQueue

@@ -26,7 +26,7 @@ from rmqtool.rules.system_topics import (
     is_filled_by_brokers,
     is_system_topic,
 )
-from rmqtool.rules.versions import notes_first_of_run
+from rmqtool.rules.versions import DELAY_OFFSETS_WRITTEN_AT_STOP, notes_first_of_run
 from rmqtool.store.config_json import ConfigFile
 from rmqtool.store.config_tables import (
     DELAYS,
@@ -148,6 +148,13 @@ def check_halves(snapshot: Snapshot, report: Report) -> None:
         details = {"committed": skipped.committed, "first_waiting": first, "half_messages": count}
         report.add("config.half-messages-skipped", topic=skipped.queue.queue.topic,
                    queue_id=skipped.queue.queue.queue_id, queue_offset=first, details=details)  # fmt: skip
+
+
+def _was_written_before_stop(witnesses: Witnesses, time_ms: int) -> bool:
+    """Whether a stop did not write the offsets, and all files have the times of a copy, later than `time_ms`."""
+    snapshot = witnesses.snapshot
+    is_early = snapshot.releases.oldest < DELAY_OFFSETS_WRITTEN_AT_STOP
+    return is_early and all((modified_ms(file.path) or 0) > time_ms for file in snapshot.log.files)
 
 
 def check_beginnings(committed_offsets: Sequence[CommittedOffset], ranges: Ranges, report: Report) -> None:
@@ -389,12 +396,15 @@ def _check_delays(witnesses: Witnesses, report: Report) -> None:
 def delays_known_until(witnesses: Witnesses) -> int:
     """Up to when the offsets of delay levels know what was delivered, epoch ms: a killed broker wrote them earlier.
 
-    Since 5.0.0 the file itself says when an offset last changed, some time before it was written.
+    So did one that stopped, up to 4.9.2. Since 5.0.0 the file itself says when an offset last changed, some time before
+    it was written.
     """
     file, newest = witnesses.file(DELAYS), witnesses.totals.latest
     table = main_table(DELAYS, file.content)
     modified = written = modified_ms(file.path) if file.path and table else newest + 1 + _CLOCK_MS
-    is_copied = written is None or (witnesses.is_unclean and (not table or written > newest + _FLUSH_MS))
+    is_copied = written is None or (not table and witnesses.is_unclean)
+    if table and written is not None and written > newest + _FLUSH_MS:
+        is_copied = witnesses.is_unclean or _was_written_before_stop(witnesses, newest + _FLUSH_MS)
     if written is None or is_copied:  # the time of a copy, not of a write
         written = newest - _FLUSH_MS
     changed = entries_in(file.content, "dataVersion").get("timestamp")

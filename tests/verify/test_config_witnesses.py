@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.store.config_json import read_config_file
+from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.golden import stores
 from tests.verify.circumstances import committed
 from tests.verify.config_losses import HEALTHY, LOSSES
@@ -118,3 +121,18 @@ def test_only_what_was_asked_for(tmp_path: Path) -> None:
     LOSSES["delays"].apply(store)
     assert codes_of(verify(store, selection=only("config.missing"))) == {"config.missing"}
     assert codes_of(verify(store, selection=only("index."))) == set()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("release", "is_found"), [("4.4.0", False), ("4.9.4", True)])
+def test_a_copy_without_times_of_a_stopped_broker(
+    release: str, is_found: bool, golden_store: GoldenStore, tmp_path: Path
+) -> None:
+    """Up to 4.9.2 a broker that stops does not write delay offsets; where all files are as new as a copy, nobody knows when."""
+    store = copied(golden_store("4.4.0-shop"), tmp_path / "store")
+    file = store / "config" / "delayOffset.json"
+    file.write_text(file.read_text().replace("4:6", "4:0"))
+    assert "config.delay-offset" in codes_of(verify(store, version=release))
+    for path in store.rglob("*"):
+        os.utime(path)
+    assert ("config.delay-offset" in codes_of(verify(store, version=release))) is is_found
