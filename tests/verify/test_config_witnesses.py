@@ -128,7 +128,7 @@ def test_only_what_was_asked_for(tmp_path: Path) -> None:
 def test_a_copy_without_times_of_a_stopped_broker(
     release: str, is_found: bool, golden_store: GoldenStore, tmp_path: Path
 ) -> None:
-    """Up to 4.9.2 a broker that stops does not write delay offsets; where all files are as new as a copy, nobody knows when."""
+    """Up to 4.9.2 a stop does not write delay offsets: where all files are as new as a copy, nobody knows when."""
     store = copied(golden_store("4.4.0-shop"), tmp_path / "store")
     file = store / "config" / "delayOffset.json"
     file.write_text(file.read_text().replace("4:6", "4:0"))
