@@ -35,7 +35,6 @@ from rmqtool.store.unit_files import open_units, written_units
 _OFFSETS = re.compile(rb"\d{1,18}")
 _PIECE = 4096  # half messages that are looked at at once, from the committed offset back
 _MOST_SCANNED = 256 << 20  # of the log, where the queue of op messages is missing, bytes
-_OP_FIELDS = ("topic", "queue_id", "stored_body")
 _CHECK_MAX = 15  # BrokerConfig#transactionCheckMax
 _RESERVED_HOURS = 72  # MessageStoreConfig#fileReservedTime
 _HOUR_MS = 3_600_000
@@ -127,16 +126,36 @@ def _waiting(snapshot: Snapshot, queue: LoadedQueue, halves: pa.Table) -> Offset
     if not rows.any():
         return nothing
     later = _halves(snapshot, queue.queue, int(offsets[rows][0]), queue.range.max_offset)
-    newest = dict(zip(later.column(UNIQUE_KEY).to_pylist(), later.column("queue_offset").to_pylist(), strict=True))
-    newest |= dict(zip(_firsts(later).tolist(), later.column("queue_offset").to_pylist(), strict=True))
+    newest = _newest(later)
     unique_keys = halves.column(UNIQUE_KEY).filter(pa.array(rows)).to_pylist()
     keys = zip(unique_keys, _firsts(halves)[rows].tolist(), strict=True)
-    waiting = [
-        offset
+    names = {
+        offset: [each for each in (key, offset, first) if each not in (None, -1)]
         for offset, (key, first) in zip(offsets[rows].tolist(), keys, strict=True)
-        if max(newest.get(each, offset) for each in (key, offset, first) if each not in (None, -1)) <= offset
-    ]
+    }
+    waiting = [offset for offset, each in names.items() if max(newest.get(name, offset) for name in each) <= offset]
+    if waiting and (logged := _after_queue(snapshot, queue)) is not None:
+        waiting = [offset for offset in waiting if _newest(logged).keys().isdisjoint(names[offset])]
     return np.array(waiting, dtype=np.int64)
+
+
+def _newest(halves: pa.Table) -> dict[str | int, int]:
+    """The queue offset of the newest copy of each half message, by unique key and by the offset that it had first."""
+    offsets = halves.column("queue_offset").to_pylist()
+    return {
+        **dict(zip(halves.column(UNIQUE_KEY).to_pylist(), offsets, strict=True)),
+        **dict(zip(_firsts(halves).tolist(), offsets, strict=True)),
+    }
+
+
+def _after_queue(snapshot: Snapshot, queue: LoadedQueue) -> pa.Table | None:
+    """The half messages that the log has after the last one of a queue, which may have lost its end."""
+    with open_units(queue.queue, snapshot.reading) as units:
+        last = units.newest(1)
+    start = int(last[-1]["physical_offset"]) + 1 if len(last) else snapshot.log_range.min_offset
+    names = ("queue_offset", *(f"{PROPERTY_COLUMN}{name}" for name in (UNIQUE_KEY, HALF_OFFSET)))
+    found = _in_log(snapshot, HALF_TOPIC, queue.queue.queue_id, start, names)
+    return None if found is None else found.rename_columns([name.removeprefix(PROPERTY_COLUMN) for name in names])
 
 
 def _ended_since(snapshot: Snapshot, queue_id: int, halves: pa.Table) -> Offsets | None:
@@ -153,15 +172,22 @@ def _ended_since(snapshot: Snapshot, queue_id: int, halves: pa.Table) -> Offsets
 
 def _ended_in_log(snapshot: Snapshot, queue_id: int, start: int) -> Offsets | None:
     """What op messages in the log end, from a physical offset on; None where that is too much to read."""
-    end, found = snapshot.log_range.max_offset, [b""]
+    found = _in_log(snapshot, OP_TOPIC, queue_id, start, ("stored_body",))
+    bodies = None if found is None else b",".join(found.column("stored_body").to_pylist())
+    return None if bodies is None else np.unique(np.array(_OFFSETS.findall(bodies)).astype(np.int64))
+
+
+def _in_log(snapshot: Snapshot, topic: str, queue_id: int, start: int, names: Sequence[str]) -> pa.Table | None:
+    """Some fields of a queue's messages in the log from a physical offset on; None where that is too much to read."""
+    end, found = snapshot.log_range.max_offset, []
     if end - start > _MOST_SCANNED:
         return None
+    schema = message_schema(("topic", "queue_id", *names))
     for event in scan_files(snapshot.log.files, start, end, snapshot.reading):
-        if isinstance(event, RecordRun):
-            topics, queues, bodies = (COLUMNS[name].read(ColumnRun(event)).to_pylist() for name in _OP_FIELDS)
-            here = zip(topics, queues, bodies, strict=True)
-            found += [body for topic, queue, body in here if (topic, queue) == (OP_TOPIC, queue_id)]
-    return np.unique(np.array(_OFFSETS.findall(b",".join(found))).astype(np.int64))
+        for batch in record_batches(event, schema.names) if isinstance(event, RecordRun) else ():
+            is_here = pc.and_(pc.equal(batch.column("topic"), topic), pc.equal(batch.column("queue_id"), queue_id))
+            found.append(batch.filter(is_here))
+    return pa.Table.from_batches(found, schema).select(list(names))
 
 
 def _given_up(conf: BrokerConf, halves: pa.Table) -> NDArray[np.bool_]:

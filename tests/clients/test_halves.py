@@ -73,6 +73,21 @@ def test_copies_and_what_is_given_up(tmp_path: Path) -> None:
     assert unchecked(builder, tmp_path) == 0
 
 
+@pytest.mark.parametrize("kept", [3, 2, 1])
+def test_copies_past_the_end_of_the_queue(tmp_path: Path, kept: int) -> None:
+    """A queue that was cut has lost the entry of the copy: the log has it."""
+    builder = WaitingStore()
+    for key in ("K1", "K2", "K1"):
+        builder.half(UNIQ_KEY=key)
+    builder.op(1)
+    builder.committed = {(TRANSACTIONS, HALF): 2, (TRANSACTIONS, OP): 0}
+    store = builder.build(tmp_path)
+    (file,) = (store / "consumequeue" / HALF / "0").iterdir()
+    data = file.read_bytes()
+    file.write_bytes(data[: 20 * kept].ljust(len(data), b"\0"))
+    assert half_messages_unchecked(Snapshot(open_store(store))) == 0
+
+
 def test_piece_by_piece(tmp_path: Path) -> None:
     """They are read from the offset back, as long as a piece holds one that waits."""
     builder = WaitingStore()
