@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from rmqtool.base.errors import UnreadableError
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.broker.dispatched_units import QueueName
-from rmqtool.broker.dispatcher import Dispatcher
+from rmqtool.broker.dispatcher import TAGS as OF_TAGS
+from rmqtool.broker.dispatcher import Dispatcher, IndexKeys
 from rmqtool.broker.proven_records import ProvenRecord, ProvenRecords
 from rmqtool.formats.java import decode_text, string_hash
 from rmqtool.formats.message import TRANSACTION_PREPARED
@@ -258,7 +259,7 @@ class FieldJudge:
         # Of several, none of which is where it belongs, the files are those of another queue.
         is_alone = self._of_queue[unit.name] == 1
         return field_name == "sys_flag" or (is_alone and self._is_one_byte_apart(claim, unit.name)) or bool(
-            hashes and set(hashes) == set(self._hashes_of(frames, ProvenRecord(topic=unit.name.topic)))
+            hashes and self._gives(frames, ProvenRecord(topic=unit.name.topic), hashes)
         )  # fmt: skip
 
     def _neighbour(self, unit: SuspectUnit, step: int) -> bool | None:
@@ -378,12 +379,20 @@ class FieldJudge:
 
     # ---- what the index proves
 
+    def _keys_of(self, frames: RecordRun, proven: ProvenRecord) -> IndexKeys:
+        """The keys of a record with its `proven` fields."""
+        records = ProvenRecords({int(frames.physical_offsets[0]): proven})
+        return Dispatcher(self._dispatcher.rules, self._dispatcher.batch_topics, records).dispatch(frames).keys
+
     def _hashes_of(self, frames: RecordRun, proven: ProvenRecord) -> list[int]:
         """The key hashes of a record with its `proven` fields."""
-        records = ProvenRecords({int(frames.physical_offsets[0]): proven})
-        dispatcher = Dispatcher(self._dispatcher.rules, self._dispatcher.batch_topics, records)
-        hashes: list[int] = dispatcher.dispatch(frames).keys.key_hashes.tolist()
+        hashes: list[int] = self._keys_of(frames, proven).key_hashes.tolist()
         return hashes
+
+    def _gives(self, frames: RecordRun, proven: ProvenRecord, hashes: tuple[int, ...]) -> bool:
+        """Whether the keys of a record with its `proven` fields have just these hashes, with its tags or without."""
+        keys = self._keys_of(frames, proven)  # tags by the newest rules, whoever wrote the index
+        return {*hashes} in ({*keys.key_hashes.tolist()}, {*keys.key_hashes[keys.kinds != OF_TAGS].tolist()})
 
     def _with_keys(self, frames: RecordRun, damage: FieldDamage, hashes: tuple[int, ...] | None) -> FieldDamage:
         """A damage of which the index is a witness, too, where it has units of the record."""
@@ -416,11 +425,10 @@ class FieldJudge:
         """A record whose keys the index has under a topic that differs in one byte."""
         own = self._claim_of(frames)[0].topic
         for topic in self._topics:
-            if _differing_bytes(own.encode(), topic.encode()) == 1:
+            is_near = _differing_bytes(own.encode(), topic.encode()) == 1
+            if is_near and self._gives(frames, ProvenRecord(topic=topic), hashes):
                 proven = ProvenRecord(topic=topic, key_hashes=hashes)
-                if self._hashes_of(frames, ProvenRecord(topic=topic)) == list(hashes):
-                    damage = self._damage(frames, "topic", own, topic, None, proven)
-                    return damage._replace(witnesses=("index",))
+                return self._damage(frames, "topic", own, topic, None, proven)._replace(witnesses=("index",))
         return None
 
     def _damage(

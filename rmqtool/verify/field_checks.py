@@ -50,15 +50,17 @@ def damaged_fields(snapshot: Snapshot, reader: StoreReader, total: PartResult) -
     if reader.task.queues:
         for queue in snapshot.queues:
             _add_unmatched(queue, reader, total)
-    return judged_fields(snapshot, reader, suspects)
+    return judged_fields(snapshot, reader, suspects, total)
 
 
-def judged_fields(snapshot: Snapshot, reader: StoreReader, suspects: Suspects) -> list[FieldDamage]:
-    """Those of the suspects whose fields are damaged."""
+def judged_fields(snapshot: Snapshot, reader: StoreReader, suspects: Suspects, total: PartResult) -> list[FieldDamage]:
+    """Those of the suspects whose fields are damaged; queues, configuration and the log know topics."""
     if not suspects:
         return []
     raw = Dispatcher(reader.task.rules, reader.task.batch_topics, None, reader.task.plain_topics)
-    topics = {queue.topic for queue in snapshot.queues} | {*snapshot.topics.by_name}
+    topics = (
+        {queue.topic for queue in snapshot.queues} | {*snapshot.topics.by_name} | {name.topic for name in total.states}
+    )
     return FieldJudge(reader.files, raw, _places(snapshot, reader), topics).damages(suspects)
 
 
