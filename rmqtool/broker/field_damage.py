@@ -49,7 +49,11 @@ MAX_SUSPECTS = 1024
 MAX_DOUBTED = 1 << 16
 """Messages whose keys in the index are doubted; where there are more, the whole index is no witness."""
 
+PROPERTIES = "properties"
+"""The name of the field of a record of whose properties none is left."""
+
 _FEW = 16  # units of one queue: more that lead to records of others are no flipped bits
+_LONGEST_TAGS = 127
 _TEXT = 3  # bytes: changes of one byte in shorter texts give too many hashes
 _NEARBY = 16 << 20  # bytes of the log that are searched for another record of the same queue offset
 
@@ -136,6 +140,8 @@ class FieldDamage(NamedTuple):
                    "witnesses": list(self.witnesses), "key_hashes": list(self.key_hashes)}  # fmt: skip
         if self.expected is None and self.key_hashes:
             details["hash"] = self.key_hashes[0]
+        if self.field == PROPERTIES:
+            details["problem"] = PROPERTIES
         return {"offset": self.physical_offset, "topic": self.name and self.name.topic,
                 "queue_id": self.name and self.name.queue_id, "queue_offset": self.queue_offset,
                 "details": details}  # fmt: skip
@@ -176,12 +182,10 @@ class FieldJudge:
 
     def _judge(self, offset: int, units: list[SuspectUnit], hashes: tuple[int, ...] | None) -> FieldDamage | None:
         frames = record_at(self._files, offset)
-        if frames is None or len(frames) != 1 or frames.wrong_bodies.any():
+        if frames is None or len(frames) != 1 or _is_proven(frames):
             return None
-        if inert_rows(frames):
-            return None  # nothing of the lost record is in it: its units serve nobody
-        if len(frames.property_crcs.rows) and not [*wrong_property_crcs(frames)]:
-            return None  # whose fields are all proven
+        if (properties := _properties_of(frames)) and NAME_VALUE_SEPARATOR not in properties:
+            return self._of_properties(frames, units, hashes)
         for unit in units:
             if unit.batch_size is not None and (damage := self._of_batch(frames, unit)):
                 return self._with_keys(frames, damage, hashes)
@@ -296,6 +300,30 @@ class FieldJudge:
             return _differing_bytes(found.queue_id.to_bytes(4, "big", signed=True),
                                     expected.queue_id.to_bytes(4, "big", signed=True)) == 1  # fmt: skip
         return _differing_bytes(found.topic.encode(), expected.topic.encode()) == 1
+
+    def _of_properties(
+        self, frames: RecordRun, units: list[SuspectUnit], hashes: tuple[int, ...] | None
+    ) -> FieldDamage | None:
+        """A record of whose properties none is left: queue entries show that it had tags, index units its keys."""
+        claim, queue_offset, _ = self._claim_of(frames)
+        sized = [unit for unit in units if unit.message_size == int(frames.message_sizes[0])]
+        own = next((unit for unit in sized if unit.name == claim and
+                    (unit.batch_size is not None or unit.queue_offset == queue_offset)), None)  # fmt: skip
+        light = sorted((*unit.name, unit.queue_offset) for unit in sized if unit.name.topic.startswith(LMQ_PREFIX))
+        if own is None and not hashes and not light:
+            return None
+        proven = ProvenRecord(
+            queue_offset=own.queue_offset if own else None,
+            tags_code=own.tags_code if own else None,
+            key_hashes=hashes,
+            batch_size=own.batch_size if own else None,
+            light_queues=tuple(light) or None,
+        )
+        damage = self._damage(frames, PROPERTIES, None, None, own, proven)
+        witnesses = (*(("consume-queue",) if own or light else ()), *(("index",) if hashes else ()))
+        of_tags = _hash_of_tags(claim.topic, own.tags_code, hashes or ()) if own else None
+        keys = tuple(each for each in hashes or () if each != of_tags)
+        return damage._replace(witnesses=witnesses, key_hashes=keys)
 
     def _of_batch(self, frames: RecordRun, unit: SuspectUnit) -> FieldDamage | None:
         """A batch whose properties do not have the first queue offset, or the count, of its unit."""
@@ -443,6 +471,13 @@ class FieldJudge:
         )  # fmt: skip
 
 
+def _is_proven(frames: RecordRun) -> bool:
+    """Whether it is proven of a record that its fields are right, or that its units serve nobody."""
+    if frames.wrong_bodies.any() or inert_rows(frames):
+        return True  # nothing of the lost record is in the latter
+    return len(frames.property_crcs.rows) > 0 and not [*wrong_property_crcs(frames)]
+
+
 def _properties_of(frames: RecordRun) -> bytes:
     start, size = int(frames.properties_positions[0]), int(frames.properties_sizes[0])
     return bytes(frames.block.bytes[start : start + size])
@@ -472,6 +507,13 @@ def _has_index_hash(prefix: int, key_hash: int, codes: NDArray[Any], size: int) 
     absolute = np.abs(np.where(full >= 1 << 31, full - (1 << 32), full))
     matches: NDArray[np.bool_] = np.where(absolute == 1 << 31, 0, absolute) == key_hash
     return matches
+
+
+def _hash_of_tags(topic: str, code: int, hashes: tuple[int, ...]) -> int | None:
+    """Which hash is that of tags with a code, of any length, which brokers put since 5.4; None: they put none."""
+    prefix, codes = string_hash(f"{topic}#T#"), np.array([code])
+    sizes = range(1, _LONGEST_TAGS + 1)
+    return next((each for each in hashes if any(_has_index_hash(prefix, each, codes, size)[0] for size in sizes)), None)
 
 
 def _text_of(properties: bytes, name: str, matches: Callable[[NDArray[Any], int], NDArray[Any]]) -> str | None:
