@@ -156,12 +156,16 @@ class FieldJudge:
         dispatcher: Dispatcher,
         unit_at: Callable[[QueueName, int], int | None],
         topics: Collection[str] = (),
+        *,
+        has_tags: bool = False,
     ) -> None:
         """`files` are those of the log; `dispatcher` derives from records as they are; `topics` are those known.
 
+        The index `has_tags` where its broker put them.
         `unit_at` gives the physical offset in the unit of a queue with a number, None without one.
         """
         self._topics = topics
+        self._has_tags = has_tags
         self._files = files
         self._dispatcher = dispatcher
         self._unit_at = unit_at
@@ -321,9 +325,20 @@ class FieldJudge:
         )
         damage = self._damage(frames, PROPERTIES, None, None, own, proven)
         witnesses = (*(("consume-queue",) if own or light else ()), *(("index",) if hashes else ()))
-        of_tags = _hash_of_tags(claim.topic, own.tags_code, hashes or ()) if own else None
-        keys = tuple(each for each in hashes or () if each != of_tags)
-        return damage._replace(witnesses=witnesses, key_hashes=keys)
+        return damage._replace(
+            witnesses=witnesses, key_hashes=self._without_tags(claim, queue_offset, own, hashes or ())
+        )
+
+    def _without_tags(
+        self, name: QueueName, queue_offset: int, own: SuspectUnit | None, hashes: tuple[int, ...]
+    ) -> tuple[int, ...]:
+        """The hashes of a record without that of its tags: no entry of a delayed message shows whether it had any."""
+        of_tags = None
+        if own and name.topic != SCHEDULE_TOPIC:
+            of_tags = _hash_of_tags(name.topic, own.tags_code, hashes)
+        elif self._has_tags and (name.topic == SCHEDULE_TOPIC or self._unit_at(name, queue_offset) is None):
+            of_tags = hashes[-1] if len(hashes) > 1 else None
+        return tuple(each for each in hashes if each != of_tags)
 
     def _of_batch(self, frames: RecordRun, unit: SuspectUnit) -> FieldDamage | None:
         """A batch whose properties do not have the first queue offset, or the count, of its unit."""

@@ -61,7 +61,8 @@ def judged_fields(snapshot: Snapshot, reader: StoreReader, suspects: Suspects, t
     topics = (
         {queue.topic for queue in snapshot.queues} | {*snapshot.topics.by_name} | {name.topic for name in total.states}
     )
-    return FieldJudge(reader.files, raw, _places(snapshot, reader), topics).damages(suspects)
+    places, has_tags = _places(snapshot, reader), reader.task.tags_expected
+    return FieldJudge(reader.files, raw, places, topics, has_tags=has_tags).damages(suspects)
 
 
 def note_fields(damages: Sequence[FieldDamage], total: PartResult, report: Report) -> None:

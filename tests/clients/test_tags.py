@@ -20,10 +20,11 @@ from rmqtool.verify.outcome import Outcome
 from rmqtool.verify.queue_progress import QueueProgress
 from tests.building import START_TIME
 from tests.commands.running import rmqtool as run
+from tests.deriving import derive
 from tests.golden import stores
 from tests.repair.damaged_fields import keys as keys_of
 from tests.repair.damaged_fields import records_of
-from tests.verify.small_store import QUEUE_FILE_SIZE, StoreBuilder, small_store
+from tests.verify.small_store import GEOMETRY, QUEUE_FILE_SIZE, TOPICS, StoreBuilder, small_store, write_topics
 from tests.verify.verifying import codes_of, verify
 
 QUEUE = "consumequeue/orders/0"
@@ -147,6 +148,21 @@ ZEROS = {
 """Properties of the message, what else is gone, and what clients miss: messages of their tag, and keys."""
 
 
+WITH_TAGS = {
+    "tagged": ({**KEYS, "TAGS": "red"}, None, 3),
+    "plain": (KEYS, None, 3),
+    "without queues": ({**KEYS, "TAGS": "red"}, "consumequeue", 3),
+}
+"""Properties of the message, what else is gone, and how many keys queries do not find."""
+
+
+def zero_properties(store: Path, number: int, size: int) -> None:
+    """Overwrite all properties of a record."""
+    record = records_of(store)[number]
+    with (store / record.path).open("r+b") as opened:
+        os.pwrite(opened.fileno(), bytes(size), sum(record.fields["topic"]) + 2)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ZEROS)
 def test_properties_of_zeros(name: str, tmp_path: Path) -> None:
@@ -156,10 +172,7 @@ def test_properties_of_zeros(name: str, tmp_path: Path) -> None:
     for number in range(5):
         builder.put(properties=properties if number == 2 else {"KEYS": f"other-{number}", "TAGS": "blue"})
     store = small_store(tmp_path / "store", builder)
-    record = records_of(store)[2]
-    with (store / record.path).open("r+b") as opened:
-        size = len(encode_properties(properties))
-        os.pwrite(opened.fileno(), bytes(size), sum(record.fields["topic"]) + 2)
+    zero_properties(store, 2, len(encode_properties(properties)))
     if gone:
         shutil.rmtree(store / gone)
     conf = tmp_path / "broker.conf"
@@ -173,6 +186,24 @@ def test_properties_of_zeros(name: str, tmp_path: Path) -> None:
     assert units <= keys_of(store)
     clients = run("verify", store, "--json", "--broker-conf", conf).document["result"]["start"]["clients"]
     assert (clients["missed_by_tag"], clients["keys_not_found"]) == lost
+
+
+@pytest.mark.slow
+def test_the_unit_of_tags_is_no_key(tmp_path: Path) -> None:
+    """Since 5.4 the index has the tags, too: the queue entry shows which unit is theirs, or that there is none."""
+    for name, (properties, gone, keys) in WITH_TAGS.items():
+        builder = StoreBuilder()
+        for number in range(5):
+            builder.put(properties=properties if number == 2 else {"KEYS": f"other-{number}", "TAGS": "blue"})
+        store = builder.write(tmp_path / name)
+        derive(store, QUEUE_FILE_SIZE, GEOMETRY, index_tags=True)
+        write_topics(store, TOPICS)
+        zero_properties(store, 2, len(encode_properties(properties)))
+        if gone:
+            shutil.rmtree(store / gone)
+        outcome = verify(store)
+        assert outcome.clients is not None
+        assert outcome.clients.keys_in_damage == keys, name
 
 
 EXT = "consumequeue_ext/orders/0"
