@@ -30,12 +30,14 @@ def derive(
     batch_topics: frozenset[str] = frozenset(),
     *,
     light_queues: bool = False,
+    index_tags: bool = False,
 ) -> Path:
     """Write what a broker would have derived from the log in `store`; queues must begin at 0 and have no gaps.
 
-    Without a `geometry` there is no index; with `light_queues` there are those that records name.
+    Without a `geometry` there is no index; with `light_queues` there are those that records name, with `index_tags` the
+    index has tags as well.
     """
-    rules = DispatchRules(index_tags=False, multi_dispatch=light_queues, lmq=light_queues)
+    rules = DispatchRules(index_tags=index_tags, multi_dispatch=light_queues, lmq=light_queues)
     dispatcher = Dispatcher(rules, batch_topics)
     waiting: list[QueueUnits] = []
     index = _IndexWriter(store / "index" / INDEX_NAME, geometry) if geometry else None

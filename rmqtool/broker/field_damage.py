@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from rmqtool.base.errors import UnreadableError
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.broker.dispatched_units import QueueName
-from rmqtool.broker.dispatcher import Dispatcher
+from rmqtool.broker.dispatcher import TAGS as OF_TAGS
+from rmqtool.broker.dispatcher import Dispatcher, IndexKeys
 from rmqtool.broker.proven_records import ProvenRecord, ProvenRecords
 from rmqtool.formats.java import decode_text, string_hash
 from rmqtool.formats.message import TRANSACTION_PREPARED
@@ -48,7 +49,11 @@ MAX_SUSPECTS = 1024
 MAX_DOUBTED = 1 << 16
 """Messages whose keys in the index are doubted; where there are more, the whole index is no witness."""
 
+PROPERTIES = "properties"
+"""The name of the field of a record of whose properties none is left."""
+
 _FEW = 16  # units of one queue: more that lead to records of others are no flipped bits
+_LONGEST_TAGS = 127
 _TEXT = 3  # bytes: changes of one byte in shorter texts give too many hashes
 _NEARBY = 16 << 20  # bytes of the log that are searched for another record of the same queue offset
 
@@ -135,6 +140,8 @@ class FieldDamage(NamedTuple):
                    "witnesses": list(self.witnesses), "key_hashes": list(self.key_hashes)}  # fmt: skip
         if self.expected is None and self.key_hashes:
             details["hash"] = self.key_hashes[0]
+        if self.field == PROPERTIES:
+            details["problem"] = PROPERTIES
         return {"offset": self.physical_offset, "topic": self.name and self.name.topic,
                 "queue_id": self.name and self.name.queue_id, "queue_offset": self.queue_offset,
                 "details": details}  # fmt: skip
@@ -149,12 +156,16 @@ class FieldJudge:
         dispatcher: Dispatcher,
         unit_at: Callable[[QueueName, int], int | None],
         topics: Collection[str] = (),
+        *,
+        has_tags: bool = False,
     ) -> None:
         """`files` are those of the log; `dispatcher` derives from records as they are; `topics` are those known.
 
+        The index `has_tags` where its broker put them.
         `unit_at` gives the physical offset in the unit of a queue with a number, None without one.
         """
         self._topics = topics
+        self._has_tags = has_tags
         self._files = files
         self._dispatcher = dispatcher
         self._unit_at = unit_at
@@ -175,12 +186,10 @@ class FieldJudge:
 
     def _judge(self, offset: int, units: list[SuspectUnit], hashes: tuple[int, ...] | None) -> FieldDamage | None:
         frames = record_at(self._files, offset)
-        if frames is None or len(frames) != 1 or frames.wrong_bodies.any():
+        if frames is None or len(frames) != 1 or _is_proven(frames):
             return None
-        if inert_rows(frames):
-            return None  # nothing of the lost record is in it: its units serve nobody
-        if len(frames.property_crcs.rows) and not [*wrong_property_crcs(frames)]:
-            return None  # whose fields are all proven
+        if (properties := _properties_of(frames)) and NAME_VALUE_SEPARATOR not in properties:
+            return self._of_properties(frames, units, hashes)
         for unit in units:
             if unit.batch_size is not None and (damage := self._of_batch(frames, unit)):
                 return self._with_keys(frames, damage, hashes)
@@ -258,7 +267,7 @@ class FieldJudge:
         # Of several, none of which is where it belongs, the files are those of another queue.
         is_alone = self._of_queue[unit.name] == 1
         return field_name == "sys_flag" or (is_alone and self._is_one_byte_apart(claim, unit.name)) or bool(
-            hashes and set(hashes) == set(self._hashes_of(frames, ProvenRecord(topic=unit.name.topic)))
+            hashes and self._gives(frames, ProvenRecord(topic=unit.name.topic), hashes)
         )  # fmt: skip
 
     def _neighbour(self, unit: SuspectUnit, step: int) -> bool | None:
@@ -295,6 +304,41 @@ class FieldJudge:
             return _differing_bytes(found.queue_id.to_bytes(4, "big", signed=True),
                                     expected.queue_id.to_bytes(4, "big", signed=True)) == 1  # fmt: skip
         return _differing_bytes(found.topic.encode(), expected.topic.encode()) == 1
+
+    def _of_properties(
+        self, frames: RecordRun, units: list[SuspectUnit], hashes: tuple[int, ...] | None
+    ) -> FieldDamage | None:
+        """A record of whose properties none is left: queue entries show that it had tags, index units its keys."""
+        claim, queue_offset, _ = self._claim_of(frames)
+        sized = [unit for unit in units if unit.message_size == int(frames.message_sizes[0])]
+        own = next((unit for unit in sized if unit.name == claim and
+                    (unit.batch_size is not None or unit.queue_offset == queue_offset)), None)  # fmt: skip
+        light = sorted((*unit.name, unit.queue_offset) for unit in sized if unit.name.topic.startswith(LMQ_PREFIX))
+        if own is None and not hashes and not light:
+            return None
+        proven = ProvenRecord(
+            queue_offset=own.queue_offset if own else None,
+            tags_code=own.tags_code if own else None,
+            key_hashes=hashes,
+            batch_size=own.batch_size if own else None,
+            light_queues=tuple(light) or None,
+        )
+        damage = self._damage(frames, PROPERTIES, None, None, own, proven)
+        witnesses = (*(("consume-queue",) if own or light else ()), *(("index",) if hashes else ()))
+        return damage._replace(
+            witnesses=witnesses, key_hashes=self._without_tags(claim, queue_offset, own, hashes or ())
+        )
+
+    def _without_tags(
+        self, name: QueueName, queue_offset: int, own: SuspectUnit | None, hashes: tuple[int, ...]
+    ) -> tuple[int, ...]:
+        """The hashes of a record without that of its tags: no entry of a delayed message shows whether it had any."""
+        of_tags = None
+        if own and name.topic != SCHEDULE_TOPIC:
+            of_tags = _hash_of_tags(name.topic, own.tags_code, hashes)
+        elif self._has_tags and (name.topic == SCHEDULE_TOPIC or self._unit_at(name, queue_offset) is None):
+            of_tags = hashes[-1] if len(hashes) > 1 else None
+        return tuple(each for each in hashes if each != of_tags)
 
     def _of_batch(self, frames: RecordRun, unit: SuspectUnit) -> FieldDamage | None:
         """A batch whose properties do not have the first queue offset, or the count, of its unit."""
@@ -378,12 +422,20 @@ class FieldJudge:
 
     # ---- what the index proves
 
+    def _keys_of(self, frames: RecordRun, proven: ProvenRecord) -> IndexKeys:
+        """The keys of a record with its `proven` fields."""
+        records = ProvenRecords({int(frames.physical_offsets[0]): proven})
+        return Dispatcher(self._dispatcher.rules, self._dispatcher.batch_topics, records).dispatch(frames).keys
+
     def _hashes_of(self, frames: RecordRun, proven: ProvenRecord) -> list[int]:
         """The key hashes of a record with its `proven` fields."""
-        records = ProvenRecords({int(frames.physical_offsets[0]): proven})
-        dispatcher = Dispatcher(self._dispatcher.rules, self._dispatcher.batch_topics, records)
-        hashes: list[int] = dispatcher.dispatch(frames).keys.key_hashes.tolist()
+        hashes: list[int] = self._keys_of(frames, proven).key_hashes.tolist()
         return hashes
+
+    def _gives(self, frames: RecordRun, proven: ProvenRecord, hashes: tuple[int, ...]) -> bool:
+        """Whether the keys of a record with its `proven` fields have just these hashes, with its tags or without."""
+        keys = self._keys_of(frames, proven)  # tags by the newest rules, whoever wrote the index
+        return {*hashes} in ({*keys.key_hashes.tolist()}, {*keys.key_hashes[keys.kinds != OF_TAGS].tolist()})
 
     def _with_keys(self, frames: RecordRun, damage: FieldDamage, hashes: tuple[int, ...] | None) -> FieldDamage:
         """A damage of which the index is a witness, too, where it has units of the record."""
@@ -416,11 +468,10 @@ class FieldJudge:
         """A record whose keys the index has under a topic that differs in one byte."""
         own = self._claim_of(frames)[0].topic
         for topic in self._topics:
-            if _differing_bytes(own.encode(), topic.encode()) == 1:
+            is_near = _differing_bytes(own.encode(), topic.encode()) == 1
+            if is_near and self._gives(frames, ProvenRecord(topic=topic), hashes):
                 proven = ProvenRecord(topic=topic, key_hashes=hashes)
-                if self._hashes_of(frames, ProvenRecord(topic=topic)) == list(hashes):
-                    damage = self._damage(frames, "topic", own, topic, None, proven)
-                    return damage._replace(witnesses=("index",))
+                return self._damage(frames, "topic", own, topic, None, proven)._replace(witnesses=("index",))
         return None
 
     def _damage(
@@ -433,6 +484,13 @@ class FieldJudge:
             int(frames.physical_offsets[0]), name, found, expected, (*queue, *crc), unit and unit.name,
             unit and unit.queue_offset, (), proven,
         )  # fmt: skip
+
+
+def _is_proven(frames: RecordRun) -> bool:
+    """Whether it is proven of a record that its fields are right, or that its units serve nobody."""
+    if frames.wrong_bodies.any() or inert_rows(frames):
+        return True  # nothing of the lost record is in the latter
+    return len(frames.property_crcs.rows) > 0 and not [*wrong_property_crcs(frames)]
 
 
 def _properties_of(frames: RecordRun) -> bytes:
@@ -464,6 +522,13 @@ def _has_index_hash(prefix: int, key_hash: int, codes: NDArray[Any], size: int) 
     absolute = np.abs(np.where(full >= 1 << 31, full - (1 << 32), full))
     matches: NDArray[np.bool_] = np.where(absolute == 1 << 31, 0, absolute) == key_hash
     return matches
+
+
+def _hash_of_tags(topic: str, code: int, hashes: tuple[int, ...]) -> int | None:
+    """Which hash is that of tags with a code, of any length, which brokers put since 5.4; None: they put none."""
+    prefix, codes = string_hash(f"{topic}#T#"), np.array([code])
+    sizes = range(1, _LONGEST_TAGS + 1)
+    return next((each for each in hashes if any(_has_index_hash(prefix, each, codes, size)[0] for size in sizes)), None)
 
 
 def _text_of(properties: bytes, name: str, matches: Callable[[NDArray[Any], int], NDArray[Any]]) -> str | None:

@@ -397,8 +397,12 @@ MESSAGES = (
         what="A field that no CRC covers (topic, queue id, queue offset, flags, tags, keys) differs from what the "
         "record's queue entry or its index units prove; body and position of the record are right.",
         how="A flipped bit on the disk or in memory.",
-        says="{field} is {found!v}[, was {expected!v}][; the index has the hash {hash}, which none of its keys gives]: "
-        "shown by {witnesses}",
+        says={
+            "": "{field} is {found!v}[, was {expected!v}][; the index has the hash {hash}, which none of its keys "
+            "gives]: shown by {witnesses}",
+            "properties": "none of its properties is left[; the index has the hash {hash} of a key]: shown by "
+            "{witnesses}",
+        },
         parts={"witnesses": {"consume-queue": "its queue entry", "index": "the index", "property-crc": "its __CRC32#"}},
         effect="consumers get the message through its queue entry, with the damaged field in it; a broker that builds "
         "queues or index from the log again puts it elsewhere or nowhere",

@@ -145,7 +145,7 @@ def learn_fields(source: RebuildSource, comparisons: Comparisons, plan: RebuildP
         return None if unit is None else int(unit["physical_offset"])
 
     dispatcher = Dispatcher(task.rules, source.batch_topics)
-    topics = {name.topic for name in _names(source)} | {*source.snapshot.topics.by_name}
+    topics = {name.topic for name in _names(source) | plan.derived} | {*source.snapshot.topics.by_name}
     source.damages = FieldJudge(task.files, dispatcher, place_of, topics).damages(suspects)
     return bool(source.damages)
 

@@ -260,15 +260,15 @@ def find_copy(messages: SingleMessages, message: Message, due: int, logged: Logg
     if not topic or not queue_id.isdecimal():
         return None
     target = messages.queue(topic, int(queue_id))
-    newest = message["physical_offset"]
+    newest, is_bare = message["physical_offset"], False  # a copy of which no property is left may be any message's
     for count, other in enumerate(messages.stored_from(target, due - _EARLY) if target else ()):
         if other is None or count == _MAX_COPIES:
             return None
         if _is_copy(message, other):
             return Copy(other)
-        newest = max(newest, other["physical_offset"])
-    if logged is None:
-        return Copy(None) if target else None
+        newest, is_bare = max(newest, other["physical_offset"]), is_bare or not other["properties"]
+    if logged is None or is_bare:
+        return Copy(None) if target and not is_bare else None
     rest = logged.messages_after(topic, int(queue_id), newest)
     for count, offset in enumerate(rest or ()):
         other = messages.at(offset)

@@ -176,7 +176,7 @@ class AfterScan:
             name = QueueName(queue.topic, queue.queue_id)
             with unread.queue(name):
                 visit.visit(index, queue, None if name in unread.queues else states.get(name))
-        visit.unmatched.settle_light(judged_fields(snapshot, self._reader, visit.unmatched.of_light))
+        visit.unmatched.settle_light(judged_fields(snapshot, self._reader, visit.unmatched.of_light, self._total))
         wrong = self._found.everything().all_totals().get("consumequeue.wrong-record", 0)
         if wrong >= _MANY and wrong >= _MANY * sum(each.right_between(0, MAX_OFFSET) for each in states.values()):
             visit.unmatched.forget_witnesses()

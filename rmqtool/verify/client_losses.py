@@ -12,6 +12,7 @@ from rmqtool.base.errors import UnreadableError
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.dispatcher import TAGS, Dispatcher
+from rmqtool.broker.field_damage import PROPERTIES, FieldDamage
 from rmqtool.broker.prediction import QueueChange, StartPrediction
 from rmqtool.clients.delays import DelayRequest, LogEvidence, come_again, delayed_due
 from rmqtool.clients.groups import Ranges, moved_groups, ranges_after_start
@@ -303,7 +304,7 @@ class ClientView:
         Whether the unit of the latter is derived again or not, it fits only one of the tags of record and consumer.
         """
         missed = [(state, state.missed_by_tag) for state in self.total.states.values() if state.missed_by_tag]
-        damages = [each for each in self.total.damages if each.field == names.TAGS]
+        damages = [each for each in self.total.damages if each.field in (names.TAGS, PROPERTIES)]
         is_any = bool(missed or damages)
         served = served_queues(self.ranges, start, twice=self.snapshot.has_queues_twice) if is_any else {}
         by_unit = by_message = 0
@@ -312,12 +313,21 @@ class ClientView:
             kept = (place for place in places if now.keeps(place) and place not in (state.damaged or ()))
             by_unit += sum(map(places.__getitem__, kept))
         for each in damages:
-            for name, offset in self._places_of(each.physical_offset):
+            for name, offset, messages in self._tagged_places_of(each):
                 reach = served.get(name)
-                by_message += bool(
-                    reach and reach.min_offset <= offset < reach.max_offset and is_read_by_tag(name.topic)
-                )
+                if reach and reach.min_offset <= offset < reach.max_offset and is_read_by_tag(name.topic):
+                    by_message += messages
         return by_unit + by_message, by_message
+
+    def _tagged_places_of(self, damage: FieldDamage) -> Iterator[tuple[QueueName, int, int]]:
+        """The queues of a record that has lost its tags, its queue offsets in them, and how many messages it has."""
+        if damage.field == names.TAGS:
+            yield from ((*place, 1) for place in self._places_of(damage.physical_offset))
+        elif damage.name and damage.queue_offset is not None and damage.proven.tags_code:
+            messages = damage.proven.batch_size or 1
+            yield damage.name, damage.queue_offset, messages
+            for topic, queue_id, offset in damage.proven.light_queues or ():
+                yield QueueName(topic, queue_id), offset, messages
 
     def _places_of(self, physical_offset: int) -> list[tuple[QueueName, int]]:
         """The queues of a record, and its queue offsets in them."""

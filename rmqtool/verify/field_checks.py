@@ -50,16 +50,19 @@ def damaged_fields(snapshot: Snapshot, reader: StoreReader, total: PartResult) -
     if reader.task.queues:
         for queue in snapshot.queues:
             _add_unmatched(queue, reader, total)
-    return judged_fields(snapshot, reader, suspects)
+    return judged_fields(snapshot, reader, suspects, total)
 
 
-def judged_fields(snapshot: Snapshot, reader: StoreReader, suspects: Suspects) -> list[FieldDamage]:
-    """Those of the suspects whose fields are damaged."""
+def judged_fields(snapshot: Snapshot, reader: StoreReader, suspects: Suspects, total: PartResult) -> list[FieldDamage]:
+    """Those of the suspects whose fields are damaged; queues, configuration and the log know topics."""
     if not suspects:
         return []
     raw = Dispatcher(reader.task.rules, reader.task.batch_topics, None, reader.task.plain_topics)
-    topics = {queue.topic for queue in snapshot.queues} | {*snapshot.topics.by_name}
-    return FieldJudge(reader.files, raw, _places(snapshot, reader), topics).damages(suspects)
+    topics = (
+        {queue.topic for queue in snapshot.queues} | {*snapshot.topics.by_name} | {name.topic for name in total.states}
+    )
+    places, has_tags = _places(snapshot, reader), reader.task.tags_expected
+    return FieldJudge(reader.files, raw, places, topics, has_tags=has_tags).damages(suspects)
 
 
 def note_fields(damages: Sequence[FieldDamage], total: PartResult, report: Report) -> None:

@@ -218,15 +218,23 @@ def test_what_a_killed_broker_had_noted(
 
 
 @pytest.mark.slow
-def test_a_repair_keeps_levels_whose_delivered_copy_is_damaged(tmp_path: Path, unpacked: GoldenStore) -> None:
-    """That the log has the copy no more does not show that it was never delivered."""
-    store = copied(unpacked("5.5.0-shop"), tmp_path / "store")
-    copy = [each for each in rmqtool.open(store).messages() if each.topic == "%RETRY%billing"][-1]
-    with (store / "commitlog" / ("0" * 20)).open("r+b") as log:
-        log.seek(copy.physical_offset + 4)  # its magic code
-        log.write(b"\0")
+@pytest.mark.parametrize("damage", ["magic code", "properties"])
+@pytest.mark.parametrize("number", [2, -1])
+@pytest.mark.parametrize("version", ["4.7.1", "5.5.0"])
+def test_a_repair_keeps_levels_whose_delivered_copy_is_damaged(
+    version: str, number: int, damage: str, tmp_path: Path, unpacked: GoldenStore
+) -> None:
+    """That the log has the copy no more, or that it has lost all properties, does not show that it never came."""
+    store = copied(unpacked(f"{version}-shop"), tmp_path / "store")
+    copy = [each for each in records_of(store) if each.topic == "%RETRY%billing"][number]
+    size = copy.size - copy.fields["properties"] if damage == "properties" else 1
+    with copy.file.open("r+b") as log:
+        log.seek(copy.at + copy.fields[damage])
+        log.write(bytes(size))
+    clients = run("--json", "verify", store, "--broker-version", version).document["result"]["start"]["clients"]
+    assert clients["delayed"]["never"] == 0
     offsets = (store / "config/delayOffset.json").read_bytes()
-    run("repair", store, "--yes", "--broker-version", "5.5.0")
+    run("repair", store, "--yes", "--broker-version", version)
     assert (store / "config/delayOffset.json").read_bytes() == offsets
 
 

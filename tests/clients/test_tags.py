@@ -14,13 +14,17 @@ import rmqtool
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.formats.consume_queue import EXT_HEADER, MAX_EXT_ADDRESS, MIN_EXT_UNIT_SIZE, UNIT_SIZE, ext_address
 from rmqtool.formats.java import string_hash
+from rmqtool.formats.properties import encode_properties
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.verify.outcome import Outcome
 from rmqtool.verify.queue_progress import QueueProgress
 from tests.building import START_TIME
 from tests.commands.running import rmqtool as run
+from tests.deriving import derive
 from tests.golden import stores
-from tests.verify.small_store import StoreBuilder, small_store
+from tests.repair.damaged_fields import keys as keys_of
+from tests.repair.damaged_fields import records_of
+from tests.verify.small_store import GEOMETRY, QUEUE_FILE_SIZE, TOPICS, StoreBuilder, small_store, write_topics
 from tests.verify.verifying import codes_of, verify
 
 QUEUE = "consumequeue/orders/0"
@@ -130,6 +134,76 @@ def test_what_a_plan_gives_back(store: Path, damage: Callable[[Path], None], aft
     run("repair", store, "--yes")
     again = run("verify", store, "--json").document["result"]
     assert again["start"]["clients"]["missed_by_tag"] == after
+
+
+KEYS = {"KEYS": "key all", "UNIQ_KEY": "7F000001000018B4AAC2000000000004"}
+ZEROS = {
+    "with a tag": ({**KEYS, "TAGS": "red"}, None, (1, 3)),
+    "without a tag": (KEYS, None, (0, 3)),
+    "without a key": ({"TAGS": "red"}, None, (1, 0)),
+    "no index": ({**KEYS, "TAGS": "red"}, "index", (1, 0)),
+    "no queues": ({**KEYS, "TAGS": "red"}, "consumequeue", (0, 3)),
+    "nothing to lose": ({"WAIT": "true"}, None, (0, 0)),
+}
+"""Properties of the message, what else is gone, and what clients miss: messages of their tag, and keys."""
+
+
+WITH_TAGS = {
+    "tagged": ({**KEYS, "TAGS": "red"}, None, 3),
+    "plain": (KEYS, None, 3),
+    "without queues": ({**KEYS, "TAGS": "red"}, "consumequeue", 3),
+}
+"""Properties of the message, what else is gone, and how many keys queries do not find."""
+
+
+def zero_properties(store: Path, number: int, size: int) -> None:
+    """Overwrite all properties of a record."""
+    record = records_of(store)[number]
+    with (store / record.path).open("r+b") as opened:
+        os.pwrite(opened.fileno(), bytes(size), sum(record.fields["topic"]) + 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ZEROS)
+def test_properties_of_zeros(name: str, tmp_path: Path) -> None:
+    """Entry and index unit show what a message had of which no property is left, and a repair keeps them."""
+    properties, gone, lost = ZEROS[name]
+    builder = StoreBuilder()
+    for number in range(5):
+        builder.put(properties=properties if number == 2 else {"KEYS": f"other-{number}", "TAGS": "blue"})
+    store = small_store(tmp_path / "store", builder)
+    zero_properties(store, 2, len(encode_properties(properties)))
+    if gone:
+        shutil.rmtree(store / gone)
+    conf = tmp_path / "broker.conf"
+    conf.write_text(f"mappedFileSizeConsumeQueue={QUEUE_FILE_SIZE}\nmaxHashSlotNum=40\nmaxIndexNum=400\n")
+    units = keys_of(store)
+    result = run("verify", store, "--json", "--broker-conf", conf).document["result"]
+    for step, others in (("start", 4 if gone == "index" else 0), ("plan", 0)):
+        clients = result[step]["clients"]
+        assert (clients["missed_by_tag"], clients["keys_not_found"] - others) == lost
+    run("repair", store, "--yes", "--broker-conf", conf)
+    assert units <= keys_of(store)
+    clients = run("verify", store, "--json", "--broker-conf", conf).document["result"]["start"]["clients"]
+    assert (clients["missed_by_tag"], clients["keys_not_found"]) == lost
+
+
+@pytest.mark.slow
+def test_the_unit_of_tags_is_no_key(tmp_path: Path) -> None:
+    """Since 5.4 the index has the tags, too: the queue entry shows which unit is theirs, or that there is none."""
+    for name, (properties, gone, keys) in WITH_TAGS.items():
+        builder = StoreBuilder()
+        for number in range(5):
+            builder.put(properties=properties if number == 2 else {"KEYS": f"other-{number}", "TAGS": "blue"})
+        store = builder.write(tmp_path / name)
+        derive(store, QUEUE_FILE_SIZE, GEOMETRY, index_tags=True)
+        write_topics(store, TOPICS)
+        zero_properties(store, 2, len(encode_properties(properties)))
+        if gone:
+            shutil.rmtree(store / gone)
+        outcome = verify(store)
+        assert outcome.clients is not None
+        assert outcome.clients.keys_in_damage == keys, name
 
 
 EXT = "consumequeue_ext/orders/0"

@@ -86,6 +86,8 @@ def _parsed(file: Path, data: bytes, at: int) -> LogRecord | None:
               "properties": topic_end + 2 - at}  # fmt: skip
     if topic_size_at > body_at:
         fields["body"] = body_at - at
+    if not properties:
+        del fields["properties"]
     if (key := properties.find(b"KEYS\1")) >= 0:
         fields["key"] = fields["properties"] + key + 5
     if (tag := properties.find(b"TAGS\1")) >= 0:
@@ -323,6 +325,22 @@ def _not_by_chance() -> Iterator[Loss]:
         ">q", scene.random.randrange(-1 << 63, -1 << 40))))  # fmt: skip
     yield Loss("a record: tag flipped", _record(lambda scene, record: _flip(
         scene, record.file, record.at + record.fields["tag"], 1), "tag"))  # fmt: skip
+    yield Loss("a record: properties flipped", _properties(lambda scene, record, at, size: _flip(
+        scene, record.file, at, size)))  # fmt: skip
+    yield Loss("a record: size of properties flipped", _properties(lambda scene, record, at, _: _flip(
+        scene, record.file, at - 2, 2)))  # fmt: skip
+    yield Loss("a record: properties of zeros", _properties(lambda _, record, at, size: _overwrite(
+        record.file, at, bytes(size))))  # fmt: skip
+
+
+def _properties(change: Callable[[Scene, LogRecord, int, int], object]) -> Callable[[Scene], bool]:
+    """Of a record with properties: where they begin in its file, and their size."""
+
+    def apply(scene: Scene, record: LogRecord) -> None:
+        at = record.at + record.fields["properties"]
+        change(scene, record, at, record.size - record.fields["properties"])
+
+    return _record(apply, "properties")
 
 
 def _last_overwritten(scene: Scene) -> bool:

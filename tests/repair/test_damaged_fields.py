@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from tests.conftest import GoldenStore
 from tests.copies import copied
 from tests.real_broker.harness import GEOMETRY
 from tests.repair.damaged_fields import Record, flip, keys, records_of, served, with_lengths
+from tests.verify.small_store import QUEUE_FILE_SIZE, TOPICS, StoreBuilder, small_store
 
 pytestmark = pytest.mark.slow
 
@@ -257,3 +259,27 @@ def test_queues_that_have_changed_places_are_no_damaged_fields(unpacked: GoldenS
         assert planned["result"]["state"] == "planned"
     assert _run("repair", store, "--yes")["result"]["proof"]["more_lost"] == []
     assert {place: offset for place, (offset, _) in served(store, records_of(store)).items()} == healthy
+
+
+@pytest.mark.parametrize("knows", ["configuration", "log"])
+@pytest.mark.parametrize("tags", [{}, {"TAGS": "red"}], ids=["plain", "tagged"])
+def test_an_index_proves_a_topic_alone(tmp_path: Path, tags: dict[str, str], knows: str) -> None:
+    """Queries find a message under the topic that it had, before a repair and after it, though all queues are gone."""
+    builder = StoreBuilder()
+    for number in range(6):
+        builder.put(TOPICS[number % 2], properties={"KEYS": f"key-{number} all", "UNIQ_KEY": f"{number:032X}", **tags})
+    store = small_store(tmp_path / "store", builder)
+    flip(store, records_of(store)[3], "topic", 1, 0)
+    shutil.rmtree(store / "consumequeue")
+    if knows == "log":
+        (store / "config/topics.json").unlink()
+    conf = tmp_path / "broker.conf"
+    conf.write_text(f"mappedFileSizeConsumeQueue={QUEUE_FILE_SIZE}\n")
+    options = ("--broker-conf", str(conf))
+    before = keys(store)
+    assert _run("verify", store, *options)["result"]["start"]["clients"]["keys_not_found"] == 0
+    assert _run("repair", store, "--yes", *options)["result"]["state"] == "done"
+    assert keys(store) == before
+    assert {place for place in served(store, records_of(store)) if place[0] == TOPICS[1]} == {
+        (TOPICS[1], 0, number) for number in range(3)
+    }
