@@ -37,6 +37,7 @@ from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.rules.file_sizes import DEFAULT_LOG_FILE_SIZE
 from rmqtool.rules.recovery import RecoveryRules, not_modelled
 from rmqtool.rules.system_topics import LMQ_PREFIX
+from rmqtool.rules.versions import ROCKSDB_QUEUES
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.queue_units import QueueRange, queue_range
 from rmqtool.store.snapshot import Snapshot
@@ -129,6 +130,11 @@ class Recovery:
         if self.in_rocksdb:
             return self.in_rocksdb.dispatched_end
         return self.recovered_queues.max_physical(self.rules)
+
+    @property
+    def _makes_database(self) -> bool:
+        """Whether the queues of a start are in RocksDB, where the store has none (`RocksDBConsumeQueueStore`)."""
+        return self.snapshot.store.is_of_rocksdb_type and self.rules.version >= ROCKSDB_QUEUES and not self.in_rocksdb
 
     @cached_property
     def in_rocksdb(self) -> RocksDbRecovery | None:
@@ -227,7 +233,8 @@ class Recovery:
                 files_deleted=self._deleted(cut.deleted, queues, outline.mode, checkpoint),
                 queues=list(self.in_rocksdb.changes(cut.files, first_made, cut.end.offset)),
             )
-        before = queues.max_physical
+        # A database that the start makes says that it has dispatched up to 0, and only what is past that is taken.
+        before = max(queues.max_physical, 0 if self._makes_database else -1)
         dispatched_from = self._dispatched_from(cut, outline.mode, before)
         dispatching = self._dispatch(queues, cut, outline.mode, before)
         if dispatching and (stopped := dispatching.failure):
