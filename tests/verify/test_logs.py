@@ -205,7 +205,8 @@ def test_a_database_that_a_start_makes(tmp_path: Path, kind: str, dispatched_fro
         builder.put()
     store = builder.write(tmp_path / "store")
     start = verify(store, conf=parse_broker_conf(f"storeType={kind}\n"), version="5.5.0").start
-    assert start and start.dispatched_from == dispatched_from
+    assert start
+    assert start.dispatched_from == dispatched_from
 
 
 @pytest.mark.slow
