@@ -175,7 +175,7 @@ def _show_store(style: Style, overview: Overview, *, scan: bool, jobs: int) -> E
 
 def _scan_log(style: Style, snapshot: Snapshot, jobs: int) -> tuple[LogStatistics, list[RmqtoolError]]:
     """Statistics of all records, and the errors of files that could not be read."""
-    from rmqtool.inspect.log_statistics import whole_log, workers_for
+    from rmqtool.inspect.whole_log import whole_log, workers_for
 
     unread, size = list[RmqtoolError](), snapshot.older_log.size + snapshot.log.size
     with (

@@ -11,7 +11,8 @@ import pytest
 
 from rmqtool.base.errors import Exit, RmqtoolError
 from rmqtool.base.parallel import WorkerPool
-from rmqtool.inspect.log_statistics import LogStatistics, TimeDistribution, whole_log
+from rmqtool.inspect.log_statistics import LogStatistics, TimeDistribution
+from rmqtool.inspect.whole_log import whole_log
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.building import LogBuilder
