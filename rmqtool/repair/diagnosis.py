@@ -226,6 +226,11 @@ class Repairs:
         return any(isinstance(change, Renamed) for change in self.changes)
 
     @property
+    def brings_topics(self) -> bool:
+        """Whether topics are put back, whose queues are then missing ones, not deleted ones."""
+        return self.goes_on and any("config.topic-missing" in change.codes for change in self.changes)
+
+    @property
     def right_fields(self) -> list[RightField]:
         """The fields of records that are put right."""
         return [each for change in self.changes if isinstance(change, RightFields) for each in change.fields]
@@ -249,7 +254,7 @@ def clients_after(diagnosis: Diagnosis, repairs: Repairs) -> ClientLosses | None
     clients = replace(clients, refuses=None) if repairs else clients  # as it is healed, or people heal it first
     try:
         clients = clients.healed(
-            queues=repairs.queues or neutralises or "queues" in later,
+            queues=repairs.queues or neutralises or "queues" in later or repairs.brings_topics,
             index=repairs.index or neutralises or "index" in later,
         )
         keeps_never = any(each.code == "config.delay-level" for each in diagnosis.findings)
@@ -414,7 +419,10 @@ def repairs_of(diagnosis: Diagnosis, *, keep_offsets: bool = False, is_rebuilt: 
         until, readable = map(diagnosis.served_until, (BODY_CRC, PROPERTIES))
         return Repairs(tuple(config), queues, index, is_damaged, goes_on=bool(files) or is_later,
                        served_until=until, readable_until=readable)  # fmt: skip
-    return Repairs((*files, *config))
+    brought = {each.topic for each in findings if each.code == "config.topic-missing"} if config else set()
+    lost = diagnosis.clients.unreachable.queues if diagnosis.clients else ()
+    is_later = any(each.topic in brought for each in lost)  # whose queues then are missing
+    return Repairs((*files, *config), goes_on=is_later)
 
 
 def notes_on_the_rest(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool = False) -> list[NotHealed]:

@@ -32,20 +32,20 @@ class SingleMessages:
     """Messages by physical offset and by queue offset; None for those that cannot be read."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
+        self.snapshot = snapshot
         self.at = snapshot.kept.setdefault(SingleMessages, lru_cache(_KEPT)(self._at))  # those of others, too
 
     def _at(self, physical_offset: int) -> Message | None:
         """The message that begins at a physical offset."""
         with suppress(RmqtoolError):
-            record = single_record_at(self._snapshot.log.files, physical_offset)
+            record = single_record_at(self.snapshot.log.files, physical_offset)
             return None if record is None else message_of(record)
         return None
 
     def queue(self, topic: str, queue_id: int) -> LoadedQueue | None:
         """A queue of a topic, None without a unit in it; batch queues are not read."""
         with suppress(RmqtoolError):
-            queue = self._snapshot.queue(topic, queue_id)
+            queue = self.snapshot.queue(topic, queue_id)
             if queue and queue.queue.kind == "simple" and queue.range.max_offset > queue.range.min_offset:
                 return queue
         return None

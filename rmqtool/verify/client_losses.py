@@ -44,11 +44,13 @@ from rmqtool.store.config_tables import (
 from rmqtool.store.config_text import whole_tables
 from rmqtool.store.index_files import IndexFile, stored_offset
 from rmqtool.store.queue_units import QueueRange, queue_range
+from rmqtool.store.single_messages import SingleMessages
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG
 from rmqtool.transaction.losses import recorded_losses
 from rmqtool.verify.part_result import PartResult
 from rmqtool.verify.queue_progress import QueueProgress
+from rmqtool.verify.witnesses import proof_of_topic
 
 
 @dataclass(frozen=True)
@@ -393,7 +395,14 @@ class ClientView:
         """Whether the queue was deleted with its topic."""
         state = self.total.states.get(name)
         is_missing = state is not None and "consumequeue.missing-queue" in (state.missing or ())
-        return is_missing and is_deleted(name.topic, self.snapshot.topics, self.snapshot.releases)
+        return is_missing and name.topic in self._deleted_topics
+
+    @cached_property
+    def _deleted_topics(self) -> set[str]:
+        """Topics that nobody misses: they are not configured, and nothing proves that they should be."""
+        messages, states, snapshot = SingleMessages(self.snapshot), self.total.states, self.snapshot
+        deleted = {name.topic for name in states if is_deleted(name.topic, snapshot.topics, snapshot.releases)}
+        return {topic for topic in deleted if proof_of_topic(topic, messages, states) is None}
 
     def _count_keys(self, begin: int, start: int, stop: int) -> int:
         """Read the keys of messages from physical offset `start` to before `stop`; a record begins at `begin`."""

@@ -329,17 +329,19 @@ def check_topic_lines(witnesses: Witnesses, report: Report) -> None:
             severity: Severity | None = None if topic in witnesses.topics_with_units else "info"
             report.add("config.topic-missing", severity=severity, effect=effect, topic=topic,
                        details={"problem": "retry", **place})  # fmt: skip
-        elif not is_system_topic(topic) and (proof := _proof(topic, witnesses)):
+        elif not is_system_topic(topic) and (proof := proof_of_topic(topic, witnesses.messages, witnesses.states)):
             report.add("config.topic-missing", file=topics.file_name, topic=topic, details={**proof, **place})
     _check_permissions(topics, report)
 
 
-def _proof(topic: str, witnesses: Witnesses) -> dict[str, str | int] | None:
+def proof_of_topic(
+    topic: str, messages: SingleMessages, states: Mapping[QueueName, QueueProgress]
+) -> dict[str, str | int] | None:
     """Facts that show why a topic that is not configured was not deleted; None when it may have been."""
-    states = (state for name, state in witnesses.states.items() if name.topic == topic)
-    last = (witnesses.messages.at(state.last_physical_offset) for state in states)
+    snapshot = messages.snapshot
+    last = (messages.at(state.last_physical_offset) for name, state in states.items() if name.topic == topic)
     newest = max((message["store_timestamp"] for message in last if message), default=0)
-    topics, committed = witnesses.snapshot.topics, witnesses.snapshot.committed
+    topics, committed = snapshot.topics, snapshot.committed
     changed = entries_in(topics.file.content, "dataVersion").get("timestamp")  # epoch ms
     if type(changed) is int and newest > changed + _ROUNDING_MS:
         return {"problem": "stored-since", "changed": changed, "newest": int(newest)}

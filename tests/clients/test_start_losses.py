@@ -598,3 +598,17 @@ def test_a_query_says_what_a_broker_would_give(bit: int, found: str, tmp_path: P
     size_flipped(bit)(store)
     done = run("query", store, "--key", "early-6-0")
     assert f"an index unit leads to 4350, {found}" in done.out + done.err
+
+
+@pytest.mark.slow
+def test_a_topic_that_offsets_prove(tmp_path: Path) -> None:
+    """Its queues are not deleted ones: their messages are lost, until its line and then its queues are put back."""
+    store = stores.unpack("5.3.3-shop", tmp_path)
+    shutil.rmtree(store / "consumequeue" / "orders")
+    path = store / "config" / "topics.json"
+    table = json.loads(path.read_text(encoding="utf-8"))
+    del table["topicConfigTable"]["orders"]
+    path.write_text(json.dumps(table), encoding="utf-8")
+    result = run("verify", store, "--broker-version", "5.3.3", "--json").document["result"]
+    lost = [result[each]["clients"]["unreachable"]["messages"] for each in ("start", "plan")]
+    assert (result["verdict"], lost) == ("corrupt", [61, 0])

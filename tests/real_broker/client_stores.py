@@ -13,9 +13,9 @@ from rmqtool.clients.groups import next_message
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.system_topics import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC
 from rmqtool.rules.versions import Version, notes_first_of_run, parse_version
-from rmqtool.store.config_tables import load_offsets, reads_no_offsets
+from rmqtool.store.config_tables import CONSUMER_OFFSET, counting_file, load_offsets, reads_no_offsets
 from rmqtool.store.queue_units import QueueRange
-from rmqtool.store.store import open_store
+from rmqtool.store.store import Store, open_store
 from tests.copies import copied
 from tests.golden import stores
 from tests.golden.rocksdb import ROCKSDB
@@ -205,7 +205,8 @@ class Traces:
         began_by = min(log) if log else _began_by(damaged)
         unproven = frozenset(_unproven(source.records, standing, damaged))
         topics = {record.topic for record in source.records}
-        deleted = frozenset(topic for topic in topics if _is_deleted(topic, damaged, version))
+        store = open_store(damaged, BrokerConf({**SETTINGS, **SHOP_SETTINGS, **source.settings}))
+        deleted = frozenset(topic for topic in topics if _is_deleted(topic, store, version))
         return cls(frozenset(standing), never_flushed, units, began_by, indexed, committed, unproven, deleted,
                    bool(log or units))  # fmt: skip
 
@@ -214,7 +215,8 @@ class Traces:
         entries = [entry for entry in difference.unreachable if self._shows(entry, had.entries[entry][0])]
         tags = [entry for entry in difference.missed_by_tag if self._shows(entry, had.entries[entry][0])]
         pairs = [pair for pair in difference.keys_not_found if self._has(pair)]
-        groups = [group for (group, topic, _), place, _ in difference.groups if self._commits(group, topic, place)]
+        groups = [group for (group, topic, _), place, _ in difference.groups
+                  if topic not in self.deleted and self._commits(group, topic, place)]  # fmt: skip
         gone = {offset for topic, _, offset in difference.unreachable if topic == HALF_TOPIC}
         levels = {(queue + 1, had.entries[topic, queue, offset][0]) for topic, queue, offset in
                   {*difference.unreachable} - {*entries} if topic == SCHEDULE_TOPIC}  # fmt: skip
@@ -263,12 +265,15 @@ def _unproven(records: list[LogRecord], standing: set[int], damaged: Path) -> It
             yield each.physical_offset
 
 
-def _is_deleted(topic: str, store: Path, version: Version) -> bool:
-    """Whether it looks like a topic that was deleted: no queue, no line; since 5.0.0 no offsets."""
-    files = store.glob("config/*.json" if version >= Version(5, 0, 0) else "config/topics.json")
-    texts = [file.read_text(encoding="utf-8", errors="replace") for file in files]
-    has_topics = any("topicName" in text for text in texts)
-    return has_topics and not any(topic in text for text in texts) and not any(store.glob(f"*queue*/{topic}"))
+def _is_deleted(topic: str, store: Store, version: Version) -> bool:
+    """Whether it looks like a topic that was deleted: no queue, no line; since 5.0.0 no offsets that count either."""
+    counting = store.root / "config" / (counting_file(store, version) or CONSUMER_OFFSET)
+    texts = [file.read_text(encoding="utf-8", errors="replace") for file in store.root.glob("config/*.json")]
+    topics = "".join(text for text in texts if '"topicName"' in text)
+    offsets = counting.read_text(encoding="utf-8", errors="replace") if counting.exists() else ""
+    is_consumed = version >= Version(5, 0, 0) and '"groupTopicMap"' in offsets and f'"{topic}@' in offsets
+    is_known = f'"{topic}"' in topics or is_consumed or any(store.root.glob(f"*queue*/{topic}"))
+    return bool(topics) and not is_known
 
 
 def _began_by(store: Path) -> int:
