@@ -172,8 +172,10 @@ def _are_zlib(heads: NDArray[np.void]) -> NDArray[np.bool_]:
     """Which are the head of a zlib stream and of its first block."""
     head = (heads["magic"] >> 16).astype(np.int32)
     first, second = head >> 8, head & 0xFF
-    fits = ((first & 0xF) == _DEFLATE) & (first >> 4 <= _MAX_WINDOW_LOG) & (head % _CHECK == 0)
+    fits: NDArray[np.bool_] = ((first & 0xF) == _DEFLATE) & (first >> 4 <= _MAX_WINDOW_LOG) & (head % _CHECK == 0)
     fits &= (second & _DICTIONARY) == 0
+    if not fits.any():  # as nearly always of plain bodies
+        return fits
     byte, after = ((heads["magic"] >> 8) & 0xFF).astype(np.int32), (heads["magic"] & 0xFF).astype(np.int32)
     kind = _block_types(heads)
     size = after | (heads["rest"][:, 0].astype(np.int32) << 8)
