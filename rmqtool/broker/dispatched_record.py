@@ -1,6 +1,6 @@
 """Single records, read from the log by physical offset and dispatched again, to judge a unit that points to them.
 
-With them index files of another log are told, as after a wrong restore: they prove nothing about this one.
+They also show whether index files are those of another log, as after a wrong restore: these prove nothing here.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from rmqtool.broker.dispatch_rules import DispatchRules
-from rmqtool.broker.dispatched_units import QueueUnits
+from rmqtool.broker.dispatched_units import QueueName, QueueUnits
 from rmqtool.broker.proven_records import ProvenRecord, ProvenRecords
 from rmqtool.broker.queue_numbers import QueueNumbers, TopicNumbers
 from rmqtool.formats import properties as names
@@ -201,6 +201,12 @@ class Dispatcher:
     def dispatch(self, frames: RecordRun) -> Dispatched:
         """What the records of a run give."""
         return Dispatched(self, frames)
+
+    def places_of(self, frames: RecordRun) -> list[tuple[QueueName, int]]:
+        """The queues that records name, each with the queue offset in it."""
+        units = self.dispatch(frames).units
+        numbers = zip(units.queues.tolist(), units.queue_offsets.tolist(), strict=True)
+        return [(self.queues[queue], offset) for queue, offset in numbers]
 
     def topic_numbers(self, frames: RecordRun) -> NDArray[np.int32]:
         """The number in `topics` of each record's topic."""
@@ -456,7 +462,7 @@ class Dispatched:
 
     @cached_property
     def _proven_hashes(self) -> NDArray[np.int64]:
-        """The hashes of tags; those that are proven count, of which none is as large as a time of delivery."""
+        """The hashes of tags; proven tags codes count, except those that are times of delivery, which are larger."""
         hashes = self._proven(self._tags_hashes, "tags_code")
         counted: NDArray[np.int64] = np.where(abs(hashes) < 1 << 31, hashes, self._tags_hashes)
         return counted

@@ -264,7 +264,7 @@ class FieldJudge:
         if before or after:
             return True
         # The only message of its queue: a flipped bit leaves the field one byte away, and the index may know more.
-        # Of several, none of which is where it belongs, the files are those of another queue.
+        # Where several messages lie in the wrong queue, the files are those of another queue.
         is_alone = self._of_queue[unit.name] == 1
         return field_name == "sys_flag" or (is_alone and self._is_one_byte_apart(claim, unit.name)) or bool(
             hashes and self._gives(frames, ProvenRecord(topic=unit.name.topic), hashes)
@@ -357,7 +357,7 @@ class FieldJudge:
     def _of_light_queues(self, frames: RecordRun, units: list[SuspectUnit]) -> FieldDamage | None:
         """A record whose properties do not name the light queues any more that lead to it."""
         size, offset = int(frames.message_sizes[0]), int(frames.physical_offsets[0])
-        own = [(name, number) for name, number in self._places_of(frames) if name.topic.startswith(LMQ_PREFIX)]
+        own = [place for place in self._dispatcher.places_of(frames) if place[0].topic.startswith(LMQ_PREFIX)]
         others = [unit for unit in units if (unit.name, unit.queue_offset) not in own]  # those have another tags code
         right = [unit for unit in others if unit.message_size == size and self._of_queue[unit.name] <= _FEW]
         if not right or not all(self._is_between_its_own(unit) for unit in right):
@@ -379,14 +379,8 @@ class FieldJudge:
             offset = self._unit_at(unit.name, number) if number >= 0 else None
             frames = record_at(self._files, offset) if offset is not None else None
             if frames is not None:
-                found.append((unit.name, number) in self._places_of(frames))
+                found.append((unit.name, number) in self._dispatcher.places_of(frames))
         return any(found)
-
-    def _places_of(self, frames: RecordRun) -> list[tuple[QueueName, int]]:
-        """The queues, and its queue offsets in them, that a record names."""
-        units = self._dispatcher.dispatch(frames).units
-        numbers = zip(units.queues.tolist(), units.queue_offsets.tolist(), strict=True)
-        return [(self._dispatcher.queues[queue], offset) for queue, offset in numbers]
 
     def _of_tags(self, frames: RecordRun, unit: SuspectUnit, *, is_agreed: bool) -> FieldDamage | None:
         """A record whose tags, or whose delay level, are not those of its unit; one of another queue may agree."""

@@ -135,7 +135,8 @@ def _waiting(snapshot: Snapshot, queue: LoadedQueue, halves: pa.Table) -> Offset
     }
     waiting = [offset for offset, each in names.items() if max(newest.get(name, offset) for name in each) <= offset]
     if waiting and (logged := _after_queue(snapshot, queue)) is not None:
-        waiting = [offset for offset in waiting if _newest(logged).keys().isdisjoint(names[offset])]
+        copied = _newest(logged).keys()
+        waiting = [offset for offset in waiting if copied.isdisjoint(names[offset])]
     return np.array(waiting, dtype=np.int64)
 
 

@@ -269,7 +269,7 @@ class _Levels:
                         continue
                     if times and not times.are_sound(int(numbers[row]), units[row : row + 1], np.array([written]))[0]:
                         had[row] = written + seen
-                    if is_derived[row] or comes[row] <= MAX_EXT_ADDRESS:  # of which the broker computes the time again
+                    if is_derived[row] or comes[row] <= MAX_EXT_ADDRESS:  # the broker computes these times again
                         comes[row] = written + delay
                 if self._derives_hashes:
                     comes[is_derived] = 0

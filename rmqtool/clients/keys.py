@@ -37,7 +37,7 @@ class KeyTally:
     `unreached` are keys that have a unit in an index file to which no chain leads, `in_damage` counts keys of messages
     of which only damage is left, and `damaged` are the physical offsets of messages that are among those of the runs
     and not whole, once for each key; of messages with damaged keys these are `fields`, physical offset and hash.
-    `oversized` are those of messages of which only the size is wrong, so that queries still find them.
+    `oversized` are those of messages that have only a wrong size, so that queries still find them.
     Of messages in damage `with_tags`, physical offsets, one unit is taken for that of their tags.
     Of those `in_damage`, messages with `wrong_magic` codes are whole but for these: physical offsets, for each key.
     """

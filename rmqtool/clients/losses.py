@@ -272,7 +272,7 @@ class ClientLosses:
 
 
 def topics_of(lost: Unreachable) -> set[str]:
-    """The topics of messages of which only damage is left."""
+    """The topics of messages that the log has only damage of."""
     return {each.topic for each in lost.queues if each.in_damage}
 
 

@@ -140,6 +140,6 @@ def _pack(file: IO[bytes], members: Iterator[Member], left: list[LeftOut]) -> No
         for member in members:
             add(*member)
         lines = [f"Made by rmqtool {__version__} of the store of an Apache RocketMQ broker.", ""]
-        lines += [f"{name}: {told}" for name, told in _ABOUT.items()]
+        lines += [f"{name}: {about}" for name, about in _ABOUT.items()]
         lines += ["", "Not in it:", *(f"{each.name}: {each.why}" for each in left)] if left else []
         add("README.txt", "\n".join([*lines, ""]).encode())

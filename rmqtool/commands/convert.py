@@ -135,10 +135,10 @@ def _show(style: Style, given: ConvertOptions, found: Converted) -> Exit:
 
     plan, rebuild = found.plan, found.rebuild
     if rebuild:  # it has read the new log: remedies are to name the new store
-        told = [each for each in rebuild.findings if each.code != _WRONG_BODY or not plan.wrong_bodies]
-        told = [replace(each, next_command=each.next_command and each.next_command.on_store(given.output))
-                for each in told]  # fmt: skip
-        rebuild = replace(rebuild, findings=told)
+        left = [each for each in rebuild.findings if each.code != _WRONG_BODY or not plan.wrong_bodies]
+        left = [replace(each, next_command=each.next_command and each.next_command.on_store(given.output))
+                for each in left]  # fmt: skip
+        rebuild = replace(rebuild, findings=left)
         found = found._replace(rebuild=rebuild)
     findings = worth_showing(rebuild.findings if rebuild else ())
     is_left = bool(plan.missing or plan.totals or plan.wrong_bodies or found.older_queues)

@@ -337,9 +337,7 @@ class ClientView:
         if frames is None:
             return []
         dispatcher = Dispatcher(DispatchRules.of_snapshot(snapshot), snapshot.topics.with_batch_queues)
-        units = dispatcher.dispatch(frames).units
-        numbers = zip(units.queues.tolist(), units.queue_offsets.tolist(), strict=True)
-        return [(dispatcher.queues[queue], offset) for queue, offset in numbers]
+        return dispatcher.places_of(frames)
 
     def _in_damage(self) -> dict[QueueName, int]:
         """How many messages of each queue the log holds only damage of."""

@@ -150,13 +150,6 @@ def check_halves(snapshot: Snapshot, report: Report) -> None:
                    queue_id=skipped.queue.queue.queue_id, queue_offset=first, details=details)  # fmt: skip
 
 
-def _was_written_before_stop(witnesses: Witnesses, time_ms: int) -> bool:
-    """Whether a stop did not write the offsets, and all files have the times of a copy, later than `time_ms`."""
-    snapshot = witnesses.snapshot
-    is_early = snapshot.releases.oldest < DELAY_OFFSETS_WRITTEN_AT_STOP
-    return is_early and all((modified_ms(file.path) or 0) > time_ms for file in snapshot.log.files)
-
-
 def check_beginnings(committed_offsets: Sequence[CommittedOffset], ranges: Ranges, report: Report) -> None:
     """Doubt offsets that are all 0: one group may not have begun, but several that all have not are seldom."""
     held = [each for each in committed_offsets if (name := QueueName(each.topic, each.queue_id)) in ranges
@@ -411,3 +404,10 @@ def delays_known_until(witnesses: Witnesses) -> int:
     if table and type(changed) is int and changed <= (time.time() * 1000 if modified is None else modified):
         written = max(written, changed)
     return written - _CLOCK_MS
+
+
+def _was_written_before_stop(witnesses: Witnesses, time_ms: int) -> bool:
+    """Whether a stop did not write the offsets, and all files have the times of a copy, later than `time_ms`."""
+    snapshot = witnesses.snapshot
+    is_early = snapshot.releases.oldest < DELAY_OFFSETS_WRITTEN_AT_STOP
+    return is_early and all((modified_ms(file.path) or 0) > time_ms for file in snapshot.log.files)
