@@ -50,7 +50,7 @@ from rmqtool.store.store import CONFIG
 from rmqtool.transaction.losses import recorded_losses
 from rmqtool.verify.part_result import PartResult
 from rmqtool.verify.queue_progress import QueueProgress
-from rmqtool.verify.witnesses import proof_of_topic
+from rmqtool.verify.witnesses import proofs_of_topics
 
 
 @dataclass(frozen=True)
@@ -400,7 +400,7 @@ class ClientView:
         """Topics that nobody misses: they are not configured, and nothing proves that they should be."""
         messages, states, snapshot = SingleMessages(self.snapshot), self.total.states, self.snapshot
         deleted = {name.topic for name in states if is_deleted(name.topic, snapshot.topics, snapshot.releases)}
-        return {topic for topic in deleted if proof_of_topic(topic, messages, states) is None}
+        return deleted - proofs_of_topics(deleted, messages, states).keys()
 
     def _count_keys(self, begin: int, start: int, stop: int) -> int:
         """Read the keys of messages from physical offset `start` to before `stop`; a record begins at `begin`."""

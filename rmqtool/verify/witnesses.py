@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import product
+from itertools import filterfalse, product
 from pathlib import Path
 from typing import Literal
 
@@ -320,6 +320,7 @@ def check_topic_lines(witnesses: Witnesses, report: Report) -> None:
         return
     place = {"place": topics.place, "file" if topics.place == TOPICS else "database": topics.file_name}
     missing = sorted({name.topic for name in witnesses.states} - topics.by_name.keys())
+    proofs = proofs_of_topics(filterfalse(is_system_topic, missing), witnesses.messages, witnesses.states)
     report.check("config.topic-missing", len(witnesses.states))
     for topic in missing:
         if topic.startswith(_UNUSED):
@@ -329,27 +330,33 @@ def check_topic_lines(witnesses: Witnesses, report: Report) -> None:
             severity: Severity | None = None if topic in witnesses.topics_with_units else "info"
             report.add("config.topic-missing", severity=severity, effect=effect, topic=topic,
                        details={"problem": "retry", **place})  # fmt: skip
-        elif not is_system_topic(topic) and (proof := proof_of_topic(topic, witnesses.messages, witnesses.states)):
-            report.add("config.topic-missing", file=topics.file_name, topic=topic, details={**proof, **place})
+        elif topic in proofs:
+            report.add("config.topic-missing", file=topics.file_name, topic=topic, details={**proofs[topic], **place})
     _check_permissions(topics, report)
 
 
-def proof_of_topic(
-    topic: str, messages: SingleMessages, states: Mapping[QueueName, QueueProgress]
-) -> dict[str, str | int] | None:
-    """Facts that show why a topic that is not configured was not deleted; None when it may have been."""
-    snapshot = messages.snapshot
-    last = (messages.at(state.last_physical_offset) for name, state in states.items() if name.topic == topic)
-    newest = max((message["store_timestamp"] for message in last if message), default=0)
-    topics, committed = snapshot.topics, snapshot.committed
-    changed = entries_in(topics.file.content, "dataVersion").get("timestamp")  # epoch ms
-    if type(changed) is int and newest > changed + _ROUNDING_MS:
-        return {"problem": "stored-since", "changed": changed, "newest": int(newest)}
-    cleans_up = "groupTopicMap" in committed.file.content  # written since 5.0, whose deletion takes the offsets along
-    groups = sorted({one.group for one in committed.offsets if one.topic == topic and one.offset > 0})
-    if cleans_up and groups:
-        return {"problem": "consumed", "group": groups[0]}
-    return None
+def proofs_of_topics(
+    topics: Iterable[str], messages: SingleMessages, states: Mapping[QueueName, QueueProgress]
+) -> dict[str, dict[str, str | int]]:
+    """Facts that show why topics that are not configured were not deleted; one that may have been has none."""
+    newest, groups = dict.fromkeys(topics, 0), dict[str, str]()
+    for name, state in states.items():
+        if name.topic in newest and (message := messages.at(state.last_physical_offset)):
+            newest[name.topic] = max(newest[name.topic], int(message["store_timestamp"]))
+    committed = messages.snapshot.committed
+    if "groupTopicMap" in committed.file.content:  # written since 5.0, whose deletion takes the offsets along
+        for one in committed.offsets:
+            if one.topic in newest and one.offset > 0:
+                groups[one.topic] = min(one.group, groups.get(one.topic, one.group))
+    proofs: dict[str, dict[str, str | int]] = {
+        topic: {"problem": "consumed", "group": group} for topic, group in groups.items()
+    }
+    changed = entries_in(messages.snapshot.topics.file.content, "dataVersion").get("timestamp")  # epoch ms
+    if type(changed) is int:
+        for topic, time_ms in newest.items():
+            if time_ms > changed + _ROUNDING_MS:
+                proofs[topic] = {"problem": "stored-since", "changed": changed, "newest": time_ms}
+    return proofs
 
 
 def _check_permissions(topics: Topics, report: Report) -> None:
