@@ -10,8 +10,8 @@ from rmqtool.base.errors import RmqtoolError, UsageError
 from rmqtool.clean.findings import wrong_sizes
 from rmqtool.clean.plan import CleanPlan
 from rmqtool.store.store import other_root
-from rmqtool.transaction import Committed, Transaction
 from rmqtool.transaction.plan_file import PlanFile, fingerprint_of, plan_text
+from rmqtool.transaction.transaction import Committed, Transaction
 
 
 def files_to_delete(plan: CleanPlan) -> Iterator[Path]:

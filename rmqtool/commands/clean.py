@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rmqtool.findings.finding import Finding
     from rmqtool.scan.filters import Filters
     from rmqtool.show.clean_text import NextOptions
-    from rmqtool.transaction import Recovered
+    from rmqtool.transaction.home import Recovered
     from rmqtool.transaction.plan_file import PlanFile
 
 _MAX_INT = (1 << 31) - 1
@@ -300,7 +300,8 @@ def _saved_choices(saved: SavedCleanPlan, given: tzinfo | None) -> dict[str, Any
 def _delete(shown: _PlanOutput, make_plan: Callable[[], CleanPlan], saved: SavedCleanPlan | None) -> None:
     """Show the plan, ask, lock the store, plan again, and delete if the plan is the same."""
     from rmqtool.clean.deletion import delete, files_to_delete, refuse, same_deletion
-    from rmqtool.transaction import Transaction, interrupted
+    from rmqtool.transaction.home import interrupted
+    from rmqtool.transaction.transaction import Transaction
 
     style, plan = shown.style, shown.plan
     refuse(plan)
@@ -344,7 +345,7 @@ def _require_release(shown: _PlanOutput) -> None:
 def _ask(shown: _PlanOutput, count: int, unfinished: str | None) -> None:
     """Return when the user agrees; where unread messages go, --yes or a "y" is not enough."""
     from rmqtool.show.clean_text import losses_text
-    from rmqtool.transaction import unfinished_deletion
+    from rmqtool.transaction.home import unfinished_deletion
 
     given = shown.given
     first = f"End the interrupted run {unfinished} first, and look again. " if unfinished else ""

@@ -109,7 +109,7 @@ def _make(
     from rmqtool.salvage.conversion import as_ordinary, loss_of, require_messages, write_conversion
     from rmqtool.salvage.new_store import carried_bytes, carry_over, rebuild_sources, write_checkpoint
     from rmqtool.store.store import COMMIT_LOG, open_store
-    from rmqtool.transaction import keep_losses
+    from rmqtool.transaction.losses import keep_losses
 
     source, ordinary = plan.conversion.store, as_ordinary(plan.conversion.store)
     require_messages(plan)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rmqtool.rebuild.plan import RebuildPlan
     from rmqtool.scan.filters import Filters
     from rmqtool.show.rebuild import PlanState
-    from rmqtool.transaction import Transaction
+    from rmqtool.transaction.transaction import Transaction
 
 
 _APPEND_ORDER = ("Number units in the order in which a broker appends them to empty queues. "
@@ -258,7 +258,8 @@ def _write(style: Style, given: RebuildCqOptions) -> Exit:
     from rmqtool.rebuild.saved_plan import SavedPlan
     from rmqtool.rebuild.source import require_known_sizes
     from rmqtool.show.rebuild import plan_json, show_plan
-    from rmqtool.transaction import Transaction, conversion_command
+    from rmqtool.transaction.transaction import Transaction
+    from rmqtool.transaction.undo import conversion_command
 
     writing.require_answer(yes=given.yes)
     saved = SavedPlan(given.plan, given.command) if given.plan else None

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rmqtool.repair.proof import Proof
     from rmqtool.repair.saved_plan import SavedRepairPlan
     from rmqtool.store.missing import Sized
-    from rmqtool.transaction import Transaction
+    from rmqtool.transaction.transaction import Transaction
     from rmqtool.verify.outcome import Outcome
 
 
@@ -145,7 +145,7 @@ def _carry_out(style: Style, given: RepairOptions) -> Exit:
 
 def _acknowledge(style: Style, given: RepairOptions) -> Exit:
     """Show the records of losses, and remove them."""
-    from rmqtool.transaction import acknowledge, recorded_losses
+    from rmqtool.transaction.losses import acknowledge, recorded_losses
 
     root = given.store.root
     losses = [each.loss.text if each.loss else f"{each.file}: no record" for each in recorded_losses(root)]
@@ -292,7 +292,7 @@ def _rebuild_plan(
 def _show_only(style: Style, given: RepairOptions) -> Exit:
     from rmqtool.repair.saved_plan import repair_plan_text
     from rmqtool.show.verify import show_found
-    from rmqtool.transaction import interrupted
+    from rmqtool.transaction.home import interrupted
 
     found = _find(style, given)
     if given.save_plan:
@@ -351,7 +351,8 @@ def _status(found: _Found, proof: Proof | None) -> Exit:
 
 def _run(style: Style, given: RepairOptions, done: _Done) -> _Found:
     """Verify, and write what is to be repaired in one transaction, which is added to those `done`."""
-    from rmqtool.transaction import CONTINUED, Transaction
+    from rmqtool.transaction.transaction import Transaction
+    from rmqtool.transaction.undo import CONTINUED
 
     if done.ids:
         given = replace(given)  # queues may be in RocksDB again

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rmqtool.scan.filters import Filters
     from rmqtool.show.salvage import Choice, Salvaged
     from rmqtool.store.store import Store
-    from rmqtool.transaction import Loss
+    from rmqtool.transaction.losses import Loss
 
 _MOST_DOUBTFUL = 10_000  # records of one source
 
@@ -385,7 +385,7 @@ class Making:
         self, derived: Loss | None, rebuild: RebuildPlan | None, filled: Sequence[tuple[int, int]] | None = None
     ) -> None:
         from rmqtool.salvage.conversion import losses_of
-        from rmqtool.transaction import keep_losses
+        from rmqtool.transaction.losses import keep_losses
 
         findings = rebuild.findings if rebuild else ()
         losses = losses_of(self.plan, derived, findings, self.stores.all, filled)

@@ -20,7 +20,8 @@ from rmqtool.show.shapes import Shape, at, by
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rmqtool.transaction import Kept, Recovered, UnfinishedDeletion
+    from rmqtool.transaction.home import Recovered, UnfinishedDeletion
+    from rmqtool.transaction.undo import Kept
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +57,8 @@ def undo(style: Style, given: UndoOptions) -> Exit:
     has run on the store a repair can seldom be taken back: then --discard frees the space, and does nothing else. A
     repair or an undo that was interrupted is brought to its end first.
     """
-    from rmqtool.transaction import Undo, has_leftovers, interrupted, kept_transactions, last_run, unfinished_deletion
+    from rmqtool.transaction.home import has_leftovers, interrupted, unfinished_deletion
+    from rmqtool.transaction.undo import Undo, kept_transactions, last_run
 
     path, discard, root = given.path, given.discard, given.store.root
     kept, unfinished = kept_transactions(root), interrupted(root)
@@ -84,7 +86,7 @@ def undo(style: Style, given: UndoOptions) -> Exit:
 
 def _undo(style: Style, path: Path, root: Path, chosen: Sequence[Kept], *, discard: bool) -> None:
     """Put back what was chosen, or remove it for good, and show it."""
-    from rmqtool.transaction import Undo, kept_transactions
+    from rmqtool.transaction.undo import Undo, kept_transactions
 
     with Undo(root) as session:
         print_recovered(session.recovered)

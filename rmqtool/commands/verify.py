@@ -235,5 +235,5 @@ def _show(style: Style, verified: Verified, form: Form, seconds: float) -> int:
     else:
         from rmqtool.show.verify import show_outcome
 
-        show_outcome(outcome, verified.plan, style, seconds)
+        show_outcome(outcome, verified.plan if verified.treated else None, style, seconds)
     return outcome.status

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rmqtool.salvage.new_store import Carried, NewStore
     from rmqtool.store.snapshot import Snapshot
     from rmqtool.store.store import Store
-    from rmqtool.transaction import Recovered
+    from rmqtool.transaction.home import Recovered
 
 
 def write_plan(path: Path, text: str, root: Path) -> None:
@@ -112,7 +112,7 @@ def require_answer(*, yes: bool) -> None:
 
 def confirm_deletion(root: Path, *, yes: bool) -> None:
     """Ask before an interrupted deletion goes on, as it does when a transaction begins: it is for good."""
-    from rmqtool.transaction import unfinished_deletion
+    from rmqtool.transaction.home import unfinished_deletion
 
     left = unfinished_deletion(root)
     if left:
@@ -143,8 +143,7 @@ def reporting_state(style: Style, root: Path, done: str) -> Iterator[None]:
 
     `done` follows the ids of the transactions that the block has made or taken back until then.
     """
-    from rmqtool.transaction import interrupted
-    from rmqtool.transaction.home import transactions
+    from rmqtool.transaction.home import interrupted, transactions
 
     before, unfinished = set(transactions(root).values()), interrupted(root)
     try:

@@ -187,3 +187,12 @@ def _counted(tally: Tally) -> Iterator[Finding]:
     *earlier, last = tally.examples
     yield from earlier
     yield replace(last, count=last.count + tally.total - shown)
+
+
+def to_be_treated(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Those above information, and what stands in the way of a queue that is missing."""
+    found = tuple(findings)
+    is_in_the_way = any(each.code == "consumequeue.missing-queue" for each in found)
+    return tuple(
+        each for each in found if each.severity != "info" or (is_in_the_way and each.code == "consumequeue.stray")
+    )

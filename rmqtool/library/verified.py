@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from rmqtool.findings.finding import Finding
-from rmqtool.findings.report import Verdict
+from rmqtool.findings.report import Verdict, to_be_treated
 from rmqtool.formats.file_name import MAX_OFFSET
-from rmqtool.repair.diagnosis import DamagedMessages, Diagnosis, repairs_of, to_be_treated
-from rmqtool.repair.plan import Plan, plan_of
 from rmqtool.verify.bad_extents import GAP, TORN, UNREAD, WRONG_BODY, WRONG_PROPERTIES
 from rmqtool.verify.outcome import Outcome
+
+if TYPE_CHECKING:  # what plans is loaded where something was found
+    from rmqtool.repair.diagnosis import DamagedMessages, Diagnosis
+    from rmqtool.repair.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -26,19 +29,29 @@ class Verified:
     options: tuple[str, ...]
 
     @cached_property
+    def treated(self) -> tuple[Finding, ...]:
+        """The findings that a plan is about."""
+        return to_be_treated(self.outcome.findings)
+
+    @cached_property
     def plan(self) -> Plan:
         """What to do about it; nothing where not all was looked at."""
+        from rmqtool.repair.diagnosis import repairs_of
+        from rmqtool.repair.plan import Plan, plan_of
+
         return plan_of(self.diagnosis, repairs_of(self.diagnosis)) if self.outcome.complete else Plan()
 
     @cached_property
     def diagnosis(self) -> Diagnosis:
         """The outcome as a plan sees it."""
+        from rmqtool.repair.diagnosis import Diagnosis
+
         outcome, extents = self.outcome, self.outcome.total.extents
         damaged = (size for start, size, reason in extents
                    if reason not in (UNREAD, WRONG_BODY) and start not in self._proven)  # fmt: skip
         return Diagnosis(
             snapshot=outcome.snapshot,
-            findings=to_be_treated(outcome.findings),
+            findings=self.treated,
             lost=outcome.lost,
             mended=outcome.verdict == "dirty",
             sound=outcome.verdict == "clean",
@@ -57,6 +70,8 @@ class Verified:
     @property
     def _bodies(self) -> DamagedMessages:
         """Those that no start of a fitting release reads, or takes for the end of the log, are served after it, too."""
+        from rmqtool.repair.diagnosis import DamagedMessages
+
         checks = self.outcome.snapshot.store.conf.is_on("checkCRCOnRecover", default=True)
         until = self._scanned_from if checks else MAX_OFFSET
         offsets = [start for start, _, reason in self.outcome.total.extents if reason == WRONG_BODY]
@@ -66,6 +81,8 @@ class Verified:
     @property
     def _properties(self) -> DamagedMessages:
         """Those to which a queue entry leads, and that no start reads, are served after it, too."""
+        from rmqtool.repair.diagnosis import DamagedMessages
+
         until, proven = self._scanned_from, self._proven
         offsets = {start for start, _, reason in self.outcome.total.extents if reason == WRONG_PROPERTIES}
         served = sum(start < until for start in offsets & proven)

@@ -53,9 +53,10 @@ from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.missing import missing_files
 from rmqtool.store.store import BATCH_CONSUME_QUEUE, CHECKPOINT, CONFIG, CONSUME_QUEUE, INDEX
 from rmqtool.store.unit_files import open_units
-from rmqtool.transaction import Committed, Loss, Transaction, recorded_losses, was_killed
-from rmqtool.transaction.losses import MAX_LISTED, DroppedUnits, LostExtent
+from rmqtool.transaction.losses import MAX_LISTED, DroppedUnits, Loss, LostExtent, recorded_losses
 from rmqtool.transaction.paths import parents_of
+from rmqtool.transaction.transaction import Committed, Transaction
+from rmqtool.transaction.undo import was_killed
 
 _ROW_SIZE = 80  # of a queue with a name of usual length, before it is compressed, bytes
 _PAGE = 4096  # the least that a file, or a directory, takes of the disk, bytes

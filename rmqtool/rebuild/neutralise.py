@@ -19,7 +19,7 @@ from rmqtool.scan.inert_records import SMALLEST_INERT, filling
 
 if TYPE_CHECKING:
     from rmqtool.store.store import Store
-    from rmqtool.transaction import Transaction  # which most rebuilds do without: they write nothing
+    from rmqtool.transaction.transaction import Transaction
 
 _NOT_IN_A_FILE = "missing"
 

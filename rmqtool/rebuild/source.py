@@ -48,7 +48,7 @@ from rmqtool.store.store import (
 from rmqtool.store.unit_files import UnitFiles
 
 if TYPE_CHECKING:
-    from rmqtool.transaction import Transaction  # which most rebuilds do without: they write nothing
+    from rmqtool.transaction.transaction import Transaction
 
 
 def apply_conf(store: Store, options: RebuildOptions) -> tuple[RebuildOptions, list[Finding]]:

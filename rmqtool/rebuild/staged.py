@@ -34,9 +34,9 @@ from rmqtool.store.index_files import Geometry
 from rmqtool.store.rocksdb import RocksDb, without_library
 from rmqtool.store.rocksdb_queues import LastUnit, Rows
 from rmqtool.store.store import INDEX
-from rmqtool.transaction import StagedFile, Transaction
-from rmqtool.transaction.staging import Check, Staging
+from rmqtool.transaction.staging import Check, StagedFile, Staging
 from rmqtool.transaction.system import SYSTEM
+from rmqtool.transaction.transaction import Transaction
 
 _PIECE = 4 << 20  # read back at once, bytes
 _MAX_OPEN = 128  # files of a tree: a store may have 40,000 queues

@@ -15,8 +15,9 @@ from rmqtool.base.mapped_files import MappedFile
 from rmqtool.base.paths import is_remote
 from rmqtool.findings.finding import Finding
 from rmqtool.store.store import Store
-from rmqtool.transaction import Loss, Transaction
+from rmqtool.transaction.losses import Loss
 from rmqtool.transaction.paths import StorePaths
+from rmqtool.transaction.transaction import Transaction
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -372,15 +372,6 @@ def _is_of_delay_offsets(finding: Finding) -> bool:
 def _at_proven_offsets(due: Due, *, keeps_never: bool) -> Due:
     """What is left once levels go on where their deliveries end; those that are not configured never do."""
     return replace(due, again=0, never=due.never if keeps_never else 0)
-
-
-def to_be_treated(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Those above information, and what stands in the way of a queue that is missing."""
-    found = tuple(findings)
-    is_in_the_way = any(each.code == "consumequeue.missing-queue" for each in found)
-    return tuple(
-        each for each in found if each.severity != "info" or (is_in_the_way and each.code == "consumequeue.stray")
-    )
 
 
 def repairs_of(diagnosis: Diagnosis, *, keep_offsets: bool = False, is_rebuilt: bool = False) -> Repairs:

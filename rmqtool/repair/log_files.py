@@ -44,8 +44,9 @@ from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.missing import missing_files
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CHECKPOINT, Store
-from rmqtool.transaction import Loss, Transaction
+from rmqtool.transaction.losses import Loss
 from rmqtool.transaction.system import SYSTEM, same_entry
+from rmqtool.transaction.transaction import Transaction
 
 _CODE = "commitlog.blank"
 

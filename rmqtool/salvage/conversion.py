@@ -41,8 +41,7 @@ from rmqtool.store.dledger_node import committed_index
 from rmqtool.store.lock import lock_holder
 from rmqtool.store.paths import TIMER_CHECK, TIMER_LOG
 from rmqtool.store.store import CONFIG, SIDE_STORE, Store, layout_of_queues
-from rmqtool.transaction import Loss, recorded_losses
-from rmqtool.transaction.losses import MAX_LISTED, DroppedUnits, LostExtent
+from rmqtool.transaction.losses import MAX_LISTED, DroppedUnits, Loss, LostExtent, recorded_losses
 
 SALVAGE = "salvage"
 _NEUTRAL = "rebuild.neutral-units"

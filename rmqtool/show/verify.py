@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
@@ -14,18 +15,19 @@ from rmqtool.base.numbers import byte_size
 from rmqtool.base.visible import quote, visible
 from rmqtool.broker.prediction import StartPrediction
 from rmqtool.findings.finding import Finding, counted
-from rmqtool.rebuild.plan import RebuildPlan
-from rmqtool.repair.diagnosis import Repairs
-from rmqtool.repair.plan import Plan
-from rmqtool.repair.proof import Proof
 from rmqtool.rules.versions import newer_than_known
-from rmqtool.show import rebuild as rebuild_text
 from rmqtool.show.output import SEVERITY_STYLES, Style, note, print_labelled, show_effect
 from rmqtool.show.times import sentence
 from rmqtool.store.config_tables import MISSING, lost_place
 from rmqtool.verify.bad_extents import UNREAD, State, cells
 from rmqtool.verify.gaps import summary_of
 from rmqtool.verify.outcome import EMPTY, Outcome
+
+if TYPE_CHECKING:
+    from rmqtool.rebuild.plan import RebuildPlan
+    from rmqtool.repair.diagnosis import Repairs
+    from rmqtool.repair.plan import Plan
+    from rmqtool.repair.proof import Proof
 
 _INDENT = "     "
 
@@ -85,8 +87,8 @@ _LOOK = "rmqtool inspect "
 _MAX_EXAMPLES = 3  # of one code, without -v
 
 
-def show_outcome(outcome: Outcome, plan: Plan, style: Style, seconds: float) -> None:
-    """Print an outcome, and last its plan; findings that are only information are summed up unless verbose."""
+def show_outcome(outcome: Outcome, plan: Plan | None, style: Style, seconds: float) -> None:
+    """Print an outcome, and last its plan, if there is one; mere information is summed up unless verbose."""
     console = style.console()
     _show_facts(console, outcome, seconds)
     if outcome.snapshot.log.files:
@@ -275,6 +277,8 @@ def show_found(
         if change.lost:
             print_labelled(console, Text("        lost: ", style="yellow"), sentence(change.lost))
     if rebuild:
+        from rmqtool.show import rebuild as rebuild_text
+
         rebuild_text.show_plan(rebuild, style, verb="planned")
     if repairs:
         console.print()

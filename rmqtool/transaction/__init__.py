@@ -26,32 +26,3 @@ On the disk: `home.py` (what ``.rmqtool`` holds), `mover.py` (the renames, why a
 how runs end that were interrupted), `staging.py` (many queues change in one rename), `losses.py` (what a store no
 longer proves).
 """
-
-from rmqtool.transaction.home import Recovered, UnfinishedDeletion, has_leftovers, interrupted, unfinished_deletion
-from rmqtool.transaction.losses import Loss, RecordedLoss, acknowledge, keep_losses, recorded_losses
-from rmqtool.transaction.staging import StagedFile
-from rmqtool.transaction.transaction import Committed, Transaction
-from rmqtool.transaction.undo import CONTINUED, Kept, Undo, conversion_command, kept_transactions, last_run, was_killed
-
-__all__ = [
-    "CONTINUED",
-    "Committed",
-    "Kept",
-    "Loss",
-    "RecordedLoss",
-    "Recovered",
-    "StagedFile",
-    "Transaction",
-    "Undo",
-    "UnfinishedDeletion",
-    "acknowledge",
-    "conversion_command",
-    "has_leftovers",
-    "interrupted",
-    "keep_losses",
-    "kept_transactions",
-    "last_run",
-    "recorded_losses",
-    "unfinished_deletion",
-    "was_killed",
-]

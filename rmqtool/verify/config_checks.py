@@ -49,7 +49,7 @@ from rmqtool.store.rocksdb import DamagedDatabaseError, RocksDb, holds_rows, is_
 from rmqtool.store.side_rows import POP_STORE
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG, SIDE_STORE, Store, is_rocksdb_directory
-from rmqtool.transaction import was_killed
+from rmqtool.transaction.undo import was_killed
 
 _CONFIG_NAME = re.compile(r"\w+\.json|timermetrics")
 _SIDE_SETTINGS = ("indexRocksDBEnable", "timerRocksDBEnable", "transRocksDBEnable")

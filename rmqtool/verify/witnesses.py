@@ -51,7 +51,7 @@ from rmqtool.store.rocksdb import is_readable
 from rmqtool.store.single_messages import SingleMessages
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG, Store, is_rocksdb_directory
-from rmqtool.transaction import was_killed
+from rmqtool.transaction.undo import was_killed
 from rmqtool.verify.config_checks import VERSIONED_FILES, copies_of
 from rmqtool.verify.queue_progress import QueueProgress
 from rmqtool.verify.record_checks import RecordTotals

@@ -11,7 +11,7 @@ import pytest
 
 from rmqtool.base.errors import Exit
 from rmqtool.salvage.new_store import NewStore, partial_directory
-from rmqtool.transaction import recorded_losses
+from rmqtool.transaction.losses import recorded_losses
 from tests.building import LOG
 from tests.commands.running import Result, killed_at_a_call, rmqtool
 from tests.conftest import GoldenStore

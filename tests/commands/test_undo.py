@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from rmqtool.base.errors import Exit
-from rmqtool.transaction import Transaction
 from rmqtool.transaction.home import STAGING
+from rmqtool.transaction.transaction import Transaction
 from tests.commands.running import answered, finish, rmqtool, spawn
 from tests.conftest import GoldenStore
 from tests.copies import copied

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from rmqtool.base.errors import StoreInUseError
-from rmqtool.transaction import Transaction, Undo, kept_transactions
 from rmqtool.transaction.home import STAGING, TRASH
 from rmqtool.transaction.paths import HOME
 from rmqtool.transaction.system import SYSTEM
+from rmqtool.transaction.transaction import Transaction
+from rmqtool.transaction.undo import Undo, kept_transactions
 from tests.conftest import GoldenStore
 from tests.copies import copied
 from tests.golden import stores

@@ -22,8 +22,8 @@ from rmqtool.rebuild.source import open_source
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
 from rmqtool.store.store import open_store
-from rmqtool.transaction import Transaction
 from rmqtool.transaction.system import SYSTEM, System
+from rmqtool.transaction.transaction import Transaction
 from tests.building import LogBuilder
 from tests.copies import copied
 from tests.transaction.faults import FAULTS, Fault, assert_before_or_after, points, recover, run_with

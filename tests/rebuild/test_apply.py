@@ -18,7 +18,7 @@ from rmqtool.rebuild.source import open_source
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import parse_version
 from rmqtool.store.store import Store, open_store
-from rmqtool.transaction import Transaction
+from rmqtool.transaction.transaction import Transaction
 from tests.building import LogBuilder
 from tests.conftest import GoldenStore
 from tests.copies import copied

@@ -14,7 +14,7 @@ from rmqtool.rebuild.source import open_source
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
 from rmqtool.store.store import open_store
-from rmqtool.transaction import Transaction
+from rmqtool.transaction.transaction import Transaction
 from tests.building import LogBuilder
 from tests.golden import stores
 from tests.unchanged import unchanged

@@ -23,8 +23,8 @@ from rmqtool.store.config_json import parse_fastjson
 from rmqtool.store.rocksdb import RocksDb
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
-from rmqtool.transaction import Transaction
 from rmqtool.transaction.system import SYSTEM, System
+from rmqtool.transaction.transaction import Transaction
 from tests.building import LogBuilder
 from tests.changed_rocksdb import (
     changed,

@@ -17,7 +17,9 @@ from rmqtool.rebuild.plan import make_plan
 from rmqtool.rebuild.source import open_source
 from rmqtool.rules.versions import parse_version
 from rmqtool.store.store import open_store
-from rmqtool.transaction import Loss, Transaction, Undo, acknowledge, recorded_losses
+from rmqtool.transaction.losses import Loss, acknowledge, recorded_losses
+from rmqtool.transaction.transaction import Transaction
+from rmqtool.transaction.undo import Undo
 from tests.commands.running import rmqtool
 from tests.verify.damages import (
     FILE,

@@ -23,8 +23,10 @@ from rmqtool.scan.filters import TopicChoice
 from rmqtool.store.rocksdb import RocksDb
 from rmqtool.store.rocksdb_queues import queue_database
 from rmqtool.store.store import Store, open_store
-from rmqtool.transaction import StagedFile, Transaction, recorded_losses
+from rmqtool.transaction.losses import recorded_losses
+from rmqtool.transaction.staging import StagedFile
 from rmqtool.transaction.system import SYSTEM, System
+from rmqtool.transaction.transaction import Transaction
 from tests.building import LogBuilder
 from tests.changed_rocksdb import (
     DISPATCHED_KEY,

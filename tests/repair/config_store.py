@@ -14,7 +14,8 @@ from rmqtool.store.config_json import load_config
 from rmqtool.store.config_tables import MAIN_TABLES
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
-from rmqtool.transaction import Transaction, Undo
+from rmqtool.transaction.transaction import Transaction
+from rmqtool.transaction.undo import Undo
 from tests.unchanged import snapshot, unchanged
 from tests.verify.verifying import only, verify
 

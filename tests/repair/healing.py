@@ -12,7 +12,8 @@ from rmqtool.repair.not_healed import NotHealed, not_healed
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
-from rmqtool.transaction import Transaction, Undo
+from rmqtool.transaction.transaction import Transaction
+from rmqtool.transaction.undo import Undo
 from tests.transaction.small import tree
 from tests.unchanged import unchanged
 from tests.verify.verifying import verify

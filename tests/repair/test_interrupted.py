@@ -19,8 +19,10 @@ from rmqtool import cli
 from rmqtool.base.errors import Exit
 from rmqtool.cli import run
 from rmqtool.commands.ending import handle_signals
-from rmqtool.transaction import Committed, Transaction, interrupted, kept_transactions
+from rmqtool.transaction.home import interrupted
 from rmqtool.transaction.system import SYSTEM, System
+from rmqtool.transaction.transaction import Committed, Transaction
+from rmqtool.transaction.undo import kept_transactions
 from rmqtool.verify.verification import Verification
 from tests.commands.running import rmqtool
 from tests.rebuild.faults import memory

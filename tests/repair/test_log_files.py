@@ -16,7 +16,7 @@ from rmqtool.repair.not_healed import not_healed
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
-from rmqtool.transaction import recorded_losses
+from rmqtool.transaction.losses import recorded_losses
 from rmqtool.verify.read_errors import UnreadFiles
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore

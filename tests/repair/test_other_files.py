@@ -20,7 +20,7 @@ from rmqtool.rules.versions import parse_version
 from rmqtool.store.checkpoint import CHECKPOINT_TIMES, read_checkpoint
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
-from rmqtool.transaction import acknowledge, recorded_losses
+from rmqtool.transaction.losses import acknowledge, recorded_losses
 from tests.building import START_TIME
 from tests.commands.running import rmqtool
 from tests.findings.made import made

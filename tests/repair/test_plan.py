@@ -12,7 +12,8 @@ import pytest
 from rmqtool.broker.prediction import StartRefusal
 from rmqtool.findings.catalogue import CATALOGUE
 from rmqtool.findings.finding import Finding
-from rmqtool.repair.diagnosis import DamagedMessages, Diagnosis, repairs_of, to_be_treated
+from rmqtool.findings.report import to_be_treated
+from rmqtool.repair.diagnosis import DamagedMessages, Diagnosis, repairs_of
 from rmqtool.repair.plan import Plan, plan_of
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store

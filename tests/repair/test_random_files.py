@@ -15,7 +15,7 @@ from rmqtool.formats.file_name import file_name
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
 from rmqtool.store.store import open_store
-from rmqtool.transaction import Undo
+from rmqtool.transaction.undo import Undo
 from tests.repair.healing import carry_out, left, plan
 from tests.transaction.small import tree
 from tests.verify.small_store import FILE_SIZE, small_store

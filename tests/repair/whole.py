@@ -23,9 +23,10 @@ from rmqtool.formats.checkpoint import CHECKPOINT_FILE_SIZE
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.store.checkpoint import checkpoint_file
 from rmqtool.store.lock import HELD_HERE
-from rmqtool.transaction import Transaction, Undo, interrupted, kept_transactions
-from rmqtool.transaction.home import STAGING
+from rmqtool.transaction.home import STAGING, interrupted
 from rmqtool.transaction.system import SYSTEM, System
+from rmqtool.transaction.transaction import Transaction
+from rmqtool.transaction.undo import Undo, kept_transactions
 from tests.building import START_TIME, LogBuilder
 from tests.commands.running import Result, rmqtool
 from tests.copies import copied

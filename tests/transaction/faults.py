@@ -10,8 +10,9 @@ from typing import Any, Literal, cast
 
 from rmqtool.base.errors import RmqtoolError, UnreadableError
 from rmqtool.store.lock import HELD_HERE
-from rmqtool.transaction import Undo, interrupted, kept_transactions
+from rmqtool.transaction.home import interrupted
 from rmqtool.transaction.system import System
+from rmqtool.transaction.undo import Undo, kept_transactions
 from tests.transaction.small import Tree, tree, undo
 
 Fault = Literal["kill-before", "kill-after", "fail-once", "fail-on", "full-once", "full-on", "short-once"]

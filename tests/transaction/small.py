@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rmqtool.transaction import Transaction, Undo
 from rmqtool.transaction.system import System
+from rmqtool.transaction.transaction import Transaction
+from rmqtool.transaction.undo import Undo
 
 FILES = {
     "commitlog/00000000000000000000": b"log 0",

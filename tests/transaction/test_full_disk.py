@@ -12,8 +12,9 @@ from typing import Any, cast
 import pytest
 
 from rmqtool.base.errors import UnwritableError
-from rmqtool.transaction import Transaction, interrupted
+from rmqtool.transaction.home import interrupted
 from rmqtool.transaction.system import System
+from rmqtool.transaction.transaction import Transaction
 from tests.sampling import one_in
 from tests.transaction.faults import points, recover, run_with
 from tests.transaction.small import make_store, repair_one, tree, trim

@@ -16,17 +16,19 @@ import pytest
 
 from rmqtool.base.errors import RmqtoolError, UnwritableError
 from rmqtool.findings.catalogue import CATALOGUE
-from rmqtool.transaction import (
+from rmqtool.transaction.home import interrupted
+from rmqtool.transaction.losses import (
+    MAX_LISTED,
+    DroppedUnits,
     Loss,
-    Transaction,
-    Undo,
+    LostExtent,
     acknowledge,
-    interrupted,
-    kept_transactions,
+    loss_findings,
     recorded_losses,
 )
-from rmqtool.transaction.losses import MAX_LISTED, DroppedUnits, LostExtent, loss_findings
 from rmqtool.transaction.system import SYSTEM, System
+from rmqtool.transaction.transaction import Transaction
+from rmqtool.transaction.undo import Undo, kept_transactions
 from tests.rights import NOBODY, needs_root
 from tests.sampling import one_in
 from tests.transaction.disk import Disk, Recorder, write_contents

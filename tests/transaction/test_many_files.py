@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.transaction import Transaction
 from rmqtool.transaction.system import System
+from rmqtool.transaction.transaction import Transaction
 from tests.transaction.small import make_store
 
 

@@ -13,8 +13,9 @@ import pytest
 
 from rmqtool.base.errors import StoreInUseError
 from rmqtool.store.store import open_store
-from rmqtool.transaction import Transaction, Undo
 from rmqtool.transaction.system import System
+from rmqtool.transaction.transaction import Transaction
+from rmqtool.transaction.undo import Undo
 from tests.transaction.small import make_store, put, repair_one, seen_by_others, tree, undo
 
 LATER = 1_720_000_000_000_000_000

@@ -13,8 +13,10 @@ from typing import Any, cast
 import pytest
 
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.transaction import Undo, interrupted, kept_transactions, staging
+from rmqtool.transaction import staging
+from rmqtool.transaction.home import interrupted
 from rmqtool.transaction.system import SYSTEM, System
+from rmqtool.transaction.undo import Undo, kept_transactions
 from tests.sampling import ALL
 from tests.transaction.disk import Contents, Disk, Recorder, write_contents
 from tests.transaction.small import JOBS, SYSTEMS, NoLinks, Tree, make_store, part, tree, trim, undo

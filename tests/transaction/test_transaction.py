@@ -20,8 +20,10 @@ from rmqtool.base.errors import StoreInUseError, UnsupportedError, UnwritableErr
 from rmqtool.base.signals import deferred_signals
 from rmqtool.store.lock import HELD_HERE, lock_holder
 from rmqtool.store.store import Store, open_store
-from rmqtool.transaction import Transaction, Undo, interrupted, kept_transactions
+from rmqtool.transaction.home import interrupted
 from rmqtool.transaction.system import SYSTEM, System
+from rmqtool.transaction.transaction import Transaction
+from rmqtool.transaction.undo import Undo, kept_transactions
 from tests.conftest import GoldenStore
 from tests.rights import needs_root
 from tests.transaction.faults import CHANGES, Faulty

@@ -22,7 +22,7 @@ from rmqtool.rebuild.plan import make_plan
 from rmqtool.rebuild.source import open_source
 from rmqtool.rules.broker_conf import DEFAULT_LEVELS, parse_broker_conf
 from rmqtool.store.store import open_store
-from rmqtool.transaction import Transaction
+from rmqtool.transaction.transaction import Transaction
 from rmqtool.verify import queue_check, queue_leftovers
 from tests.building import START_TIME, message
 from tests.verify.damages import overwrite
