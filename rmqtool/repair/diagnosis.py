@@ -251,7 +251,9 @@ def clients_after(diagnosis: Diagnosis, repairs: Repairs) -> ClientLosses | None
         return clients
     if diagnosis.queues_in_log is not None and not diagnosis.queues_in_log and not repairs.renames:
         return None if clients.refuses and repairs else clients  # the log is gone, and nothing of it comes back
-    clients = replace(clients, refuses=None) if repairs else clients  # as it is healed, or people heal it first
+    stays = any(each.code == "start.refuses" for each in diagnosis.by_treatment.get("kept", ()))
+    if repairs and (repairs.goes_on or not stays):
+        clients = replace(clients, refuses=None)  # as it is healed, or people heal it first
     try:
         clients = clients.healed(
             queues=repairs.queues or neutralises or "queues" in later or repairs.brings_topics,

@@ -146,7 +146,7 @@ _WHY_AHEAD = (
     "lead past the end of the log"
 )
 _AHEAD = "consumequeue.ahead"
-_OF_SIZE = frozenset({"consumequeue.file-size", "start.refuses"})
+_OF_SIZE = frozenset({"consumequeue.file-size", "consumequeue.empty-file", "start.refuses"})
 _OF_THE_STORE = frozenset({"store.abort-missing"})  # reported since units of some queue lead after the log
 _MENDED = "consumequeue.row"  # a rebuild that writes the database again leaves such rows out
 
@@ -178,14 +178,14 @@ def ends_behind_log(findings: Sequence[Finding], kept: Sequence[Finding]) -> boo
 
 
 def resized_files(snapshot: Snapshot, kept: Sequence[Finding]) -> Iterator[Resized]:
-    """The files of the queues of `kept` findings that are short, or have zeros after the size of all others."""
+    """The files of the queues of `kept` findings that are short or empty, or have zeros after the size of all others."""
     names = {_queue_of(each) for each in kept if each.code in _OF_SIZE}
     usual = common_file_sizes(snapshot.queues) if names else {}
     for queue in snapshot.queues if names else ():
         size = queue_file_size(snapshot.store.conf, queue.kind) or usual.get(queue.kind)
         for file in queue.files.files if size and QueueName(queue.topic, queue.queue_id) in names else ():
             name = name_in_store(snapshot.store, file.path)
-            if name and size and file.size != size and is_resizable(file, size):
+            if name and size and file.size != size and (not file.size or is_resizable(file, size)):
                 yield resized(name, file, size, _OF_SIZE, queue.unit_size)
 
 

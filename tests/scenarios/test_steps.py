@@ -166,6 +166,19 @@ def test_a_queue_that_cannot_be_read(golden_store: GoldenStore, tmp_path: Path) 
 
 
 @pytest.mark.slow
+def test_an_empty_file_of_a_queue_without_messages(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """No broker of its release starts on it, and no rebuild writes it: it is filled up."""
+    store = copied(golden_store("4.7.1-trimmed"), tmp_path / "store")
+    os.truncate(store / "consumequeue/SCHEDULE_TOPIC_XXXX/16/00000000000000000000", 0)
+    asked = ("verify", store, "--json", "--broker-version", "4.7.1")
+    start = rmqtool(*asked).document["result"]["start"]
+    assert start["clients"]["refuses"]
+    rmqtool("repair", store, "--yes", "--broker-version", "4.7.1")
+    result = rmqtool(*asked).document["result"]
+    assert (result["verdict"], result["start"]["clients"]["refuses"]) == ("clean", None)
+
+
+@pytest.mark.slow
 def test_units_of_a_queue_without_messages(golden_store: GoldenStore, tmp_path: Path) -> None:
     """No rebuild fixes them: the plan says so, and what to do, and does not send anybody to a repair."""
     store = copied(golden_store("5.3.3-trimmed"), tmp_path / "store")
