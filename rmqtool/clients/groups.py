@@ -8,6 +8,7 @@ from dataclasses import replace
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.prediction import StartPrediction
 from rmqtool.clients.losses import MovedGroup
+from rmqtool.clients.queues import read_changes
 from rmqtool.rules.versions import BEYOND_MAX_TO_MAX, Version
 from rmqtool.store.config_tables import CommittedOffset
 from rmqtool.store.queue_units import QueueRange
@@ -76,12 +77,10 @@ def next_message(
     return min(max(committed, queue.min_offset), queue.max_offset)
 
 
-def ranges_after_start(start: StartPrediction) -> dict[QueueName, QueueRange]:
-    """The queues that a predicted start changes, as it leaves them; of those written twice the ones in files count."""
-    after: dict[QueueName, QueueRange] = {}
-    for change in sorted(start.queues, key=lambda each: not each.in_rocksdb):
-        after[QueueName(change.topic, change.queue_id)] = QueueRange(change.min_offset, change.max_offset)
-    return after
+def ranges_after_start(start: StartPrediction, *, twice: bool) -> dict[QueueName, QueueRange]:
+    """The queues that a predicted start changes, as it leaves them; of those written `twice` the ones in files."""
+    changes = read_changes(start, twice=twice)
+    return {name: QueueRange(change.min_offset, change.max_offset) for name, change in changes}
 
 
 def _by_queue(offsets: Iterable[CommittedOffset]) -> dict[GroupQueue, int]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.broker.dispatched_units import QueueName
-from rmqtool.broker.prediction import StartPrediction
+from rmqtool.broker.prediction import QueueChange, StartPrediction
 from rmqtool.clients.losses import UnreachableQueue
 from rmqtool.rules.system_topics import LMQ_PREFIX
 from rmqtool.rules.versions import ROWS_ONE_BY_ONE, Version
@@ -102,17 +102,22 @@ _NOTHING = ServedQueue(0, 0)
 def served_queues(
     ranges: Mapping[QueueName, QueueRange], start: StartPrediction | None, *, twice: bool
 ) -> dict[QueueName, ServedQueue]:
-    """The queues after a start, or as they stand; of queues that are written `twice` the files are read.
+    """The queues after a start, or as they stand; of queues that are written `twice` the files are read."""
+    served = {name: ServedQueue(each.min_offset, each.max_offset) for name, each in ranges.items()}
+    for name, change in read_changes(start, twice=twice) if start else ():
+        served[name] = ServedQueue(change.min_offset, change.served_end, change.dispatched, change.misplaced,
+                                   change.revived)  # fmt: skip
+    return served
+
+
+def read_changes(start: StartPrediction, *, twice: bool) -> Iterator[tuple[QueueName, QueueChange]]:
+    """The queues that a start changes, as consumers read them; where they are written `twice`, those in files.
 
     Light queues are then in RocksDB only.
     """
-    served = {name: ServedQueue(each.min_offset, each.max_offset) for name, each in ranges.items()}
-    for change in start.queues if start else ():
+    for change in start.queues:
         if not (twice and change.in_rocksdb) or change.topic.startswith(LMQ_PREFIX):
-            name = QueueName(change.topic, change.queue_id)
-            served[name] = ServedQueue(change.min_offset, change.served_end, change.dispatched, change.misplaced,
-                                       change.revived)  # fmt: skip
-    return served
+            yield QueueName(change.topic, change.queue_id), change
 
 
 def unreachable_queues(

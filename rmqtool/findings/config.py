@@ -163,7 +163,8 @@ CONFIG = (
         "topics, retries, deliveries or the other files show what was in it. Where topics, groups and offsets are kept "
         "in RocksDB: a database that is gone, or one that has lost all rows of a table; of config/metadata the finding "
         "names the column family. Information where the store may have been written without a broker, or is a copy of "
-        "the log alone; a warning for groups, which brokers make again with default settings.",
+        "the log alone, and for delay offsets that a broker may not have written yet (every ten seconds, and when it "
+        "stops since 4.9.3); a warning for groups, which brokers make again with default settings.",
         how="config/ or a file in it was deleted or not copied; a file was overwritten with another one, or emptied. "
         "The store is that of a slave of 5.5.0, which never takes over its master's committed offsets: it cannot read "
         "the pullOffsetTable among them, and made master has none (5.5.1 has fixed that).",
@@ -179,6 +180,8 @@ CONFIG = (
                 "topics": "and the store has messages of {shown:topic}: {shown!n}",
                 "consumed": "and {shown:group} consumed: {shown!n}",
                 "delays": "and {messages:message} of {levels:delay level} were delivered",
+                "delays-unwritten": "and {messages:message} of {levels:delay level} were delivered: the broker may not "
+                "have written it before it ended",
                 "groups": "and the store knows {shown:group}: {shown!n}",
                 "offsets-of-all": "which each release has",
                 "groups-of-all": "though each release writes groups of its own into it",

@@ -24,6 +24,7 @@ from rmqtool.base.visible import quote
 from rmqtool.formats.dledger import ENTRY_HEADER_SIZE
 from rmqtool.formats.file_name import is_index_name, start_offset_of
 from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.rules.system_topics import LMQ_PREFIX
 from rmqtool.store.lock import LOCK_FILE
 from rmqtool.store.rocksdb import Databases, RocksDb
 
@@ -171,6 +172,10 @@ class Store:
         `RocksDBMessageStore` does not look at the setting: its queues have rows only.
         """
         return self.conf.is_on("rocksdbCQDoubleWriteEnable") and not self.is_of_rocksdb_type
+
+    def has_copy_of(self, topic: str) -> bool:
+        """Whether rows of a topic stand beside files that consumers read: where these are gone, they get nothing."""
+        return self.writes_queues_twice and not topic.startswith(LMQ_PREFIX)
 
     @property
     def is_of_rocksdb_type(self) -> bool:

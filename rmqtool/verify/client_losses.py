@@ -74,7 +74,7 @@ class ClientView:
         """The same for a predicted start: before 5.1 what has a wrong magic code is read, where its unit is kept."""
         if not self.wrong_magic or parse_version(start.version) >= MAGIC_CODE_DECODED:
             return replace(self, wrong_magic={})
-        served = served_queues(self.ranges, start if start.is_up else None, twice=self.snapshot.has_queues_twice)
+        served = served_queues(self._ranges_read, start if start.is_up else None, twice=self.snapshot.has_queues_twice)
         states, led_to, read = dict(self.total.states), Counter(self.led_to), dict[QueueName, Mapping[int, int]]()
         for name, units in self.wrong_magic.items():
             now = served.get(name)
@@ -151,7 +151,8 @@ class ClientView:
         """Add the groups that go on elsewhere, since their queue or their committed offset changes."""
         after = self.of_queues(offsets_of_start(self.snapshot.store, parse_version(start.version)))
         before = self.of_queues(self._committed())
-        whole = _WholeQueues(self, start, before, after, ranges_after_start(start))
+        changed = ranges_after_start(start, twice=self.snapshot.has_queues_twice)
+        whole = _WholeQueues(self, start, before, after, changed)
         losses.groups = whole.groups_after_start()
         losses.groups_begin_again = reads_no_offsets(self.snapshot.store, parse_version(start.version))
         losses.by_offsets = whole
@@ -205,12 +206,23 @@ class ClientView:
 
     @cached_property
     def ranges_as_they_stand(self) -> Mapping[QueueName, QueueRange]:
-        """The queues as a broker reports them that starts: without a log their minima are not moved."""
+        """The queues as a broker reports them that starts: without a log their minima are not moved.
+
+        Rows that stand for files that are gone are not among them.
+        """
         snapshot = self.snapshot
         if snapshot.log.files or not snapshot.log_began_by:
-            return self.ranges
+            return self._ranges_read
         release = snapshot.release
-        return {QueueName(each.topic, each.queue_id): queue_range(each, -1, release) for each in snapshot.queues}
+        queues = {QueueName(each.topic, each.queue_id): each for each in snapshot.queues}
+        return {name: queue_range(each, -1, release) for name, each in queues.items() if name in self._ranges_read}
+
+    @cached_property
+    def _ranges_read(self) -> Mapping[QueueName, QueueRange]:
+        snapshot = self.snapshot
+        copies = (each for each in snapshot.queues if each.database and snapshot.store.has_copy_of(each.topic))
+        left_out = {(each.topic, each.queue_id) for each in copies}
+        return {name: each for name, each in self.ranges.items() if name not in left_out} if left_out else self.ranges
 
     def index_after(self, start: StartPrediction | None) -> IndexAfter | None:
         """The index after a start, or as it stands; None where it was not read, or brokers write none."""
@@ -290,7 +302,7 @@ class ClientView:
     def _unreachable(self, start: StartPrediction | None) -> Iterator[UnreachableQueue]:
         in_damage = self._in_damage()
         derived = {QueueName(each.topic, each.queue_id) for each in start.queues if each.dispatched} if start else set()
-        served = served_queues(self.ranges, start, twice=self.snapshot.has_queues_twice)
+        served = served_queues(self._ranges_read, start, twice=self.snapshot.has_queues_twice)
         is_batch = (lambda _: False) if self._is_in_rows else self._has_batches
         yield from unreachable_queues(self._queues, served, in_damage, is_batch)
         for queue in self.total.states.values():
@@ -308,7 +320,7 @@ class ClientView:
         missed = [(state, state.missed_by_tag) for state in self.total.states.values() if state.missed_by_tag]
         damages = [each for each in self.total.damages if each.field in (names.TAGS, PROPERTIES)]
         is_any = bool(missed or damages)
-        served = served_queues(self.ranges, start, twice=self.snapshot.has_queues_twice) if is_any else {}
+        served = served_queues(self._ranges_read, start, twice=self.snapshot.has_queues_twice) if is_any else {}
         by_unit = by_message = 0
         for state, places in missed:
             now = served.get(state.name, ServedQueue(0, 0))

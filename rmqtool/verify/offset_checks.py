@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from rmqtool.store.config_json import ConfigFile
 from rmqtool.store.config_tables import (
     DELAYS,
     MISSING,
+    OFFSETS,
     READABLE,
     CommittedOffset,
     Topic,
@@ -42,10 +43,11 @@ from rmqtool.store.config_tables import (
     offsets_in,
 )
 from rmqtool.store.consume_queues import Queue
+from rmqtool.store.lock import LOCK_FILE
 from rmqtool.store.queue_units import LoadedQueue, QueueRange
 from rmqtool.store.single_messages import Deliveries, Message, SingleMessages
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.store.store import CONFIG, Store
+from rmqtool.store.store import CHECKPOINT, CONFIG, Store
 from rmqtool.transaction.losses import recorded_losses
 from rmqtool.verify.witnesses import EFFECTS, Ranges, Witnesses, check_losses, check_topic_lines
 
@@ -363,11 +365,15 @@ def _check_delays(witnesses: Witnesses, report: Report) -> None:
     logged = logged_levels(witnesses.snapshot, witnesses.states)
     deliveries = Deliveries(witnesses.messages, newest, delays_known_until(witnesses), witnesses.lacks_until, logged)
     levels = list(deliveries.levels(offsets))
-    repeated = sum(level.repeated for level in levels)
-    if lost in ("gone", "without its table", "empty") and repeated:
-        facts = {"problem": lost, "lost": lost, "proof": "delays", "messages": repeated, "levels": len(levels)}
-        report.add(MISSING, file=f"{CONFIG}/{DELAYS}", effect=EFFECTS[DELAYS], details=facts)
-        return
+    if lost in ("gone", "without its table", "empty"):
+        severity, proof = None, "delays"
+        if not any(level.repeated for level in levels):
+            severity, proof = "info", "delays-unwritten"
+            levels = list(replace(deliveries, known_until=newest + 1).levels(offsets))
+        if repeated := sum(level.repeated for level in levels):
+            facts = {"problem": lost, "lost": lost, "proof": proof, "messages": repeated, "levels": len(levels)}
+            report.add(MISSING, file=f"{CONFIG}/{DELAYS}", severity=severity, effect=EFFECTS[DELAYS], details=facts)
+            return
     repeating: Severity = "info" if witnesses.is_slaves else "warning"
     is_of_run = notes_first_of_run(witnesses.snapshot.release)
     for level in levels:
@@ -396,7 +402,11 @@ def delays_known_until(witnesses: Witnesses) -> int:
     table = main_table(DELAYS, file.content)
     modified = written = modified_ms(file.path) if file.path and table else newest + 1 + _CLOCK_MS
     is_copied = written is None or (not table and witnesses.is_unclean)
-    if table and written is not None and written > newest + _FLUSH_MS:
+    if not table and witnesses.snapshot.releases.oldest < DELAY_OFFSETS_WRITTEN_AT_STOP:
+        is_new = file.path and table is not None  # nothing was delivered by then
+        written = modified_ms(file.path) if file.path and is_new else _last_write(witnesses.store)
+        is_copied = written is None or witnesses.is_unclean
+    if written is not None and written > newest + _FLUSH_MS:
         is_copied = witnesses.is_unclean or _was_written_before_stop(witnesses, newest + _FLUSH_MS)
     if written is None or is_copied:  # the time of a copy, not of a write
         written = newest - _FLUSH_MS
@@ -404,6 +414,31 @@ def delays_known_until(witnesses: Witnesses) -> int:
     if table and type(changed) is int and changed <= (time.time() * 1000 if modified is None else modified):
         written = max(written, changed)
     return written - _CLOCK_MS
+
+
+_FIRST_FLUSH_MS = 10_000  # ScheduleMessageService#start, whatever flushDelayOffsetInterval is
+
+
+def _last_write(store: Store) -> int | None:
+    """When a broker that stopped wrote delay offsets last, if not by its stop, epoch ms; None where nothing shows it.
+
+    A start writes `lock`, a stop the checkpoint and the committed offsets: of one that ran for less than ten seconds
+    there was no write.
+    """
+    began = _written(store.root / LOCK_FILE)
+    ends = [_written(store.root / CHECKPOINT), *(_written(store.root / CONFIG / name) for name in OFFSETS)]
+    stopped = min((each for each in ends if each is not None), default=None)
+    if began is None or stopped is None or stopped < began + _FIRST_FLUSH_MS:
+        return None
+    interval = store.conf.size("flushDelayOffsetInterval") or _FIRST_FLUSH_MS
+    return stopped - (stopped - began - _FIRST_FLUSH_MS) % interval
+
+
+def _written(path: Path) -> int | None:
+    try:
+        return modified_ms(path)
+    except OSError:
+        return None
 
 
 def _was_written_before_stop(witnesses: Witnesses, time_ms: int) -> bool:

@@ -23,7 +23,7 @@ from rmqtool.broker.dispatcher import Dispatcher
 from rmqtool.broker.field_damage import suspect_of
 from rmqtool.findings.finding import Severity
 from rmqtool.formats.consume_queue import MAX_EXT_ADDRESS, UNIT_SIZE, is_pre_blank
-from rmqtool.rules.system_topics import LMQ_PREFIX, SCHEDULE_TOPIC
+from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.store.consume_queues import UNIT_FORMATS, Kind, Queue, queue_in
 from rmqtool.store.delays_seen import SeenDelays
 from rmqtool.store.queue_units import reads_ext_units, with_ext_codes
@@ -559,7 +559,7 @@ class QueueCheck:
     def _in_rocksdb(self, name: QueueName) -> UnitFiles | None:
         """The units in RocksDB; of a running broker, which has not flushed all of them, also where there is none."""
         database = self._reader.database
-        if self._reader.store.writes_queues_twice and not name.topic.startswith(LMQ_PREFIX):
+        if self._reader.store.has_copy_of(name.topic):
             return None  # its files count
         if database is None or not (self._live or database.holds(name)):
             return None

@@ -371,7 +371,7 @@ class UnmatchedUnits:
         if reason is not None:
             self._check_damage(files, unit_number, physical_offset, reason)
             return
-        if self._is_copy(queue):
+        if queue.database and self.store.has_copy_of(queue.topic):  # whose files are missing
             return
         if self._lookups_made >= MAX_LOOKUPS:
             self.report.count("consumequeue.wrong-record", 1, queue.topic)
@@ -442,10 +442,6 @@ class UnmatchedUnits:
         for reports in self._light.values():
             for report in reports:
                 report()
-
-    def _is_copy(self, queue: Queue) -> bool:
-        """Whether rows stand for files that are missing: their units are compared with nothing, and told as missing."""
-        return bool(queue.database) and self.store.writes_queues_twice and not queue.topic.startswith(LMQ_PREFIX)
 
     def _report_all(
         self, code: str, facts: Mapping[str, Any], files: UnitFiles, unit_numbers: NDArray[np.intp]

@@ -55,7 +55,7 @@ def test_a_queue_that_gets_shorter() -> None:
     after = [each for each in had if each.group != "c"]
     change = QueueChange("simple", "orders", 0, 0, 8, 0, 6, 2, 0)
     before = {QUEUE: QueueRange(0, 8)}
-    shorter = ranges_after_start(StartPrediction("normal", "5.3.3", queues=[change]))
+    shorter = ranges_after_start(StartPrediction("normal", "5.3.3", queues=[change]), twice=False)
     assert moved_groups(had, after, before.get, shorter.get, NEW) == [
         MovedGroup("b", "orders", 0, 8, 6),
         MovedGroup("c", "orders", 0, 2, None),
@@ -68,7 +68,10 @@ def test_rows_of_queues_that_have_files() -> None:
     rows = QueueChange("simple", "orders", 0, 0, 8, 0, 1, 0, 0, in_rocksdb=True)
     files = QueueChange("simple", "orders", 0, 0, 8, 0, 7, 1, 0)
     start = StartPrediction("normal", "5.3.3", queues=[files, rows])
-    assert ranges_after_start(start) == {QUEUE: QueueRange(0, 7)}
+    assert ranges_after_start(start, twice=True) == {QUEUE: QueueRange(0, 7)}
+    alone = StartPrediction("normal", "5.3.3", queues=[rows])  # the files are gone, and consumers get nothing
+    assert ranges_after_start(alone, twice=True) == {}
+    assert ranges_after_start(alone, twice=False) == {QUEUE: QueueRange(0, 1)}
 
 
 def test_a_repair_brings_offsets_to_an_end_that_was_lost() -> None:

@@ -136,3 +136,33 @@ def test_a_copy_without_times_of_a_stopped_broker(
     for path in store.rglob("*"):
         os.utime(path)
     assert ("config.delay-offset" in codes_of(verify(store, version=release))) is is_found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("ran_s", "release", "conf", "found"),
+    [
+        (10.0, "4.7.1", {}, ("error", "delays", 13)),
+        (9.9, "4.7.1", {}, ("info", "delays-unwritten", 13)),
+        (0, "4.7.1", {}, ("info", "delays-unwritten", 13)),  # the times are those of a copy
+        (9.9, None, {}, ("info", "delays-unwritten", 13)),
+        (9.9, "4.9.3", {}, ("error", "delays", 13)),  # a stop writes them
+        (15.6, "4.7.1", {}, ("error", "delays", 7)),  # the write came before the other deliveries
+        (15.6, "4.7.1", {"flushDelayOffsetInterval": "5000"}, ("error", "delays", 13)),
+    ],
+)
+def test_delay_offsets_that_a_broker_did_not_write(
+    ran_s: float, release: str | None, conf: dict[str, str], found: tuple[str, str, int], tmp_path: Path
+) -> None:
+    """Up to 4.9.2 it writes them ten seconds after its start first, and not when it stops."""
+    store = stores.unpack("4.7.1-shop", tmp_path)
+    LOSSES["delays"].apply(store)
+    stopped = min((store / name).stat().st_mtime for name in ("checkpoint", "config/consumerOffset.json"))
+    os.utime(store / "lock", (stopped - ran_s, stopped - ran_s))
+    outcome = verify(store, version=release, conf=BrokerConf(conf))
+    [finding] = [each for each in outcome.findings if each.code == "config.missing"]
+    assert (finding.severity, finding.details["proof"], finding.details["messages"]) == found
+    is_lost = finding.severity == "error"
+    assert outcome.verdict == ("corrupt" if is_lost else "clean")
+    assert outcome.clients is not None
+    assert outcome.clients.delayed.again == (found[2] if is_lost else 0)

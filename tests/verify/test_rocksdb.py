@@ -436,6 +436,20 @@ def test_rows_of_missing_files_are_no_duplicates(topics: str, unpacked: GoldenSt
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("topic", "moved"), [("orders", [("desk", 15)] * 4), ("vouchers", [("gifts", 4)])])
+def test_groups_begin_again_where_only_rows_are_left(
+    topic: str, moved: list[tuple[str, int]], unpacked: GoldenStore, tmp_path: Path
+) -> None:
+    """A broker that writes queues twice reads the files: it serves no row of those that are gone."""
+    conf = BrokerConf({**ROCKSDB["more/5.5.0-rocksdb-twice"]})
+    clients = verify(without_files(unpacked, tmp_path, topic), conf=conf, version="5.5.0").clients
+    assert clients is not None
+    assert {each.topic for each in clients.unreachable.queues} == {topic}
+    assert [(each.group, each.next_had) for each in clients.groups] == moved
+    assert {each.next_after for each in clients.groups} == {0}
+
+
+@pytest.mark.slow
 def test_files_that_are_left_from_before(twice: Path) -> None:
     """With storeType=defaultRocksDB no broker reads them."""
     for path in (twice / "consumequeue" / "orders" / "1").iterdir():
