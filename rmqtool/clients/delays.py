@@ -19,7 +19,7 @@ from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.prediction import StartPrediction
 from rmqtool.clients.losses import Due
 from rmqtool.clients.queue_view import QueueViews
-from rmqtool.clients.queues import QueueEvidence
+from rmqtool.clients.queues import QueueEvidence, read_change
 from rmqtool.formats.consume_queue import MAX_EXT_ADDRESS
 from rmqtool.rules.broker_conf import known_levels
 from rmqtool.rules.recovery import RecoveryRules
@@ -212,9 +212,8 @@ class _Levels:
         return parse_version(self._start.version) >= DELAY_OFFSET_IN_RANGE
 
     def _after(self, name: QueueName, queue: LoadedQueue | None) -> _After:
-        changes = [change for change in self._start.queues if (change.topic, change.queue_id) == name]
-        if changes:
-            change = changes[0]  # of queues that are written twice the first one is served
+        change = read_change(name, self._start, twice=self._snapshot.has_queues_twice)
+        if change:
             end, right_end = change.derived_end, change.derived_end - change.misplaced
             derived, elsewhere = range(end - change.dispatched, right_end), range(right_end, end)
             return _After(change.min_offset, change.served_end, derived, elsewhere, change.shift)

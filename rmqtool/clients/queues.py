@@ -120,6 +120,11 @@ def read_changes(start: StartPrediction, *, twice: bool) -> Iterator[tuple[Queue
             yield QueueName(change.topic, change.queue_id), change
 
 
+def read_change(name: QueueName, start: StartPrediction, *, twice: bool) -> QueueChange | None:
+    """How a start changes a queue, as consumers read it; None for one that it leaves as it is."""
+    return dict(read_changes(start, twice=twice)).get(name)
+
+
 def unreachable_queues(
     queues: Iterable[QueueEvidence],
     served: Mapping[QueueName, ServedQueue],

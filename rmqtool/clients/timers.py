@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.prediction import StartPrediction
 from rmqtool.broker.timer_deliveries import (
     TimerCopies,
@@ -31,6 +32,7 @@ from rmqtool.broker.timer_start import (
     waiting_from,
 )
 from rmqtool.clients.losses import Due
+from rmqtool.clients.queues import read_change
 from rmqtool.rules.system_topics import TIMER_TOPIC
 from rmqtool.rules.versions import TIMER_WHEEL, parse_version
 from rmqtool.store.rocksdb import DamagedDatabaseError, is_readable
@@ -137,8 +139,8 @@ def _of_rows(snapshot: Snapshot, start: StartPrediction, state: TimerState) -> D
         each.due >= timeline and each.due not in rows.dues and not each.deletes
         and not any((each.unique_key or "") in text for text in taken_back) for each in without
     )  # fmt: skip
-    ends = [change.served_end for change in start.queues if (change.topic, change.queue_id) == (TIMER_TOPIC, 0)]
-    due.never += int(np.count_nonzero(~is_read & (queue.queue_offsets >= ends[0]))) if ends else 0
+    change = read_change(QueueName(TIMER_TOPIC, 0), start, twice=snapshot.has_queues_twice)
+    due.never += int(np.count_nonzero(~is_read & (queue.queue_offsets >= change.served_end))) if change else 0
     past = rows.physical_offsets[(rows.dues >= timeline) & (rows.dues <= state.latest)]
     due.again = _with_copies(snapshot, queue, ~is_read | np.isin(in_queue, past), state.latest)
     return due
@@ -164,9 +166,9 @@ def _never(
     never = (next_read.unreached | next_read.skipped) & before
     never |= aged_out(state, queue, next_read, now)
     never |= never_delivered(queue, next_read, state.read_until, conf, version)
-    ends = [change.served_end for change in start.queues if (change.topic, change.queue_id) == (TIMER_TOPIC, 0)]
-    if ends:
-        never |= ~before & ~next_read.logged & (queue.queue_offsets >= ends[0])
+    change = read_change(QueueName(TIMER_TOPIC, 0), start, twice=snapshot.has_queues_twice)
+    if change:
+        never |= ~before & ~next_read.logged & (queue.queue_offsets >= change.served_end)
     unlogged = before & ~next_read.logged & ~never
     too_large = passed_over(queue, next_read, conf, version)
     rows = unlogged & ~too_large | too_large & ~never

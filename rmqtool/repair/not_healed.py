@@ -178,7 +178,7 @@ def ends_behind_log(findings: Sequence[Finding], kept: Sequence[Finding]) -> boo
 
 
 def resized_files(snapshot: Snapshot, kept: Sequence[Finding]) -> Iterator[Resized]:
-    """The files of the queues of `kept` findings that are short or empty, or have zeros after the size of all others."""
+    """The files of queues of `kept` findings that are short or empty, or have zeros after the size of all others."""
     names = {_queue_of(each) for each in kept if each.code in _OF_SIZE}
     usual = common_file_sizes(snapshot.queues) if names else {}
     for queue in snapshot.queues if names else ():

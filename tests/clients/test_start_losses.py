@@ -413,6 +413,16 @@ def test_light_queues_of_a_broker_that_writes_the_others_twice(tmp_path: Path) -
     assert light == {"%LMQ%alice": 1, "%LMQ%bob": 1}
 
 
+@pytest.mark.slow
+def test_delayed_messages_of_a_broker_that_writes_queues_twice(tmp_path: Path) -> None:
+    """The start begins the rows where the file ends: what is delivered is what the file leads to."""
+    store, name = stores.unpack("more/5.5.0-rocksdb-twice", tmp_path), "more/5.5.0-rocksdb-twice"
+    write(store / "consumequeue/SCHEDULE_TOPIC_XXXX/16" / ("0" * 20), UNIT, bytes(2 * UNIT))
+    outcome = verify(store, version="5.5.0", conf=BrokerConf(ROCKSDB[name]))
+    assert outcome.clients is not None
+    assert outcome.clients.delayed.never == outcome.clients.unreachable.messages == 2
+
+
 def test_a_queue_that_is_derived_at_other_offsets(tmp_path: Path) -> None:
     """A wrong unit ends the queue, and the scan begins at a later message: each message takes the place of another."""
     store = stores.unpack("4.7.1-trimmed", tmp_path)
