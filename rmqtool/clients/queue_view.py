@@ -30,9 +30,9 @@ from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
 from rmqtool.scan.single_record import record_at
-from rmqtool.store.config_tables import is_deleted
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.queue_units import LoadedQueue, QueueRange
+from rmqtool.store.single_messages import SingleMessages, deleted_topics
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.unit_files import open_units, written_units
 
@@ -385,10 +385,18 @@ class QueueViews:
             holes = [*self._holes(name, queue, first)]
         return self._after_start(name, holes) if holes else QueueView()
 
+    @cached_property
+    def _deleted(self) -> frozenset[str]:
+        """The deleted ones of the topics of queues that are missing."""
+        lasts: dict[str, list[int]] = {}
+        for name in self.missing():
+            lasts.setdefault(name.topic, []).append(int(self._sample.of(name).physical_offsets[-1]))
+        return deleted_topics(lasts, SingleMessages(self._snapshot))
+
     def _of_missing(self, name: QueueName) -> Iterator[QueueHole]:
         """All messages of a queue that is gone, and was not deleted with its topic."""
         logged = self._sample.of(name)
-        if not len(logged.queue_offsets) or is_deleted(name.topic, self._snapshot.topics, self._snapshot.releases):
+        if not len(logged.queue_offsets) or name.topic in self._deleted:
             return
         first, messages = int(logged.queue_offsets[0]), int(logged.counts.sum())
         end = int(logged.queue_offsets[-1] + logged.counts[-1])

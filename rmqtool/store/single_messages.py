@@ -15,6 +15,7 @@ from rmqtool.formats.message import HEADER_DTYPES, format_message_id, transactio
 from rmqtool.formats.properties import KEYS, REAL_QUEUE_ID, REAL_TOPIC, TAGS, UNIQUE_KEY, split_keys
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.scan.single_record import SingleRecord, single_record_at
+from rmqtool.store.config_tables import entries_in, is_deleted
 from rmqtool.store.queue_units import LoadedQueue
 from rmqtool.store.snapshot import Snapshot
 
@@ -86,6 +87,39 @@ def message_of(record: SingleRecord) -> Message:
         "properties": properties,
         "transaction": transaction(message["sys_flag"]),
     }
+
+
+_ROUNDING_MS = 1_000
+
+
+def proofs_of_topics(lasts: Mapping[str, Iterable[int]], messages: SingleMessages) -> dict[str, dict[str, str | int]]:
+    """Facts that show why topics that are not configured were not deleted; one that may have been has none.
+
+    `lasts` are by topic the physical offsets of the last messages of its queues.
+    """
+    snapshot, proofs, groups = messages.snapshot, dict[str, dict[str, str | int]](), dict[str, str]()
+    if "groupTopicMap" in snapshot.committed.file.content:  # written since 5.0, whose deletion takes the offsets along
+        for one in snapshot.committed.offsets if lasts else ():
+            if one.topic in lasts and one.offset > 0:
+                groups[one.topic] = min(one.group, groups.get(one.topic, one.group))
+    proofs |= {topic: {"problem": "consumed", "group": group} for topic, group in groups.items()}
+    changed = entries_in(snapshot.topics.file.content, "dataVersion").get("timestamp")  # epoch ms
+    if type(changed) is not int:
+        return proofs
+    for topic, offsets in lasts.items():
+        newest = max((int(each["store_timestamp"]) for each in map(messages.at, offsets) if each), default=0)
+        if newest > changed + _ROUNDING_MS:
+            proofs[topic] = {"problem": "stored-since", "changed": changed, "newest": newest}
+    return proofs
+
+
+def deleted_topics(lasts: Mapping[str, Iterable[int]], messages: SingleMessages) -> frozenset[str]:
+    """Those of some topics without a queue that were deleted, and that nothing proves to have been there since."""
+    snapshot = messages.snapshot
+    found = {
+        topic: offsets for topic, offsets in lasts.items() if is_deleted(topic, snapshot.topics, snapshot.releases)
+    }
+    return frozenset(found.keys() - proofs_of_topics(found, messages).keys())
 
 
 _EARLY = 2_000  # ms: the tolerance for clocks and rounding; a copy is not stored before its time

@@ -18,7 +18,7 @@ from rmqtool.findings.report import verdict_of
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.rules.broker_conf import index_switched_off
 from rmqtool.store.commit_log import log_start
-from rmqtool.store.single_messages import SingleMessages
+from rmqtool.store.single_messages import SingleMessages, deleted_topics
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, SEPARATE_ROCKSDB_QUEUES
 from rmqtool.verify.client_losses import ClientView
@@ -39,7 +39,7 @@ from rmqtool.verify.offset_checks import (
 )
 from rmqtool.verify.part_result import StoreFindings
 from rmqtool.verify.queue_leftovers import LogBounds, QueueVisit, check_copies_alone, check_database, check_light_rows
-from rmqtool.verify.queue_progress import WHETHER_DELETED, lost_by_topic, report_missing_units
+from rmqtool.verify.queue_progress import WHETHER_DELETED, last_messages, lost_by_topic, report_missing_units
 from rmqtool.verify.record_checks import finish_compression, finish_end, finish_times
 from rmqtool.verify.start import Prediction, predict, report_starts
 from rmqtool.verify.store_checks import check_abort_missing, check_checkpoint, check_preallocated
@@ -56,6 +56,7 @@ class Consequences:
     """What follows from the findings: what a start does, and what clients lose by that and before it."""
 
     lost: Counter[str] = field(default_factory=Counter)  # messages by topic
+    deleted: frozenset[str] = frozenset()  # topics
     starts: list[Prediction] = field(default_factory=list)  # by release, the newest first
     not_predicted: str | None = None  # why
     view: ClientView | None = None
@@ -144,7 +145,7 @@ class AfterScan:
             check(check_copies_alone, snapshot, total.states, report)
             check(check_light_rows, snapshot, report)
         for state in total.states.values():
-            check(report_missing_units, state, topics, report, follows.start, snapshot.releases, live=live)
+            check(report_missing_units, state, follows.deleted, report, follows.start, live=live)
         if not ranges and report.all_totals().get("commitlog.deleted-topic"):
             report.doubt(*WHETHER_DELETED)
         ends = total.queue_ends
@@ -180,11 +181,20 @@ class AfterScan:
         wrong = self._found.everything().all_totals().get("consumequeue.wrong-record", 0)
         if wrong >= _MANY and wrong >= _MANY * sum(each.right_between(0, MAX_OFFSET) for each in states.values()):
             visit.unmatched.forget_witnesses()
-        self._follows.lost = lost_by_topic(visit.unmatched.lost, states, snapshot.topics, snapshot.releases)
+        self._follows.deleted = self._deleted_topics()
+        self._follows.lost = lost_by_topic(visit.unmatched.lost, states, self._follows.deleted)
         beyond = visit.unmatched.beyond_files.total()
         if beyond:
             report.add("commitlog.last-file-missing", offset=files_end, details={"messages": beyond})
         return visit
+
+    def _deleted_topics(self) -> frozenset[str]:
+        """Topics without a queue, or with messages in damage or committed offsets alone, that nobody misses."""
+        states, committed = self._total.states, self._snapshot.committed.offsets
+        looked_at = {name.topic for name, state in states.items() if state.missing or state.lost}
+        known = {name.topic for name in states}
+        looked_at |= {each.topic for each in committed if each.topic not in known}
+        return deleted_topics(last_messages(looked_at, states), SingleMessages(self._snapshot))
 
     def _predict(self, visit: QueueVisit | None) -> None:
         """Predict the next start, and what clients lose by it."""
@@ -201,7 +211,8 @@ class AfterScan:
                 witnesses, beyond = visit.unmatched.witnesses, visit.unmatched.beyond_files
                 total.keys.without_tags(visit.unmatched.without_tags)
                 start, wrong_magic = follows.starts[0].start, visit.unmatched.wrong_magic
-                view = ClientView(snapshot, total, visit.ranges, witnesses, beyond, self._task.index, wrong_magic)
+                view = ClientView(snapshot, total, visit.ranges, witnesses, beyond, self._task.index, wrong_magic,
+                                  follows.deleted)  # fmt: skip
                 follows.view = view.of_start(start)
                 follows.clients = follows.view.losses(start)
         except EndingError:

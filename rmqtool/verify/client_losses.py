@@ -35,7 +35,6 @@ from rmqtool.store.config_tables import (
     CommittedOffset,
     config_database,
     counting_file,
-    is_deleted,
     load_filters,
     offsets_in,
     offsets_of_start,
@@ -44,13 +43,11 @@ from rmqtool.store.config_tables import (
 from rmqtool.store.config_text import whole_tables
 from rmqtool.store.index_files import IndexFile, stored_offset
 from rmqtool.store.queue_units import QueueRange, queue_range
-from rmqtool.store.single_messages import SingleMessages
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG
 from rmqtool.transaction.losses import recorded_losses
 from rmqtool.verify.part_result import PartResult
 from rmqtool.verify.queue_progress import QueueProgress
-from rmqtool.verify.witnesses import proofs_of_topics
 
 
 @dataclass(frozen=True)
@@ -59,7 +56,8 @@ class ClientView:
 
     `ranges` are the queues as a broker reports them, `led_to` counts units that lead into damage of the log, `beyond`
     those of them that lead past its last file; `has_index` says that the index was read. `wrong_magic` are units, by
-    number with their physical offsets, that lead to records that are whole but for their magic code.
+    number with their physical offsets, that lead to records that are whole but for their magic code. Of topics that
+    were `deleted` nobody misses messages.
     """
 
     snapshot: Snapshot
@@ -69,6 +67,7 @@ class ClientView:
     beyond: Mapping[QueueName, int]
     has_index: bool
     wrong_magic: Mapping[QueueName, Mapping[int, int]] = field(default_factory=dict)
+    deleted: Collection[str] = ()
 
     def of_start(self, start: StartPrediction) -> ClientView:
         """The same for a predicted start: before 5.1 what has a wrong magic code is read, where its unit is kept."""
@@ -189,9 +188,7 @@ class ClientView:
 
     def is_unknown(self, name: QueueName) -> bool:
         """Whether the log has no message of a queue, whose topic was not deleted."""
-        return name not in self.total.states and not is_deleted(
-            name.topic, self.snapshot.topics, self.snapshot.releases
-        )
+        return name not in self.total.states and name.topic not in self.deleted
 
     @cached_property
     def topics_with_loss(self) -> set[str]:
@@ -405,14 +402,7 @@ class ClientView:
         """Whether the queue was deleted with its topic."""
         state = self.total.states.get(name)
         is_missing = state is not None and "consumequeue.missing-queue" in (state.missing or ())
-        return is_missing and name.topic in self._deleted_topics
-
-    @cached_property
-    def _deleted_topics(self) -> set[str]:
-        """Topics that nobody misses: they are not configured, and nothing proves that they should be."""
-        messages, states, snapshot = SingleMessages(self.snapshot), self.total.states, self.snapshot
-        deleted = {name.topic for name in states if is_deleted(name.topic, snapshot.topics, snapshot.releases)}
-        return deleted - proofs_of_topics(deleted, messages, states).keys()
+        return is_missing and name.topic in self.deleted
 
     def _count_keys(self, begin: int, start: int, stop: int) -> int:
         """Read the keys of messages from physical offset `start` to before `stop`; a record begins at `begin`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,8 +15,6 @@ from rmqtool.broker.prediction import StartPrediction
 from rmqtool.findings.report import Report
 from rmqtool.formats.message import MIN_MESSAGE_SIZE
 from rmqtool.rules.system_topics import LMQ_PREFIX, is_read_by_tag
-from rmqtool.rules.versions import Releases
-from rmqtool.store.config_tables import Topics, is_deleted
 from rmqtool.verify.bad_extents import Extents, gaps_between
 
 MAX_LOOKUPS = 4096
@@ -272,17 +270,12 @@ WHETHER_DELETED = (
 
 
 def report_missing_units(
-    state: QueueProgress,
-    topics: Topics,
-    report: Report,
-    start: StartPrediction | None,
-    releases: Releases,
-    *,
-    live: bool,
+    state: QueueProgress, deleted: Collection[str], report: Report, start: StartPrediction | None, *, live: bool
 ) -> None:
     """Report the missing units of one queue, except those that a running broker has yet to dispatch.
 
-    A killed broker may not have created a queue yet: when the predicted `start` derives all of it, nothing is lost.
+    Nobody misses those of `deleted` topics. A killed broker may not have created a queue yet: when the predicted
+    `start` derives all of it, nothing is lost.
     """
     name = state.name
     for code, missing in (state.missing or {}).items():
@@ -293,7 +286,7 @@ def report_missing_units(
         given: dict[str, Any] = {
             "count": missing.count, "topic": name.topic, "queue_id": name.queue_id, "details": facts,
         }  # fmt: skip
-        if code == "consumequeue.missing-queue" and is_deleted(name.topic, topics, releases):
+        if code == "consumequeue.missing-queue" and name.topic in deleted:
             report.add("commitlog.deleted-topic", offset=physical_offset, **given)
         elif code == "consumequeue.missing-queue" and is_derived(start, state):
             report.add(code, severity="warning", effect=_DERIVED, queue_offset=offset, **given)
@@ -301,8 +294,17 @@ def report_missing_units(
             report.add(code, queue_offset=offset, **given)
 
 
+def last_messages(topics: Iterable[str], states: Mapping[QueueName, QueueProgress]) -> dict[str, list[int]]:
+    """Of topics the physical offsets of the last messages of their queues in the log."""
+    lasts: dict[str, list[int]] = {topic: [] for topic in topics}
+    for name, state in states.items():
+        if name.topic in lasts:
+            lasts[name.topic].append(state.last_physical_offset)
+    return lasts
+
+
 def lost_by_topic(
-    led_to: Counter[QueueName], states: Mapping[QueueName, QueueProgress], topics: Topics, releases: Releases
+    led_to: Counter[QueueName], states: Mapping[QueueName, QueueProgress], deleted: Collection[str]
 ) -> Counter[str]:
     """The messages that were in damage: units lead there (`led_to`), or the queue offsets around it leave them out.
 
@@ -312,7 +314,7 @@ def lost_by_topic(
     for name, count in led_to.items():
         lost[name.topic] += count
     for name, state in states.items():
-        if state.lost > led_to[name] and (led_to[name] or not is_deleted(name.topic, topics, releases)):
+        if state.lost > led_to[name] and (led_to[name] or name.topic not in deleted):
             lost[name.topic] += state.lost - led_to[name]
     ordinary = Counter({topic: count for topic, count in lost.items() if not topic.startswith(LMQ_PREFIX)})
     return ordinary or lost

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import filterfalse, product
@@ -48,12 +48,12 @@ from rmqtool.store.config_tables import (
 )
 from rmqtool.store.queue_units import QueueRange
 from rmqtool.store.rocksdb import is_readable
-from rmqtool.store.single_messages import SingleMessages
+from rmqtool.store.single_messages import SingleMessages, proofs_of_topics
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG, Store, is_rocksdb_directory
 from rmqtool.transaction.undo import was_killed
 from rmqtool.verify.config_checks import VERSIONED_FILES, copies_of
-from rmqtool.verify.queue_progress import QueueProgress
+from rmqtool.verify.queue_progress import QueueProgress, last_messages
 from rmqtool.verify.record_checks import RecordTotals
 
 _BY_BROKERS = (
@@ -306,7 +306,6 @@ def _is_unwritten(loss: _Loss, witnesses: Witnesses) -> bool:
     return not (witnesses.is_brokers or (not is_groups and witnesses.has_broker_topics))
 
 
-_ROUNDING_MS = 1_000
 _OF_BROKER = (HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC)  # no operator sets their permission
 _UNUSED = ("%RMQTOOL%", LMQ_PREFIX)  # never configured
 
@@ -320,7 +319,8 @@ def check_topic_lines(witnesses: Witnesses, report: Report) -> None:
         return
     place = {"place": topics.place, "file" if topics.place == TOPICS else "database": topics.file_name}
     missing = sorted({name.topic for name in witnesses.states} - topics.by_name.keys())
-    proofs = proofs_of_topics(filterfalse(is_system_topic, missing), witnesses.messages, witnesses.states)
+    ends = last_messages(filterfalse(is_system_topic, missing), witnesses.states)
+    proofs = proofs_of_topics(ends, witnesses.messages)
     report.check("config.topic-missing", len(witnesses.states))
     for topic in missing:
         if topic.startswith(_UNUSED):
@@ -333,30 +333,6 @@ def check_topic_lines(witnesses: Witnesses, report: Report) -> None:
         elif topic in proofs:
             report.add("config.topic-missing", file=topics.file_name, topic=topic, details={**proofs[topic], **place})
     _check_permissions(topics, report)
-
-
-def proofs_of_topics(
-    topics: Iterable[str], messages: SingleMessages, states: Mapping[QueueName, QueueProgress]
-) -> dict[str, dict[str, str | int]]:
-    """Facts that show why topics that are not configured were not deleted; one that may have been has none."""
-    newest, groups = dict.fromkeys(topics, 0), dict[str, str]()
-    for name, state in states.items():
-        if name.topic in newest and (message := messages.at(state.last_physical_offset)):
-            newest[name.topic] = max(newest[name.topic], int(message["store_timestamp"]))
-    committed = messages.snapshot.committed
-    if "groupTopicMap" in committed.file.content:  # written since 5.0, whose deletion takes the offsets along
-        for one in committed.offsets:
-            if one.topic in newest and one.offset > 0:
-                groups[one.topic] = min(one.group, groups.get(one.topic, one.group))
-    proofs: dict[str, dict[str, str | int]] = {
-        topic: {"problem": "consumed", "group": group} for topic, group in groups.items()
-    }
-    changed = entries_in(messages.snapshot.topics.file.content, "dataVersion").get("timestamp")  # epoch ms
-    if type(changed) is int:
-        for topic, time_ms in newest.items():
-            if time_ms > changed + _ROUNDING_MS:
-                proofs[topic] = {"problem": "stored-since", "changed": changed, "newest": time_ms}
-    return proofs
 
 
 def _check_permissions(topics: Topics, report: Report) -> None:

@@ -14,8 +14,11 @@ import pytest
 
 import rmqtool
 from rmqtool.clients.losses import ClientLosses, MovedGroup
+from rmqtool.clients.queue_view import QueueViews
 from rmqtool.formats.index_file import slot_position
 from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.store.snapshot import Snapshot
+from rmqtool.store.store import open_store
 from rmqtool.verify.outcome import Outcome
 from tests.commands.running import rmqtool as run
 from tests.golden import stores
@@ -622,3 +625,30 @@ def test_a_topic_that_offsets_prove(tmp_path: Path) -> None:
     result = run("verify", store, "--broker-version", "5.3.3", "--json").document["result"]
     lost = [result[each]["clients"]["unreachable"]["messages"] for each in ("start", "plan")]
     assert (result["verdict"], lost) == ("corrupt", [61, 0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "changed", "is_proven"),
+    [("5.3.3-shop", None, True), ("4.7.1-shop", 0, True), ("4.7.1-shop", None, False), ("4.7.1-shop", 1 << 42, False)],
+)
+def test_whether_a_topic_was_deleted_is_one_truth(
+    name: str, changed: int | None, is_proven: bool, tmp_path: Path
+) -> None:
+    """Findings, clients' losses and the view of queues agree: by offsets, or by when topics.json was changed last."""
+    store = stores.unpack(name, tmp_path)
+    shutil.rmtree(store / "consumequeue" / "orders")
+    path = store / "config" / "topics.json"
+    table = json.loads(path.read_text(encoding="utf-8"))
+    del table["topicConfigTable"]["orders"]
+    if changed is not None:
+        table["dataVersion"]["timestamp"] = changed
+    path.write_text(json.dumps(table), encoding="utf-8")
+    outcome, views = verify(store, version=name[:5]), QueueViews(Snapshot(open_store(store)))
+    reported = {each.code for each in outcome.findings if each.topic == "orders"}
+    assert ("consumequeue.missing-queue" in reported) is is_proven
+    assert ("commitlog.deleted-topic" in reported) is not is_proven
+    in_view = sum(views.of("orders", queue_id).unreachable for queue_id in range(4))
+    assert outcome.clients is not None
+    assert in_view == outcome.clients.unreachable.messages
+    assert bool(in_view) is is_proven
