@@ -5,10 +5,11 @@ They also show whether index files are those of another log, as after a wrong re
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,9 +23,16 @@ from rmqtool.broker.dispatcher import TAGS, Dispatched, Dispatcher, IndexKeys
 from rmqtool.formats.index_file import UNIT_DTYPE, UNIT_SIZE, unit_position
 from rmqtool.formats.layout import decode_units
 from rmqtool.formats.message import format_host
+from rmqtool.rules.system_topics import LMQ_PREFIX
 from rmqtool.rules.versions import VALUES_MAY_HOLD_SEPARATOR, release_before
 from rmqtool.scan.frames import RecordRun
-from rmqtool.scan.single_record import oversized_record_at, record_at, record_with_wrong_magic_code, single_record_at
+from rmqtool.scan.single_record import (
+    Oversized,
+    oversized_record_at,
+    record_at,
+    record_with_wrong_magic_code,
+    single_record_at,
+)
 from rmqtool.store.commit_log import log_start
 from rmqtool.store.index_files import Geometry, IndexFile
 from rmqtool.store.snapshot import Snapshot
@@ -44,6 +52,7 @@ class Lookups:
             self._older = Dispatcher(replace(dispatcher.rules, version=_OLDER), dispatcher.batch_topics)
         self._last: dict[int, tuple[int, Dispatched | None]] = {}  # by dispatcher: units of a message follow each other
         self._last_wrong: tuple[int, Dispatched | None] = (-1, None)
+        self._last_oversized: tuple[int, OversizedRecord | None] = (-1, None)
 
     def queues_of(self, physical_offset: int) -> dict[QueueName, int] | None:
         """The queues of the record at an offset, its own first, and its queue offset in each; empty without a record.
@@ -114,22 +123,47 @@ class Lookups:
             self._last_wrong = physical_offset, None if found is None else self._dispatcher.dispatch(found)
         return self._last_wrong[1]
 
+    def decoded_damage(
+        self, physical_offset: int, place: tuple[QueueName, int], size: int, tags_code: int
+    ) -> DecodedDamage | None:
+        """What clients make of damage that a unit of so many bytes at a place leads to; None where they decode nothing.
+
+        A pull gives as many bytes as the unit says: it is no whole message where the record says another size.
+        """
+        if found := self.with_wrong_magic_code(physical_offset):
+            return DecodedDamage(physical_offset, True, False) if self._leads_to(found, place, size) else None
+        with suppress(UnreadableError):
+            oversized = self.oversized(physical_offset)
+            is_light = place[0].topic.startswith(LMQ_PREFIX)  # of which only properties know
+            if oversized and oversized.size == size and (is_light or self._leads_to(oversized.decoded, place)):
+                loses_tag = tags_code != 0 and tags_code not in oversized.decoded.units.tags_hashes.tolist()
+                return DecodedDamage(physical_offset, False, loses_tag)
+        return None
+
+    def _leads_to(self, found: Dispatched, place: tuple[QueueName, int], size: int | None = None) -> bool:
+        units = found.units
+        places = zip(map(self.queue, units.queues.tolist()), units.queue_offsets.tolist(), strict=True)
+        return place in places and (size is None or size in units.message_sizes.tolist())
+
     def is_key(self, physical_offset: int, key_hash: int) -> bool:
         """Whether a hash is that of a key, other than its tags, with which queries find a record at an offset."""
         with suppress(UnreadableError):
             derived = self._derived(self._dispatcher, physical_offset)
-            keys = self.keys_of_oversized(physical_offset) if derived is None else _without_tags(derived.keys)
-            return key_hash in keys
+            if derived is None and (oversized := self.oversized(physical_offset)):
+                derived = oversized.decoded
+            return derived is not None and key_hash in _without_tags(derived.keys)
         return False
 
-    def keys_of_oversized(self, physical_offset: int) -> set[int]:
-        """The hashes of the keys, without tags, with which queries find a record whose size is too large.
+    def oversized(self, physical_offset: int) -> OversizedRecord | None:
+        """What a record gives that says a larger size than its lengths; None for others. Raises UnreadableError.
 
-        A query reads as many bytes as the record says, and clients decode it from its first byte on. Raises
-        UnreadableError.
+        A query reads as many bytes as the record says, a pull as many as the queue entry says, and clients decode it
+        from its first byte on.
         """
-        record = oversized_record_at(self._files, physical_offset)
-        return set() if record is None else _without_tags(self._dispatcher.dispatch(record).keys)
+        if self._last_oversized[0] != physical_offset:
+            found = oversized_record_at(self._files, physical_offset)
+            self._last_oversized = physical_offset, found and OversizedRecord.of(self._dispatcher, found)
+        return self._last_oversized[1]
 
     def begins_at(self, physical_offset: int) -> bool | None:
         """Whether a record begins at an offset; None where the file cannot be read."""
@@ -150,6 +184,37 @@ class Lookups:
         """When the record at an offset was stored, epoch ms, and by which host; None when none begins there."""
         record = single_record_at(self._files, physical_offset)
         return None if record is None else (record.number("store_timestamp"), format_host(record.store_host))
+
+
+class DecodedDamage(NamedTuple):
+    """Damage at a physical offset that clients decode as the message of a queue entry: it may have lost its tag.
+
+    Where it `has_wrong_magic` only older releases do; else only some of its properties are lost.
+    """
+
+    physical_offset: int
+    has_wrong_magic: bool
+    loses_tag: bool
+
+
+class OversizedRecord(NamedTuple):
+    """What clients get of a record that says a larger size than its lengths, and this size.
+
+    `keys` are the hashes of its keys, without tags; `keys_lost` others, of properties that its lengths do not reach.
+    """
+
+    decoded: Dispatched
+    size: int
+    keys: Set[int]
+    keys_lost: Set[int]
+
+    @classmethod
+    def of(cls, dispatcher: Dispatcher, found: Oversized) -> OversizedRecord:
+        """By the rules of a dispatcher."""
+        decoded = dispatcher.dispatch(found.record)
+        keys = _without_tags(decoded.keys)
+        whole = _without_tags(dispatcher.dispatch(found.whole).keys) if found.whole else set[int]()
+        return cls(decoded, found.size, keys, whole - keys)
 
 
 def _without_tags(keys: IndexKeys) -> set[int]:

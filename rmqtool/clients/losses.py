@@ -78,10 +78,14 @@ class Had:
 
 @dataclass(frozen=True)
 class ServedDamage:
-    """What clients get of a damaged message: by which entries (topic, queue id, queue offset), and by so many keys."""
+    """What clients get of a damaged message: by which entries (topic, queue id, queue offset), and by so many keys.
+
+    Of these entries consumers of its tag miss `missed_by_tag`.
+    """
 
     entries: tuple[tuple[str, int, int], ...]
     keys: int
+    missed_by_tag: int = 0
 
 
 class ByOffsets(Protocol):
@@ -186,12 +190,16 @@ class ClientLosses:
         """
         in_damage = self.keys_in_damage + (self.keys_found_in_damage if index else 0)
         left = self._in_damage() if queues else self.unreachable
+        not_served = sum(each.missed_by_tag for each in self.served_damage.values()) if queues else 0
         return replace(
             self,
             unreachable=left,
-            missed_by_tag=self.tags_in_damage if queues else self.missed_by_tag,
+            missed_by_tag=(self.tags_in_damage if queues else self.missed_by_tag) - not_served,
+            tags_in_damage=self.tags_in_damage - not_served,
             served_damage={
-                offset: ServedDamage(() if queues else each.entries, 0 if index else each.keys)
+                offset: ServedDamage(
+                    () if queues else each.entries, 0 if index else each.keys, 0 if queues else each.missed_by_tag
+                )
                 for offset, each in self.served_damage.items()
             },
             keys_not_found=in_damage if index else self.keys_not_found,
@@ -218,25 +226,27 @@ class ClientLosses:
             )
         return Unreachable([*left.values()])
 
-    def not_served(
-        self, physical_offset: int, names: Iterable[tuple[str, int]], keys: int
-    ) -> tuple[list[tuple[str, int]], int]:
-        """The queues and keys of a damaged message by which clients do not get it."""
-        served = self.served_damage.get(physical_offset, ServedDamage((), 0))
-        led = {entry[:2] for entry in served.entries}
-        return [name for name in names if tuple(name) not in led], max(0, keys - served.keys)
+    def served_of(self, physical_offset: int) -> ServedDamage:
+        """What clients get of a damaged message."""
+        return self.served_damage.get(physical_offset, ServedDamage((), 0))
 
     def with_whole(
-        self, names: Sequence[tuple[str, int]], keys: int, *, was_damage: bool, is_oversized: bool = False
+        self,
+        names: Sequence[tuple[str, int]],
+        keys: int,
+        *,
+        was_damage: bool,
+        keys_found: int = 0,
+        missed_by_tag: int = 0,
     ) -> ClientLosses:
         """What is left where a message of some queues that was not whole is so again, with so many keys.
 
-        Where it `was_damage` of the log its keys were not found, also where no queue lacked the message; those of one
-        that `is_oversized` may be.
+        Where it `was_damage` of the log its keys were not found, also where no queue lacked the message; but for those
+        that may be found all the same. Consumers of its tag get it again that have missed it.
         """
-        if is_oversized and self.keys_found_in_damage >= keys:
-            found = replace(self, keys_found_in_damage=self.keys_found_in_damage - keys)
-            return found.with_whole(names, 0, was_damage=was_damage)
+        if 0 < keys_found <= self.keys_found_in_damage:
+            found = replace(self, keys_found_in_damage=self.keys_found_in_damage - keys_found)
+            return found.with_whole(names, keys - keys_found, was_damage=was_damage, missed_by_tag=missed_by_tag)
         lost = {(each.topic, each.queue_id): each for each in self.unreachable.queues}
         is_counted = was_damage
         for name in names:
@@ -247,6 +257,8 @@ class ClientLosses:
         return replace(
             self,
             unreachable=Unreachable([each for each in lost.values() if each.messages]),
+            missed_by_tag=max(0, self.missed_by_tag - missed_by_tag),
+            tags_in_damage=max(0, self.tags_in_damage - missed_by_tag),
             keys_not_found=max(0, self.keys_not_found - keys * is_counted),
             keys_in_damage=max(0, self.keys_in_damage - keys * is_counted),
         )

@@ -416,6 +416,8 @@ CONSUME_QUEUES = (
         "or a flipped bit.",
         says={
             "other": "tags code {found}, the record gives {expected}",
+            "high-bits": "tags code {found}, the record gives {expected}; the low 32 bits are the same, and brokers "
+            "compare only these",
             "ext-unit": "its ext unit has the tags code {found}, the record gives {expected}",
             "recovered-as-tags": "tags code {found}, the record gives {expected}: a delayed message, dispatched by the "
             "recovery of a broker 4.9.2 to 4.9.8",

@@ -262,15 +262,7 @@ def clients_after(diagnosis: Diagnosis, repairs: Repairs) -> ClientLosses | None
         keeps_never = any(each.code == "config.delay-level" for each in diagnosis.findings)
         if repairs.renames:
             clients = _with_renamed(clients, keeps_never=keeps_never)
-        whole = [
-            _Whole(
-                *clients.not_served(each.physical_offset, each.queues, each.keys),
-                each.damaged_bytes > 0,
-                each.is_oversized,
-            )
-            for each in repairs.right_fields
-        ]
-        clients = _with_whole(clients, whole)
+        clients = _with_whole(clients, [_Whole.of(each, clients) for each in repairs.right_fields])
         if repairs and clients.by_offsets and _loses_of_any_topic(diagnosis, repairs, clients, neutralises=neutralises):
             clients = replace(clients, groups=clients.by_offsets.groups(lost=None))
         timers = [each for each in diagnosis.findings if repairs.goes_on and each.code.startswith("timer.")]
@@ -320,18 +312,37 @@ def _with_renamed(clients: ClientLosses, *, keeps_never: bool) -> ClientLosses:
 
 
 class _Whole(NamedTuple):
-    """Messages that are whole again: their queues and keys, and how they were damaged."""
+    """Messages that are whole again: queues and keys by which clients did not get them, and how they were damaged.
+
+    Queries may have found `keys_found` of the keys, and consumers of their tag have missed so many.
+    """
 
     queues: Sequence[tuple[str, int]]
     keys: int
     was_damage: bool = True
-    is_oversized: bool = False
+    keys_found: int = 0
+    missed_by_tag: int = 0
+
+    @classmethod
+    def of(cls, field: RightField, clients: ClientLosses) -> _Whole:
+        """The message of a field that is put right, of which clients get something before."""
+        served = clients.served_of(field.physical_offset)
+        led = {entry[:2] for entry in served.entries}
+        queues = [name for name in field.queues if tuple(name) not in led]
+        keys = max(0, field.keys - served.keys)
+        return cls(queues, keys, field.damaged_bytes > 0, min(field.keys_found, keys), served.missed_by_tag)
 
 
 def _with_whole(clients: ClientLosses, whole: Sequence[_Whole]) -> ClientLosses:
     """What clients lose once messages are whole again: all at once, for groups and delays are computed again."""
     for each in whole:
-        clients = clients.with_whole(each.queues, each.keys, was_damage=each.was_damage, is_oversized=each.is_oversized)
+        clients = clients.with_whole(
+            each.queues,
+            each.keys,
+            was_damage=each.was_damage,
+            keys_found=each.keys_found,
+            missed_by_tag=each.missed_by_tag,
+        )
     if not whole or clients.by_offsets is None:
         return clients
     by_offsets = clients.by_offsets.with_whole([name for each in whole for name in each.queues])

@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, repeat
+
+import numpy as np
 
 from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile, file_at
@@ -32,7 +35,7 @@ from rmqtool.formats.message import (
 from rmqtool.repair.change import Patched, name_in_store
 from rmqtool.scan.block import MAX_MESSAGE_SIZE
 from rmqtool.scan.frames import RecordRun
-from rmqtool.scan.single_record import whole_record_in
+from rmqtool.scan.single_record import oversized_record_at, whole_record_in
 from rmqtool.store.snapshot import Snapshot
 
 _FLAG, _BODY_CRC = "commitlog.body-compression", "commitlog.body-crc"
@@ -49,7 +52,9 @@ _MOST = 1000  # records that are looked at
 class RightField:
     """The right value of a field of the record at a physical offset: its place in the record, and width, bytes.
 
-    `queues` are those that serve its message, which has so many `keys`; `damaged_bytes` of the log are none any more.
+    `queues` are those that serve its message, once for each message of a batch; it has so many `keys`. Of a record
+    that says a larger size than its lengths queries may find `keys_found` all the same. `damaged_bytes` of the log are
+    none any more.
     """
 
     physical_offset: int
@@ -60,12 +65,8 @@ class RightField:
     right: int
     queues: tuple[QueueName, ...] = ()
     keys: int = 0
+    keys_found: int = 0
     damaged_bytes: int = 0
-
-    @property
-    def is_oversized(self) -> bool:
-        """Whether its record says a larger size than it has, so that queries may find its message all the same."""
-        return self.name == "message_size" and self.found > self.right
 
     @property
     def data(self) -> bytes:
@@ -189,7 +190,8 @@ class _Record:
         """The field with the queues of its message, where more than its body proves the record."""
         dispatcher, data = self._dispatcher, bytes(record.block.view[: self._size])
         dispatched = dispatcher.dispatch(record)
-        queues = tuple(QueueName(*dispatcher.queues[number]) for number in dispatched.units.queues.tolist())
+        units = dispatched.units
+        names = [dispatcher.queues[number] for number in units.queues.tolist()]
         covered, mask = stored_record_crc(data), (1 << 8 * field.width) - 1
         if covered is not None:
             is_proven = record_crc(data) == covered
@@ -198,10 +200,25 @@ class _Record:
         else:
             is_proven = ((field.found ^ field.right) & mask).bit_count() == 1 or any(
                 self._is_led_to(name, queue_offset)
-                for name, queue_offset in zip(queues, dispatched.units.queue_offsets.tolist(), strict=True)
+                for name, queue_offset in zip(names, units.queue_offsets.tolist(), strict=True)
             )
-        keys = int((dispatched.keys.kinds != TAGS).sum())
-        return replace(field, queues=queues, keys=keys, damaged_bytes=self._damaged_bytes) if is_proven else None
+        if not is_proven:
+            return None
+        keys = dispatched.keys.key_hashes[dispatched.keys.kinds != TAGS]
+        return replace(
+            field,
+            queues=tuple(chain.from_iterable(map(repeat, names, units.batch_sizes.tolist()))),
+            keys=len(keys),
+            keys_found=int(np.isin(keys, self._keys_decoded()).sum()),
+            damaged_bytes=self._damaged_bytes,
+        )
+
+    def _keys_decoded(self) -> list[int]:
+        """The hashes of the keys, without tags, with which clients decode the record as it stands."""
+        is_sized = self._finding.code in _OF_STRUCTURE
+        found = oversized_record_at(self._snapshot.log.files, self._offset) if is_sized else None
+        keys = self._dispatcher.dispatch(found.record).keys if found else None
+        return [] if keys is None else keys.key_hashes[keys.kinds != TAGS].tolist()
 
     def _is_led_to(self, name: QueueName, queue_offset: int) -> bool:
         queue = self._snapshot.queue(*name)

@@ -412,7 +412,8 @@ def _changes(diagnosis: Diagnosis, repairs: Repairs) -> tuple[list[str], list[st
 def _in_damage(diagnosis: Diagnosis, repairs: Repairs) -> Iterator[str]:
     """What the damage of the log held, as far as queues and messages around it show, but for what is put right."""
     fields = repairs.right_fields
-    messages_lost = Counter(diagnosis.lost) - Counter(each.queues[0].topic for each in fields if each.queues)
+    right = Counter(name.topic for each in fields for name in each.queues if name == each.queues[0])
+    messages_lost = Counter(diagnosis.lost) - right
     damaged_bytes = diagnosis.damaged_bytes - sum(each.damaged_bytes for each in fields if each.name != "body_crc")
     more = "; more may be, for queues that led there are gone or damaged" if diagnosis.lost_is_minimum else ""
     if messages_lost:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cached_property
-from typing import Literal, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from rmqtool.formats.message import (
     MAGIC_CODE_V1,
     MAGIC_CODE_V2,
     MAGIC_POSITION,
+    MAX_PROPERTIES_SIZE,
     MESSAGE_SIZE_WIDTH,
     MIN_MESSAGE_SIZE,
     PREFIX_DTYPE,
@@ -122,13 +123,15 @@ class Probe:
         properties_size = _signed(self.file.read(topic_at + width + topic_size, PROPERTIES_SIZE_WIDTH))
         return "message" if properties_size == rest - topic_size else "lengths"
 
-    def size_by_lengths(self) -> int:
-        """The size of a record with a sound head by the lengths in it, whatever size it says."""
+    def by_lengths(self) -> tuple[int, int]:
+        """The size of a record with a sound head by the lengths in it, whatever size it says; and its last length."""
         _, magic_code, _, sys_flag = HEAD.unpack(self.file.read(self.record_position, HEAD.size))
         end = self.record_position + HEADER_DTYPES[sys_flag & HOST_BITS].itemsize - BODY_SIZE_WIDTH
+        length = 0
         for width in (BODY_SIZE_WIDTH, topic_size_width(magic_code), PROPERTIES_SIZE_WIDTH):
-            end += width + max(0, _signed(self.file.read(end, width)))
-        return end - self.record_position
+            length = _signed(self.file.read(end, width))
+            end += width + max(0, length)
+        return end - self.record_position, length
 
 
 def read_message(files: Sequence[MappedFile], physical_offset: int, read: Callable[[Probe], T]) -> T | None:
@@ -302,35 +305,71 @@ def whole_record_in(data: bytes | bytearray, physical_offset: int) -> RecordRun 
     return record if is_whole else None
 
 
-def oversized_record_at(files: Sequence[MappedFile], physical_offset: int) -> RecordRun | None:
-    """The record at an offset that is whole but for its size, which is too large; with its right size. None: no such.
+class Oversized(NamedTuple):
+    """A record that says a larger size than its lengths add up to: as clients decode it, and the size that it says.
 
-    Clients decode it all the same, where they are given as many bytes as the record says (`CommitLog#getData`).
+    It is `whole` where all the rest of this size is taken for its properties; None where these would be too long.
+    """
+
+    record: RecordRun
+    size: int
+    whole: RecordRun | None
+
+
+def oversized_record_at(files: Sequence[MappedFile], physical_offset: int) -> Oversized | None:
+    """The record at an offset that is whole as far as its lengths reach, but says a larger size; None: no such.
+
+    Either its size is too large, or the length of its properties is too small. Clients decode it all the same, where
+    they are given as many bytes as the record says (`CommitLog#getData`): with the properties that its length covers,
+    of a negative one with none.
     """
     mapped = file_at(files, physical_offset)
     if mapped is None or mapped.header_size:  # what begins an entry of DLedger says its size, too
         return None
     with InputFile(mapped.path) as file:
         probe = Probe(file, mapped.start_offset, physical_offset - mapped.start_offset)
-        size = probe.size_by_lengths() if probe.kind == "lengths" else 0
+        size, properties_size = probe.by_lengths() if probe.kind == "lengths" else (0, 0)
         if not MIN_MESSAGE_SIZE <= size < probe.size <= min(_MAX_ANSWER, file.size - probe.position):
             return None
-        data = file.read(probe.position, size)
-    return whole_record_in(size.to_bytes(MESSAGE_SIZE_WIDTH, "big") + data[MESSAGE_SIZE_WIDTH:], physical_offset)
+        data, all_of_it = _with_size_by_lengths(probe), _with_all_properties(probe)
+    if properties_size < 0:
+        data = data[:-PROPERTIES_SIZE_WIDTH] + bytes(PROPERTIES_SIZE_WIDTH)
+    record = whole_record_in(data, physical_offset)
+    if record is None:
+        return None
+    return Oversized(record, probe.size, whole_record_in(all_of_it, physical_offset) if all_of_it else None)
 
 
 def has_wrong_size(probe: Probe) -> bool:
-    """Whether a record is whole but for its size, as no write that ended early leaves it: the size comes first."""
-    left = probe.file.size - probe.position
-    if probe.record_position > probe.position or left < MIN_MESSAGE_SIZE:
+    """Whether a record is whole but for its size, or the length of its properties.
+
+    No write that ended early leaves it so: either comes before what it counts. What ends with zeros may not have been
+    written to its end: then lengths of zeros add up to less, too.
+    """
+    if probe.record_position > probe.position or probe.file.size - probe.position < MIN_MESSAGE_SIZE:
         return False  # what begins an entry of DLedger says its size, too
-    size = probe.size_by_lengths()
-    if size == probe.size or not MIN_MESSAGE_SIZE <= size <= min(MAX_MESSAGE_SIZE, left):
-        return False
-    data = probe.file.read(probe.position, size)
-    whole = size.to_bytes(MESSAGE_SIZE_WIDTH, "big") + data[MESSAGE_SIZE_WIDTH:]
-    is_zeroed = data.endswith(b"\0")  # lengths of zeros in what was not written add up to less, too
-    return not is_zeroed and whole_record_in(whole, probe.start_offset + probe.position) is not None
+    physical_offset = probe.start_offset + probe.position
+    found = (_with_size_by_lengths(probe), _with_all_properties(probe))
+    return any(whole_record_in(data, physical_offset) for data in found if data and not data.endswith(b"\0"))
+
+
+def _with_size_by_lengths(probe: Probe) -> bytes:
+    """A record with the size that its lengths add up to; empty where it has this size, or it is none."""
+    size, _ = probe.by_lengths()
+    if size == probe.size or not MIN_MESSAGE_SIZE <= size <= min(MAX_MESSAGE_SIZE, probe.file.size - probe.position):
+        return b""
+    return size.to_bytes(MESSAGE_SIZE_WIDTH, "big") + probe.file.read(probe.position, size)[MESSAGE_SIZE_WIDTH:]
+
+
+def _with_all_properties(probe: Probe) -> bytes:
+    """A record with properties that take all the rest of its size; empty where they do, or cannot."""
+    size, properties_size = probe.by_lengths()
+    rest = probe.size - size + max(0, properties_size)
+    is_possible = MIN_MESSAGE_SIZE <= probe.size <= min(MAX_MESSAGE_SIZE, probe.file.size - probe.position)
+    if not is_possible or rest == properties_size or not 0 <= rest <= MAX_PROPERTIES_SIZE:
+        return b""
+    data, at = probe.file.read(probe.position, probe.size), probe.size - rest
+    return data[: at - PROPERTIES_SIZE_WIDTH] + rest.to_bytes(PROPERTIES_SIZE_WIDTH, "big") + data[at:]
 
 
 def record_with_wrong_magic_code(files: Sequence[MappedFile], physical_offset: int) -> RecordRun | None:

@@ -210,8 +210,8 @@ class AfterScan:
             if visit:
                 witnesses, beyond = visit.unmatched.witnesses, visit.unmatched.beyond_files
                 total.keys.without_tags(visit.unmatched.without_tags)
-                start, wrong_magic = follows.starts[0].start, visit.unmatched.wrong_magic
-                view = ClientView(snapshot, total, visit.ranges, witnesses, beyond, self._task.index, wrong_magic,
+                start, decoded = follows.starts[0].start, visit.unmatched.decoded
+                view = ClientView(snapshot, total, visit.ranges, witnesses, beyond, self._task.index, decoded,
                                   follows.deleted)  # fmt: skip
                 follows.view = view.of_start(start)
                 follows.clients = follows.view.losses(start)

@@ -10,6 +10,7 @@ from itertools import takewhile
 
 from rmqtool.base.errors import UnreadableError
 from rmqtool.broker.dispatch_rules import DispatchRules
+from rmqtool.broker.dispatched_record import DecodedDamage
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.dispatcher import TAGS, Dispatcher
 from rmqtool.broker.field_damage import PROPERTIES, FieldDamage
@@ -55,9 +56,8 @@ class ClientView:
     """What the pass over log, queues and index found out about what clients get.
 
     `ranges` are the queues as a broker reports them, `led_to` counts units that lead into damage of the log, `beyond`
-    those of them that lead past its last file; `has_index` says that the index was read. `wrong_magic` are units, by
-    number with their physical offsets, that lead to records that are whole but for their magic code. Of topics that
-    were `deleted` nobody misses messages.
+    those of them that lead past its last file; `has_index` says that the index was read. `decoded` are units, by
+    number, that lead to damage which clients decode as a message. Of topics that were `deleted` nobody misses messages.
     """
 
     snapshot: Snapshot
@@ -66,38 +66,49 @@ class ClientView:
     led_to: Mapping[QueueName, int]
     beyond: Mapping[QueueName, int]
     has_index: bool
-    wrong_magic: Mapping[QueueName, Mapping[int, int]] = field(default_factory=dict)
+    decoded: Mapping[QueueName, Mapping[int, DecodedDamage]] = field(default_factory=dict)
     deleted: Collection[str] = ()
 
     def of_start(self, start: StartPrediction) -> ClientView:
-        """The same for a predicted start: before 5.1 what has a wrong magic code is read, where its unit is kept."""
-        if not self.wrong_magic or parse_version(start.version) >= MAGIC_CODE_DECODED:
-            return replace(self, wrong_magic={})
+        """The same for a predicted start: what is decoded is read where its unit is kept.
+
+        What has a wrong magic code is decoded before 5.1.
+        """
+        if not self.decoded:
+            return self
+        checks_magic = parse_version(start.version) >= MAGIC_CODE_DECODED
         served = served_queues(self._ranges_read, start if start.is_up else None, twice=self.snapshot.has_queues_twice)
-        states, led_to, read = dict(self.total.states), Counter(self.led_to), dict[QueueName, Mapping[int, int]]()
-        for name, units in self.wrong_magic.items():
+        states, led_to = dict(self.total.states), Counter(self.led_to)
+        read: dict[QueueName, Mapping[int, DecodedDamage]] = {}
+        for name, units in self.decoded.items():
             now = served.get(name)
-            kept = {number: at for number, at in units.items() if now and now.keeps(number)}
+            kept = {
+                number: each
+                for number, each in units.items()
+                if now and now.keeps(number) and not (checks_magic and each.has_wrong_magic)
+            }
             if kept:
                 states[name] = states.get(name, QueueProgress(name)).with_whole(sorted(kept))
                 led_to[name] -= len(kept)
                 read[name] = kept
-        return replace(self, total=replace(self.total, states=states), led_to=+led_to, wrong_magic=read)
+        return replace(self, total=replace(self.total, states=states), led_to=+led_to, decoded=read)
 
     def losses(self, start: StartPrediction) -> ClientLosses:
         """What clients had and do not get after a predicted start; of a start that fails, as the files stand."""
         served = start if start.is_up else None
         index, keys, in_damage = self.index_after(served), self.total.keys, self._in_damage()
+        served_damage = self._served_damage(index)
+        without_tag = sum(each.missed_by_tag for each in served_damage.values())
         found = index.found_in_damage(keys) if index else 0
         missed_by_tag = self._missed_by_tag(served)
         losses = ClientLosses(
             unreachable=Unreachable(sorted(self._unreachable(served), key=_worst_first)),
-            missed_by_tag=missed_by_tag[0],
-            tags_in_damage=missed_by_tag[1],
+            missed_by_tag=missed_by_tag[0] + without_tag,
+            tags_in_damage=missed_by_tag[1] + without_tag,
             keys_not_found=index.keys_not_found(keys, self._count_keys) if index else 0,
             keys_in_damage=keys.not_whole - found if index else 0,
             keys_found_in_damage=found,
-            served_damage=self._served_damage(index),
+            served_damage=served_damage,
             refuses=start.refuses,
             had=Had(
                 {each.name: each.had + in_damage.get(each.name, 0) for each in self._queues},
@@ -241,10 +252,12 @@ class ClientView:
     def _served_damage(self, index: IndexAfter | None) -> dict[int, ServedDamage]:
         keys = index.found_with_wrong_magic(self.total.keys) if index else Counter[int]()
         entries: dict[int, list[tuple[str, int, int]]] = {offset: [] for offset in keys}
-        for name, units in self.wrong_magic.items():
-            for number, physical_offset in units.items():
-                entries.setdefault(physical_offset, []).append((*name, number))
-        return {offset: ServedDamage(tuple(found), keys[offset]) for offset, found in entries.items()}
+        missed = Counter[int]()
+        for name, units in self.decoded.items():
+            for number, each in units.items():
+                entries.setdefault(each.physical_offset, []).append((*name, number))
+                missed[each.physical_offset] += each.loses_tag and is_read_by_tag(name.topic)
+        return {offset: ServedDamage(tuple(found), keys[offset], missed[offset]) for offset, found in entries.items()}
 
     def _held(self, kept: Sequence[IndexFile], deleted: IndexFile) -> tuple[int, int]:
         """Up to which physical offset files that are kept have keys, -1 for none; and how many of the message after it.

@@ -6,7 +6,7 @@ sets.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from contextlib import suppress
 from typing import Any
 
@@ -235,14 +235,17 @@ class IndexCheck:
             if self._extents.reason_of(offset) == _LENGTHS and (keys := self._keys_of_oversized(offset)):
                 of_message = units["physical_offset"] == offset
                 is_left &= ~of_message
-                found = int(np.isin(units["key_hash"][of_message], list(keys)).sum())
+                found, lost = (int(np.isin(units["key_hash"][of_message], [*each]).sum()) for each in keys)
                 self._tally.oversized.extend([offset] * found)
+                self._tally.in_damage += lost
         _add_in_damage(units[is_left], self._tally, has_tags=self._tags_expected)
 
-    def _keys_of_oversized(self, offset: int) -> set[int]:
+    def _keys_of_oversized(self, offset: int) -> tuple[Set[int], Set[int]] | None:
+        """The hashes of keys with which queries find a record that says too large a size, and of its others."""
         with suppress(UnreadableError):
-            return self._lookups.keys_of_oversized(offset)
-        return set()
+            found = self._lookups.oversized(offset)
+            return found and (found.keys, found.keys_lost)
+        return None
 
     def _note_wrong_magic(self, units: NDArray[np.void]) -> None:
         """Note keys of messages that are whole but for their magic code; releases that put tags check it."""

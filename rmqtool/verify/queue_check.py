@@ -41,6 +41,7 @@ class UnitDifference(NamedTuple):
     code: str
     facts: Mapping[str, Any]
     severity: Severity | None = None
+    effect: str | None = None
 
 
 def differences(
@@ -75,7 +76,14 @@ def _of_code(row: int, tags_code: int, units: QueueUnits, *, is_in_ext: bool) ->
     codes = {"found": tags_code, "expected": int(units.tags_codes[row])}
     if tags_code == int(units.tags_hashes[row]):
         return UnitDifference(row, "consumequeue.tags-code", {"problem": "recovered-as-tags", **codes}, "info")
+    is_hash = int(units.tags_codes[row]) == int(units.tags_hashes[row])
+    if is_hash and not is_in_ext and (tags_code ^ codes["expected"]) & _COMPARED == 0:
+        return UnitDifference(row, "consumequeue.tags-code", {"problem": "high-bits", **codes}, "info", _GIVEN)
     return UnitDifference(row, "consumequeue.tags-code", {"problem": "ext-unit" if is_in_ext else "other", **codes})
+
+
+_GIVEN = "nothing: consumers that filter by tag get the message all the same"
+_COMPARED = 0xFFFFFFFF  # of a tags code, by brokers of all releases: `Long#intValue` (`DefaultMessageFilter`)
 
 
 _FEW = 16  # units
@@ -248,7 +256,7 @@ class OneQueue:
         if self.state.name.topic == SCHEDULE_TOPIC:
             stored = self._with_known_times(units, stored, unit_number)
         reads_ext = reads_ext_units(self._store)
-        for row, code, facts, severity in differences(units, stored, is_in_ext, reads_ext=reads_ext):
+        for row, code, facts, severity, effect in differences(units, stored, is_in_ext, reads_ext=reads_ext):
             stored_code = int(stored["tags_code"][row])
             if code == "consumequeue.tags-code" and self._lookups.has_older_tags_code(
                 int(units.physical_offsets[row]), stored_code
@@ -258,7 +266,7 @@ class OneQueue:
                 self.state.note_tag(units, stored, row, unit_number + row)
             if code in ("consumequeue.tags-code", "consumequeue.batch-unit"):
                 self._suspect(stored[row : row + 1], unit_number + row)
-            self._add(code, facts, units, row, unit_number + row, severity=severity)
+            self._add(code, facts, units, row, unit_number + row, severity=severity, effect=effect)
 
     def _with_known_times(self, units: QueueUnits, stored: NDArray[np.void], unit_number: int) -> NDArray[np.void]:
         """The stored units of a delay level, with the expected delivery times where theirs are of another setting."""

@@ -17,7 +17,7 @@ from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.base.paths import has_directory, has_file
 from rmqtool.broker.dispatch_rules import DispatchRules
-from rmqtool.broker.dispatched_record import Lookups
+from rmqtool.broker.dispatched_record import DecodedDamage, Lookups
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.field_damage import FieldDamage, Suspects, suspect_of
 from rmqtool.broker.prediction import StartPrediction
@@ -187,8 +187,8 @@ class UnmatchedUnits:
 
     `lost` counts units that point into damage, by queue, and `torn` those of them that point into a torn end of the
     log, which was never whole on disk. `alone` counts those that lead to no record, at queue offsets of which the log
-    has none. `beyond_files` counts those that point past the last log file. Those of `wrong_magic` are among the
-    lost ones and lead to records that are whole but for their magic code: unit numbers and physical offsets. Lost ones
+    has none. `beyond_files` counts those that point past the last log file. Those that are `decoded` are among the
+    lost ones, by unit number: brokers may serve their messages all the same. Lost ones
     at the physical offsets `without_tags` say that their messages have none. `of_light` are those of light queues that
     lead to records of others, which `settle_light` judges. `are_of_another_log` says that the queues prove nothing.
     """
@@ -202,7 +202,7 @@ class UnmatchedUnits:
     alone: Counter[QueueName] = field(default_factory=Counter)
     beyond_files: Counter[QueueName] = field(default_factory=Counter)
     without_tags: set[int] = field(default_factory=set)
-    wrong_magic: dict[QueueName, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
+    decoded: dict[QueueName, dict[int, DecodedDamage]] = field(default_factory=lambda: defaultdict(dict))
     releases: Releases = ANY_RELEASE
     batch_topics: Collection[str] = ()
     of_light: Suspects = field(default_factory=Suspects)
@@ -222,7 +222,7 @@ class UnmatchedUnits:
         self.are_of_another_log = True
         for counts in (self.lost, self.torn, self.alone, self.beyond_files):
             counts.clear()
-        self.wrong_magic.clear()
+        self.decoded.clear()
 
     def check(self, files: UnitFiles, state: QueueProgress | None) -> None:
         """Check one queue that is on disk."""
@@ -397,7 +397,7 @@ class UnmatchedUnits:
         self._report_all(code, facts, files, np.array([unit_number]))
 
     def _check_damage(self, files: UnitFiles, unit_number: int, physical_offset: int, reason: str) -> None:
-        """Count a unit that leads into damage, and note it where its message is whole but for its magic code."""
+        """Count a unit that leads into damage, and note it where clients decode what is there."""
         name = QueueName(files.queue.topic, files.queue.queue_id)
         self.lost[name] += 1
         self.torn[name] += reason == TORN
@@ -405,13 +405,10 @@ class UnmatchedUnits:
         if reason not in WRONG_MAGIC or files.queue.kind != "simple" or self._lookups_made >= MAX_LOOKUPS:
             return
         self._lookups_made += 1
-        derived = self.lookups.with_wrong_magic_code(physical_offset)
-        if derived is None:
-            return
-        units, size = derived.units, int(files.units(unit_number, 1)["message_size"][0])
-        found = zip(units.queues.tolist(), units.queue_offsets.tolist(), units.message_sizes.tolist(), strict=True)
-        if (name, unit_number, size) in ((self.lookups.queue(number), *rest) for number, *rest in found):
-            self.wrong_magic[name][unit_number] = physical_offset
+        unit = files.units(unit_number, 1)[0]
+        fields = int(unit["message_size"]), int(unit["tags_code"])
+        if found := self.lookups.decoded_damage(physical_offset, (name, unit_number), *fields):
+            self.decoded[name][unit_number] = found
 
     def _note_tags(self, files: UnitFiles, unit_numbers: NDArray[np.intp]) -> None:
         """Note messages of which neighbouring units show that they have no tags."""

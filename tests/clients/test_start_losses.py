@@ -24,6 +24,8 @@ from tests.commands.running import rmqtool as run
 from tests.golden import stores
 from tests.golden.rocksdb import ROCKSDB
 from tests.real_broker.client_damages import records_of
+from tests.real_broker.client_stores import LEVELS
+from tests.real_broker.harness import SETTINGS, SHOP_SETTINGS
 from tests.verify.verifying import codes_of, verify
 
 QUEUE = "consumequeue/orders/0"
@@ -330,6 +332,42 @@ def test_a_wrong_magic_code_that_no_start_scans(
              "delayed_never": plan["clients"]["delayed"]["never"]}  # fmt: skip
     assert {kind: count for kind, count in found.items() if count} == after_plan
     assert bool([each for step in plan["steps"] for each in step["lost"]]) == bool(after_plan)
+
+
+WRONG_PROPERTIES_SIZES = [
+    ("5.1.4-clean", 169329, 0x80, 0, {"missed_by_tag": 1, "keys_not_found": 2}),  # below zero: there are none
+    ("5.5.0-clean", 289047, 0, 0x40, {"missed_by_tag": 1, "keys_not_found": 1}),  # the end of its last key is cut off
+    ("5.5.0-clean", 289047, 0x40, 0, {"unreachable": 1, "keys_not_found": 4}),  # longer than the record
+    ("4.9.7-shop", 34160, 0x40, 0, {"unreachable": 1, "keys_not_found": 2}),  # the last record, where a start cuts it
+    ("4.9.7-shop", 24655, 0, 0x80, {"unreachable": 36, "keys_not_found": 64, "groups": 3}),  # a start ends the log here
+    ("5.3.3-shop", 35123, 0, 0x40, {"unreachable": 37, "keys_not_found": 58, "groups": 2}),  # the same, of a batch
+]
+"""The store, the physical offset of a record, bits that change in the two bytes of the length of its properties, and
+what the start costs."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "physical_offset", "high", "low", "expected"), WRONG_PROPERTIES_SIZES)
+def test_a_wrong_length_of_properties(
+    name: str, physical_offset: int, high: int, low: int, expected: dict[str, int], tmp_path: Path
+) -> None:
+    """Pulls give as many bytes as the queue entry says, and clients take the properties that the length covers.
+
+    One bit is proven and put right, with all that a start would cost.
+    """
+    store, version = stores.unpack(name, tmp_path), name.partition("-")[0]
+    record = next(each for each in records_of(store) if each.physical_offset == physical_offset)
+    at = record.at + record.fields["properties"] - 2
+    found = record.file.read_bytes()[at : at + 2]
+    write(record.file, at, bytes([found[0] ^ high, found[1] ^ low]))
+    conf, settings = tmp_path / "broker.conf", {**SETTINGS, **SHOP_SETTINGS, **({} if "shop" in name else LEVELS)}
+    conf.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    assert lost(verify(store, version=version, conf=BrokerConf(settings))) == expected
+    plan = run("--json", "verify", store, "--broker-version", version, "--broker-conf", conf).document["result"]["plan"]
+    kinds = plan["clients"]["unreachable"]["messages"], plan["clients"]["missed_by_tag"], plan["clients"]["groups"]
+    assert (*kinds, plan["clients"]["keys_not_found"]) == (0, 0, [], 0)
+    lines = [each for step in plan["steps"] for each in step["lost"]]
+    assert not [each for each in lines if "newest message" not in each]  # that of a backup of the log's end
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ from tests.real_broker.healthy import COPIES
 from tests.real_broker.tools import cache, cached
 
 VERSIONS = ("4.4.0", "4.7.1", "4.9.7", "5.1.4", "5.3.3", "5.5.0")
-_LEVELS = {"messageDelayLevel": "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"}
+LEVELS = {"messageDelayLevel": "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"}
 _DRIVEN = ("clean", "trimmed", "killed")
 _UNIT = 20
 _LOG_FILE = 65536  # bytes
@@ -107,7 +107,7 @@ class Source:
 
 def sources(version: str, scratch: Path) -> list[Source]:
     """The golden stores of a release, those of whole brokers twice as often as driven ones."""
-    found = [Source(f"{version}-{name}", _store(version, name, scratch), _LEVELS) for name in _DRIVEN]
+    found = [Source(f"{version}-{name}", _store(version, name, scratch), LEVELS) for name in _DRIVEN]
     shop = Source(f"{version}-shop", _store(version, "shop", scratch), {})
     rows = [
         Source(name, stores.unpack(name, scratch), settings)
@@ -140,12 +140,12 @@ def fresh(version: str, number: int, scratch: Path, chance: random.Random) -> So
     if number % 3:
         scenario = chance.choice([name for name in scenarios(version) if name in ("killed", "light-killed")])
         Harness(version).write(root, scenario, chance.uniform(0, _LONGEST_S))
-        return Source(f"{version}-fresh-{scenario}", root, _LEVELS)
+        return Source(f"{version}-fresh-{scenario}", root, LEVELS)
     with Harness(version).hold(root, _RATE):
         time.sleep(chance.uniform(0, _LONGEST_S))
         how = chance.choice(COPIES)
         how(root, scratch / f"copy-{number}")
-    return Source(f"{version}-fresh, copied by {how.__name__} while it ran", scratch / f"copy-{number}", _LEVELS)
+    return Source(f"{version}-fresh, copied by {how.__name__} while it ran", scratch / f"copy-{number}", LEVELS)
 
 
 def _finished(record: LogRecord) -> Iterator[int]:
