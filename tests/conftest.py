@@ -26,6 +26,7 @@ from zlib import crc32
 import pytest
 from hypothesis import settings, strategies
 
+from tests import bytecode
 from tests.golden import stores
 from tests.sampling import ALL, examples
 from tests.unchanged import unchanged
@@ -173,6 +174,8 @@ def pytest_configure(config: pytest.Config) -> None:
         settings.load_profile("quick")
     else:
         os.environ.setdefault(_DISK, tempfile.gettempdir())  # workers inherit it, and so do those that they start
+    if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
+        bytecode.prepare(config)
     if _has_room(_MEMORY):
         tempfile.tempdir = os.environ["TMPDIR"] = str(_MEMORY)
 
