@@ -131,6 +131,9 @@ def _judged(outcome: Outcome, settings: Mapping[str, str], *, killed: bool, keys
         yield f"verify: {finding}"
 
 
+_LOST_BY_A_KILL = ("start.rows-lost", "consumequeue.missing-queue")
+
+
 def _is_of_light_queue(finding: Finding) -> bool:
     return (finding.topic or "").startswith(LMQ_PREFIX)
 
@@ -139,7 +142,7 @@ def _wrong_start(outcome: Outcome, predicted: PredictedRanges, after: Snapshot, 
     """What a start leaves other than predicted; a kill makes no store corrupt, but for light queues or keys."""
     others = [
         each for each in outcome.findings
-        if each.code != "start.keys-lost" and not (each.code == "start.rows-lost" and _is_of_light_queue(each))
+        if each.code != "start.keys-lost" and not (each.code in _LOST_BY_A_KILL and _is_of_light_queue(each))
     ]  # fmt: skip
     if verdict_of(others, is_proven=True) == "corrupt":
         yield f"verify: {outcome.verdict}, {sorted(codes_of(outcome))}, {outcome.findings[:2]}"
