@@ -23,7 +23,11 @@ def test_evidence_narrows() -> None:
 
 def test_one_release_is_ruled_out() -> None:
     """What lies between others."""
-    releases = Releases().narrow("new", since=Version(5, 4, 0)).narrow("not that", other_than=Version(5, 5, 0))
+    releases = (
+        Releases()
+        .narrow("new", since=Version(5, 4, 0), before=Version(5, 5, 2))
+        .narrow("not that", other_than=Version(5, 5, 0))
+    )
     assert (str(releases), releases.evidence) == ("5.4.0 or 5.5.1", ("new", "not that"))
     assert str(releases.narrow("newer", since=Version(5, 5, 0))) == "5.5.1"
     assert str(Releases().narrow("new", since=Version(5, 4, 0), before=Version(5, 5, 1))) == "5.4.0 to 5.5.0"
