@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, cast
 from unittest.mock import patch
 
-import rmqtool.transaction as transactions
 from rmqtool.base.errors import Exit
 from rmqtool.formats.checkpoint import CHECKPOINT_FILE_SIZE
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
@@ -83,10 +82,11 @@ def options(root: Path) -> list[str]:
 def through(system: System) -> Iterator[None]:
     """Let commands write through a system, by a clock that stands still; nobody maps the store."""
     with (
-        patch.object(
-            transactions, "Transaction", lambda store, command, options: Transaction(store, command, system, options)
+        patch(
+            "rmqtool.transaction.transaction.Transaction",
+            lambda store, command, options: Transaction(store, command, system, options),
         ),
-        patch.object(transactions, "Undo", lambda root: Undo(root, system)),
+        patch("rmqtool.transaction.undo.Undo", lambda root: Undo(root, system)),
         patch("rmqtool.transaction.session._PROC", Path("/nowhere")),
         patch("time.time_ns", lambda: _NOW * 10**9),
         patch("time.time", lambda: float(_NOW)),
