@@ -19,7 +19,7 @@ from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_units import QueueName
-from rmqtool.broker.dispatcher import TAGS, Dispatched, Dispatcher, IndexKeys
+from rmqtool.broker.dispatcher import Dispatched, Dispatcher, IndexKeys
 from rmqtool.formats.index_file import UNIT_DTYPE, UNIT_SIZE, unit_position
 from rmqtool.formats.layout import decode_units
 from rmqtool.formats.message import format_host
@@ -134,16 +134,14 @@ class Lookups:
             return DecodedDamage(physical_offset, True, False) if self._leads_to(found, place, size) else None
         with suppress(UnreadableError):
             oversized = self.oversized(physical_offset)
-            is_light = place[0].topic.startswith(LMQ_PREFIX)  # of which only properties know
+            is_light = place[0].topic.startswith(LMQ_PREFIX)  # a property names it, which may be cut off
             if oversized and oversized.size == size and (is_light or self._leads_to(oversized.decoded, place)):
                 loses_tag = tags_code != 0 and tags_code not in oversized.decoded.units.tags_hashes.tolist()
                 return DecodedDamage(physical_offset, False, loses_tag)
         return None
 
     def _leads_to(self, found: Dispatched, place: tuple[QueueName, int], size: int | None = None) -> bool:
-        units = found.units
-        places = zip(map(self.queue, units.queues.tolist()), units.queue_offsets.tolist(), strict=True)
-        return place in places and (size is None or size in units.message_sizes.tolist())
+        return place in found.places and (size is None or size in found.units.message_sizes.tolist())
 
     def is_key(self, physical_offset: int, key_hash: int) -> bool:
         """Whether a hash is that of a key, other than its tags, with which queries find a record at an offset."""
@@ -151,7 +149,7 @@ class Lookups:
             derived = self._derived(self._dispatcher, physical_offset)
             if derived is None and (oversized := self.oversized(physical_offset)):
                 derived = oversized.decoded
-            return derived is not None and key_hash in _without_tags(derived.keys)
+            return derived is not None and key_hash in derived.keys.hashes_without_tags
         return False
 
     def oversized(self, physical_offset: int) -> OversizedRecord | None:
@@ -212,13 +210,9 @@ class OversizedRecord(NamedTuple):
     def of(cls, dispatcher: Dispatcher, found: Oversized) -> OversizedRecord:
         """By the rules of a dispatcher."""
         decoded = dispatcher.dispatch(found.record)
-        keys = _without_tags(decoded.keys)
-        whole = _without_tags(dispatcher.dispatch(found.whole).keys) if found.whole else set[int]()
+        keys = {*decoded.keys.hashes_without_tags}
+        whole = {*dispatcher.dispatch(found.whole).keys.hashes_without_tags} if found.whole else set[int]()
         return cls(decoded, found.size, keys, whole - keys)
-
-
-def _without_tags(keys: IndexKeys) -> set[int]:
-    return {*keys.key_hashes[keys.kinds != TAGS].tolist()}
 
 
 _TRIED = 32  # units of a file, the first and the last ones among them

@@ -103,6 +103,12 @@ class IndexKeys:
     def __len__(self) -> int:
         return len(self.key_hashes)
 
+    @property
+    def hashes_without_tags(self) -> list[int]:
+        """The hashes of keys, those of tags left out."""
+        hashes: list[int] = self.key_hashes[self.kinds != TAGS].tolist()
+        return hashes
+
     def __getitem__(self, rows: NDArray[np.bool_]) -> IndexKeys:
         return IndexKeys(*(getattr(self, field.name)[rows] for field in fields(self)))
 
@@ -201,12 +207,6 @@ class Dispatcher:
     def dispatch(self, frames: RecordRun) -> Dispatched:
         """What the records of a run give."""
         return Dispatched(self, frames)
-
-    def places_of(self, frames: RecordRun) -> list[tuple[QueueName, int]]:
-        """The queues that records name, each with the queue offset in it."""
-        units = self.dispatch(frames).units
-        numbers = zip(units.queues.tolist(), units.queue_offsets.tolist(), strict=True)
-        return [(self.queues[queue], offset) for queue, offset in numbers]
 
     def topic_numbers(self, frames: RecordRun) -> NDArray[np.int32]:
         """The number in `topics` of each record's topic."""
@@ -315,6 +315,12 @@ class Dispatched:
             return units
         both = QueueUnits.concatenate([units, more])
         return both[np.argsort(both.rows, kind="stable")]
+
+    @property
+    def places(self) -> list[tuple[QueueName, int]]:
+        """The queue of each unit, and its queue offset there."""
+        numbers = zip(self.units.queues.tolist(), self.units.queue_offsets.tolist(), strict=True)
+        return [(self._dispatcher.queues[queue], offset) for queue, offset in numbers]
 
     def failure(self, above: int) -> tuple[int, str] | None:
         """The first record that ends a dispatch with an exception, as a row, and why; None where none does.

@@ -357,7 +357,7 @@ class FieldJudge:
     def _of_light_queues(self, frames: RecordRun, units: list[SuspectUnit]) -> FieldDamage | None:
         """A record whose properties do not name the light queues any more that lead to it."""
         size, offset = int(frames.message_sizes[0]), int(frames.physical_offsets[0])
-        own = [place for place in self._dispatcher.places_of(frames) if place[0].topic.startswith(LMQ_PREFIX)]
+        own = [place for place in self._dispatcher.dispatch(frames).places if place[0].topic.startswith(LMQ_PREFIX)]
         others = [unit for unit in units if (unit.name, unit.queue_offset) not in own]  # those have another tags code
         right = [unit for unit in others if unit.message_size == size and self._of_queue[unit.name] <= _FEW]
         if not right or not all(self._is_between_its_own(unit) for unit in right):
@@ -379,7 +379,7 @@ class FieldJudge:
             offset = self._unit_at(unit.name, number) if number >= 0 else None
             frames = record_at(self._files, offset) if offset is not None else None
             if frames is not None:
-                found.append((unit.name, number) in self._dispatcher.places_of(frames))
+                found.append((unit.name, number) in self._dispatcher.dispatch(frames).places)
         return any(found)
 
     def _of_tags(self, frames: RecordRun, unit: SuspectUnit, *, is_agreed: bool) -> FieldDamage | None:

@@ -325,7 +325,7 @@ class _Whole(NamedTuple):
 
     @classmethod
     def of(cls, field: RightField, clients: ClientLosses) -> _Whole:
-        """The message of a field that is put right, of which clients get something before."""
+        """The message whose field is put right; what clients get of it already is left out."""
         served = clients.served_of(field.physical_offset)
         led = {entry[:2] for entry in served.entries}
         queues = [name for name in field.queues if tuple(name) not in led]

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, repeat
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile, file_at
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_units import QueueName
-from rmqtool.broker.dispatcher import TAGS, Dispatcher
+from rmqtool.broker.dispatcher import Dispatcher
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.formats.message import (
     BODY_SIZE_WIDTH,
@@ -190,8 +189,7 @@ class _Record:
         """The field with the queues of its message, where more than its body proves the record."""
         dispatcher, data = self._dispatcher, bytes(record.block.view[: self._size])
         dispatched = dispatcher.dispatch(record)
-        units = dispatched.units
-        names = [dispatcher.queues[number] for number in units.queues.tolist()]
+        places = dispatched.places
         covered, mask = stored_record_crc(data), (1 << 8 * field.width) - 1
         if covered is not None:
             is_proven = record_crc(data) == covered
@@ -199,15 +197,14 @@ class _Record:
             is_proven = False
         else:
             is_proven = ((field.found ^ field.right) & mask).bit_count() == 1 or any(
-                self._is_led_to(name, queue_offset)
-                for name, queue_offset in zip(names, units.queue_offsets.tolist(), strict=True)
+                self._is_led_to(*place) for place in places
             )
         if not is_proven:
             return None
-        keys = dispatched.keys.key_hashes[dispatched.keys.kinds != TAGS]
+        keys, counts = dispatched.keys.hashes_without_tags, dispatched.units.batch_sizes.tolist()
         return replace(
             field,
-            queues=tuple(chain.from_iterable(map(repeat, names, units.batch_sizes.tolist()))),
+            queues=tuple(name for (name, _), count in zip(places, counts, strict=True) for _ in range(count)),
             keys=len(keys),
             keys_found=int(np.isin(keys, self._keys_decoded()).sum()),
             damaged_bytes=self._damaged_bytes,
@@ -217,8 +214,7 @@ class _Record:
         """The hashes of the keys, without tags, with which clients decode the record as it stands."""
         is_sized = self._finding.code in _OF_STRUCTURE
         found = oversized_record_at(self._snapshot.log.files, self._offset) if is_sized else None
-        keys = self._dispatcher.dispatch(found.record).keys if found else None
-        return [] if keys is None else keys.key_hashes[keys.kinds != TAGS].tolist()
+        return self._dispatcher.dispatch(found.record).keys.hashes_without_tags if found else []
 
     def _is_led_to(self, name: QueueName, queue_offset: int) -> bool:
         queue = self._snapshot.queue(*name)

@@ -185,7 +185,7 @@ def resized_files(snapshot: Snapshot, kept: Sequence[Finding]) -> Iterator[Resiz
         size = queue_file_size(snapshot.store.conf, queue.kind) or usual.get(queue.kind)
         for file in queue.files.files if size and QueueName(queue.topic, queue.queue_id) in names else ():
             name = name_in_store(snapshot.store, file.path)
-            if name and size and file.size != size and (not file.size or is_resizable(file, size)):
+            if name and size and (not file.size or is_resizable(file, size)):
                 yield resized(name, file, size, _OF_SIZE, queue.unit_size)
 
 

@@ -123,6 +123,7 @@ class Probe:
         properties_size = _signed(self.file.read(topic_at + width + topic_size, PROPERTIES_SIZE_WIDTH))
         return "message" if properties_size == rest - topic_size else "lengths"
 
+    @cached_property
     def by_lengths(self) -> tuple[int, int]:
         """The size of a record with a sound head by the lengths in it, whatever size it says; and its last length."""
         _, magic_code, _, sys_flag = HEAD.unpack(self.file.read(self.record_position, HEAD.size))
@@ -328,7 +329,7 @@ def oversized_record_at(files: Sequence[MappedFile], physical_offset: int) -> Ov
         return None
     with InputFile(mapped.path) as file:
         probe = Probe(file, mapped.start_offset, physical_offset - mapped.start_offset)
-        size, properties_size = probe.by_lengths() if probe.kind == "lengths" else (0, 0)
+        size, properties_size = probe.by_lengths if probe.kind == "lengths" else (0, 0)
         if not MIN_MESSAGE_SIZE <= size < probe.size <= min(_MAX_ANSWER, file.size - probe.position):
             return None
         data, all_of_it = _with_size_by_lengths(probe), _with_all_properties(probe)
@@ -355,7 +356,7 @@ def has_wrong_size(probe: Probe) -> bool:
 
 def _with_size_by_lengths(probe: Probe) -> bytes:
     """A record with the size that its lengths add up to; empty where it has this size, or it is none."""
-    size, _ = probe.by_lengths()
+    size, _ = probe.by_lengths
     if size == probe.size or not MIN_MESSAGE_SIZE <= size <= min(MAX_MESSAGE_SIZE, probe.file.size - probe.position):
         return b""
     return size.to_bytes(MESSAGE_SIZE_WIDTH, "big") + probe.file.read(probe.position, size)[MESSAGE_SIZE_WIDTH:]
@@ -363,7 +364,7 @@ def _with_size_by_lengths(probe: Probe) -> bytes:
 
 def _with_all_properties(probe: Probe) -> bytes:
     """A record with properties that take all the rest of its size; empty where they do, or cannot."""
-    size, properties_size = probe.by_lengths()
+    size, properties_size = probe.by_lengths
     rest = probe.size - size + max(0, properties_size)
     is_possible = MIN_MESSAGE_SIZE <= probe.size <= min(MAX_MESSAGE_SIZE, probe.file.size - probe.position)
     if not is_possible or rest == properties_size or not 0 <= rest <= MAX_PROPERTIES_SIZE:

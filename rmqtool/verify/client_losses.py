@@ -359,7 +359,7 @@ class ClientView:
         if frames is None:
             return []
         dispatcher = Dispatcher(DispatchRules.of_snapshot(snapshot), snapshot.topics.with_batch_queues)
-        return dispatcher.places_of(frames)
+        return dispatcher.dispatch(frames).places
 
     def _in_damage(self) -> dict[QueueName, int]:
         """How many messages of each queue the log holds only damage of."""

@@ -252,7 +252,7 @@ class IndexCheck:
         for unit in units[: 0 if self._tags_expected else max(0, _MAX_WRONG_MAGIC - len(self._tally.wrong_magic))]:
             offset = int(unit["physical_offset"])
             derived = self._lookups.with_wrong_magic_code(offset)
-            if derived and int(unit["key_hash"]) in derived.keys.key_hashes[derived.keys.kinds != TAGS].tolist():
+            if derived and int(unit["key_hash"]) in derived.keys.hashes_without_tags:
                 self._tally.wrong_magic.append(offset)
 
     def _are_damaged(self, keys: IndexKeys) -> NDArray[np.bool_]:
