@@ -525,7 +525,8 @@ class _WholeQueues:
         levels = (each for name, each in in_log.items() if name.topic == SCHEDULE_TOPIC)
         ends = ((each.name, (each.first_offset, each.next_offset)) for each in levels)
         whole = [QueueChange("simple", *name, *reach, *reach, 0, 0) for name, reach in ends]
-        whole += [each for each in self.start.queues if QueueName(each.topic, each.queue_id) not in in_log]
+        known = {*in_log, *self.put_right}  # of one with nothing else in the log the units still stand
+        whole += [each for each in self.start.queues if QueueName(each.topic, each.queue_id) not in known]
         led_to = {name: count for name, count in self.request.led_to.items() if name not in put_right}
         request = replace(self.request, offsets=by_level, is_rebuilt=True, put_right=self.put_right, led_to=led_to)
         return self.view.delayed(replace(self.start, refusal=None, queues=whole), in_log, request)
