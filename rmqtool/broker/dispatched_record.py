@@ -143,14 +143,14 @@ class Lookups:
     def _leads_to(self, found: Dispatched, place: tuple[QueueName, int], size: int | None = None) -> bool:
         return place in found.places and (size is None or size in found.units.message_sizes.tolist())
 
-    def is_key(self, physical_offset: int, key_hash: int) -> bool:
-        """Whether a hash is that of a key, other than its tags, with which queries find a record at an offset."""
+    def keys_of_hash(self, physical_offset: int, key_hash: int) -> int:
+        """How many keys, other than its tags, with which queries find a record at an offset have a hash."""
         with suppress(UnreadableError):
             derived = self._derived(self._dispatcher, physical_offset)
             if derived is None and (oversized := self.oversized(physical_offset)):
                 derived = oversized.decoded
-            return derived is not None and key_hash in derived.keys.hashes_without_tags
-        return False
+            return 0 if derived is None else derived.keys.hashes_without_tags.count(key_hash)
+        return 0
 
     def oversized(self, physical_offset: int) -> OversizedRecord | None:
         """What a record gives that says a larger size than its lengths; None for others. Raises UnreadableError.

@@ -7,7 +7,7 @@ from the committed offset of its own group on: of those before it, it asks no pr
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,11 +16,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rmqtool.base.files import UNLIMITED, ReadPolicy
-from rmqtool.base.mapped_files import MappedFile
+from rmqtool.base.mapped_files import MappedFile, read_at
 from rmqtool.formats.properties import CHECK_TIMES, HALF_OFFSET, UNIQUE_KEY
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.system_topics import HALF_TOPIC, OP_TOPIC, TRANSACTION_GROUP
 from rmqtool.rules.versions import BEYOND_MAX_TO_MAX
+from rmqtool.scan.block import Damage
 from rmqtool.scan.columns import COLUMNS, PROPERTY_COLUMN, ColumnRun, message_schema, record_batches
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.pointed_records import read_heads, sound_records
@@ -34,7 +35,8 @@ from rmqtool.store.unit_files import open_units, written_units
 
 _OFFSETS = re.compile(rb"\d{1,18}")
 _PIECE = 4096  # half messages that are looked at at once, from the committed offset back
-_MOST_SCANNED = 256 << 20  # of the log, where the queue of op messages is missing, bytes
+_MOST_SCANNED = 256 << 20  # of the log, where the queue of op messages is missing, or copies may be, bytes
+_MOST_DAMAGED = 64 << 20  # of one damage of the log that is searched for copies, bytes
 _CHECK_MAX = 15  # BrokerConfig#transactionCheckMax
 _RESERVED_HOURS = 72  # MessageStoreConfig#fileReservedTime
 _HOUR_MS = 3_600_000
@@ -99,64 +101,81 @@ def skipped_halves(snapshot: Snapshot) -> Iterator[SkippedHalves]:
 
 
 def _skipped(snapshot: Snapshot, queue: LoadedQueue, committed: int) -> Offsets:
+    """Those before the committed offset that wait; units of their later copies, or copies, may be damaged."""
     first, stop = max(0, queue.range.min_offset), min(committed, queue.range.max_offset)
-    found: list[Offsets] = []
+    waiting: dict[int, _Names] = {}
     while first < stop:
         start = max(first, stop - _PIECE)
-        halves = _halves(snapshot, queue.queue, start, stop)
-        waiting = _waiting(snapshot, queue, halves)
-        if not len(waiting):
+        found = _waiting(snapshot, queue, _halves(snapshot, queue.queue, start, stop))
+        if not found:
             break
-        found.append(waiting)
+        waiting |= found
         stop = start
-    return np.sort(np.concatenate([np.zeros(0, dtype=np.int64), *found]))
+    if waiting and (unit := queue.unit_at(min(waiting))):
+        start = max(unit.physical_offset, snapshot.log_range.max_offset - _MOST_SCANNED)
+        waiting = _without_copy(waiting, _logged(snapshot, queue, start))
+        for damage in _damaged(snapshot, start) if waiting else ():
+            waiting = {offset: each for offset, each in waiting.items() if not each.stands_in(damage)}
+    return np.array(sorted(waiting), dtype=np.int64)
 
 
-def _waiting(snapshot: Snapshot, queue: LoadedQueue, halves: pa.Table) -> Offsets:
-    """Queue offsets of the half messages that no op message ends, that have no later copy, and are not given up.
+class _Names(NamedTuple):
+    """By what a copy of a half message is known: its unique key, and its queue offset or that which it had first."""
+
+    unique_key: str | None
+    offsets: tuple[int, ...]
+
+    def stands_in(self, damage: bytes) -> bool:
+        """Whether damage of the log has the unique key."""
+        return self.unique_key is not None and self.unique_key.encode() in damage
+
+
+def _waiting(snapshot: Snapshot, queue: LoadedQueue, halves: pa.Table) -> dict[int, _Names]:
+    """The half messages that no op message ends, that have no later copy, and are not given up, by queue offset.
 
     A broker that asks a producer puts a copy of its half message after the others, and goes on from there.
     """
-    nothing = np.zeros(0, dtype=np.int64)
     ended = _ended_since(snapshot, queue.queue.queue_id, halves) if halves.num_rows else None
     if ended is None:
-        return nothing
+        return {}
     offsets = np.asarray(halves.column("queue_offset"))
     rows = ~np.isin(offsets, ended) & ~np.isin(_firsts(halves), ended) & ~_given_up(snapshot.store.conf, halves)
     if not rows.any():
-        return nothing
-    later = _halves(snapshot, queue.queue, int(offsets[rows][0]), queue.range.max_offset)
-    newest = _newest(later)
+        return {}
     unique_keys = halves.column(UNIQUE_KEY).filter(pa.array(rows)).to_pylist()
     keys = zip(unique_keys, _firsts(halves)[rows].tolist(), strict=True)
     names = {
-        offset: [each for each in (key, offset, first) if each not in (None, -1)]
+        offset: _Names(key, (offset,) if first < 0 else (offset, first))
         for offset, (key, first) in zip(offsets[rows].tolist(), keys, strict=True)
     }
-    waiting = [offset for offset, each in names.items() if max(newest.get(name, offset) for name in each) <= offset]
-    if waiting and (logged := _after_queue(snapshot, queue)) is not None:
-        copied = _newest(logged).keys()
-        waiting = [offset for offset in waiting if copied.isdisjoint(names[offset])]
-    return np.array(waiting, dtype=np.int64)
+    return _without_copy(names, _halves(snapshot, queue.queue, int(offsets[rows][0]), queue.range.max_offset))
 
 
-def _newest(halves: pa.Table) -> dict[str | int, int]:
-    """The queue offset of the newest copy of each half message, by unique key and by the offset that it had first."""
+def _without_copy(names: Mapping[int, _Names], halves: pa.Table) -> dict[int, _Names]:
+    """Those of which no later copy is among some half messages."""
     offsets = halves.column("queue_offset").to_pylist()
+    newest = dict(zip(_firsts(halves).tolist(), offsets, strict=True))
+    by_key = dict(zip(halves.column(UNIQUE_KEY).to_pylist(), offsets, strict=True))
     return {
-        **dict(zip(halves.column(UNIQUE_KEY).to_pylist(), offsets, strict=True)),
-        **dict(zip(_firsts(halves).tolist(), offsets, strict=True)),
+        offset: each
+        for offset, each in names.items()
+        if max(by_key.get(each.unique_key or "", 0), *(newest.get(name, 0) for name in each.offsets)) <= offset
     }
 
 
-def _after_queue(snapshot: Snapshot, queue: LoadedQueue) -> pa.Table | None:
-    """The half messages that the log has after the last one of a queue, which may have lost its end."""
-    with open_units(queue.queue, snapshot.reading) as units:
-        last = units.newest(1)
-    start = int(last[-1]["physical_offset"]) + 1 if len(last) else snapshot.log_range.min_offset
+def _logged(snapshot: Snapshot, queue: LoadedQueue, start: int) -> pa.Table:
+    """The half messages of a queue that the log has from a physical offset on."""
     names = ("queue_offset", *(f"{PROPERTY_COLUMN}{name}" for name in (UNIQUE_KEY, HALF_OFFSET)))
     found = _in_log(snapshot, HALF_TOPIC, queue.queue.queue_id, start, names)
-    return None if found is None else found.rename_columns([name.removeprefix(PROPERTY_COLUMN) for name in names])
+    return found.rename_columns([name.removeprefix(PROPERTY_COLUMN) for name in names])
+
+
+def _damaged(snapshot: Snapshot, start: int) -> Iterator[bytes]:
+    """What the log has from a physical offset on in the place of sound records."""
+    for event in scan_files(snapshot.log.files, start, reading=snapshot.reading):
+        if isinstance(event, Damage):  # which at the end of the log goes on to that of its file
+            size = min(event.size, _MOST_DAMAGED)
+            yield read_at(snapshot.log.files, event.physical_offset, size, snapshot.reading)
 
 
 def _ended_since(snapshot: Snapshot, queue_id: int, halves: pa.Table) -> Offsets | None:
@@ -173,16 +192,15 @@ def _ended_since(snapshot: Snapshot, queue_id: int, halves: pa.Table) -> Offsets
 
 def _ended_in_log(snapshot: Snapshot, queue_id: int, start: int) -> Offsets | None:
     """What op messages in the log end, from a physical offset on; None where that is too much to read."""
-    found = _in_log(snapshot, OP_TOPIC, queue_id, start, ("stored_body",))
-    bodies = None if found is None else b",".join(found.column("stored_body").to_pylist())
-    return None if bodies is None else np.unique(np.array(_OFFSETS.findall(bodies)).astype(np.int64))
-
-
-def _in_log(snapshot: Snapshot, topic: str, queue_id: int, start: int, names: Sequence[str]) -> pa.Table | None:
-    """Some fields of a queue's messages in the log from a physical offset on; None where that is too much to read."""
-    end, found = snapshot.log_range.max_offset, []
-    if end - start > _MOST_SCANNED:
+    if snapshot.log_range.max_offset - start > _MOST_SCANNED:
         return None
+    bodies = b",".join(_in_log(snapshot, OP_TOPIC, queue_id, start, ("stored_body",)).column("stored_body").to_pylist())
+    return np.unique(np.array(_OFFSETS.findall(bodies)).astype(np.int64))
+
+
+def _in_log(snapshot: Snapshot, topic: str, queue_id: int, start: int, names: Sequence[str]) -> pa.Table:
+    """Some fields of a queue's messages in the log from a physical offset on."""
+    end, found = snapshot.log_range.max_offset, []
     schema = message_schema(("topic", "queue_id", *names))
     for event in scan_files(snapshot.log.files, start, end, snapshot.reading):
         for batch in record_batches(event, schema.names) if isinstance(event, RecordRun) else ():

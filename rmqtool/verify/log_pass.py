@@ -194,7 +194,8 @@ class PartCheck(Job[Any]):
                     yield size, None
                 result.suspects.doubted |= chains.doubted
                 if chains.unreached:
-                    keys = [key for key in chains.unreached if self._reader.lookups.is_key(*key)]
+                    count = self._reader.lookups.keys_of_hash  # a unit that is reached gives all keys of its hash
+                    keys = [key for key in dict.fromkeys(chains.unreached) for _ in range(count(*key))]
                     result.keys.unreached[index_file.file.path] = Unreached(keys, chains.unreached_step)
 
     def _check_log(self, part: LogPart, result: PartResult, other: EventReader | None) -> Iterator[tuple[int, Any]]:

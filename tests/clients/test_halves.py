@@ -15,7 +15,7 @@ from rmqtool.rules.versions import Version
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.pending.waiting_store import HALF, OP, TRANSACTIONS, WaitingStore, counts, work_of
-from tests.real_broker.client_facts import view_of
+from tests.real_broker.client_facts import View, difference, view_of
 
 
 def unchecked(builder: WaitingStore, root: Path) -> int:
@@ -88,6 +88,41 @@ def test_copies_past_the_end_of_the_queue(tmp_path: Path, kept: int) -> None:
     assert half_messages_unchecked(Snapshot(open_store(store))) == 0
 
 
+@pytest.mark.parametrize("is_last", [False, True])
+@pytest.mark.parametrize(("place", "data", "expected"), [(4, b"\0", 0), (20, b"\1", 0), (28, b"\1", 0), (0, None, 1)])
+def test_copies_in_damage(tmp_path: Path, place: int, data: bytes | None, expected: int, *, is_last: bool) -> None:
+    """A damaged copy of which the unique key is left is out of reach itself; of zeros nothing shows one."""
+    builder = WaitingStore()
+    for key in ("K1", "K2"):
+        builder.half(UNIQ_KEY=key)
+    builder.op(1)
+    at, copy = len(builder.files[-1]), builder.half(UNIQ_KEY="K1")
+    end = len(builder.files[-1])
+    if not is_last:
+        builder.message("orders")
+    builder.committed = {(TRANSACTIONS, HALF): copy, (TRANSACTIONS, OP): 0}
+    store = builder.build(tmp_path)
+    with next((store / "commitlog").iterdir()).open("r+b") as log:
+        log.seek(at + place)
+        log.write(bytes(end - at) if data is None else data)
+    assert half_messages_unchecked(Snapshot(open_store(store))) == expected
+
+
+def test_copies_with_a_damaged_unit(tmp_path: Path) -> None:
+    """No unit leads to the copy until the queue is derived again: the log has it."""
+    builder = WaitingStore()
+    for key in ("K1", "K2", "K1", "K3"):
+        builder.half(UNIQ_KEY=key)
+    builder.op(1)
+    builder.committed = {(TRANSACTIONS, HALF): 2, (TRANSACTIONS, OP): 0}
+    store = builder.build(tmp_path)
+    (file,) = (store / "consumequeue" / HALF / "0").iterdir()
+    with file.open("r+b") as units:
+        units.seek(20 * 2)
+        units.write(b"\1" * 20)
+    assert half_messages_unchecked(Snapshot(open_store(store))) == 0
+
+
 def test_piece_by_piece(tmp_path: Path) -> None:
     """They are read from the offset back, as long as a piece holds one that waits."""
     builder = WaitingStore()
@@ -115,3 +150,10 @@ def test_what_a_broker_checks(committed: int, next_offset: int, checked: set[int
         "timers": [],
     }
     assert view_of(facts).half == checked
+
+
+def test_an_entry_that_leads_elsewhere() -> None:
+    """A unit in the place of a lost half message leads to the next one, which a broker checks twice."""
+    had = View(entries={(HALF, 0, 0): (0, 100), (HALF, 0, 1): (100, 100)}, half={0, 1})
+    after = View(entries={(HALF, 0, 0): (100, 100), (HALF, 0, 1): (100, 100)}, half={0, 1})
+    assert difference(had, after).half_messages_unchecked == [0]

@@ -125,6 +125,11 @@ def index_cut(store: Path) -> None:
     os.truncate(file, file.stat().st_size // 2)
 
 
+def index_page_zeroed(store: Path) -> None:
+    """Of two keys of one message with the same hash one unit is left, to which no chain leads."""
+    write(min((store / "index").iterdir()), 8192, bytes(4096))
+
+
 def index_swapped(store: Path) -> None:
     """Two index files have each other's names; queries look into all files."""
     first, second, *_ = sorted((store / "index").iterdir())
@@ -242,6 +247,7 @@ def last_file_twice(store: Path) -> None:
         ("4.9.7-clean", [size_flipped(31)], 13, 13),
         ("5.5.0-trimmed", [untagged(lambda record: record[:4] + b"\0" + record[5:])], 2, 2),  # the index has tags
         ("5.5.0-trimmed", [untagged(lambda record: bytes(len(record)))], 2, 2),
+        ("5.1.4-trimmed", [index_page_zeroed], 259, 0),
     ],
 )
 def test_keys_that_a_broker_does_not_find(

@@ -180,7 +180,8 @@ def difference(had: View, after: View, proof: Proof = _NO_LOG) -> Difference:
         found.timers["never"] = (had.timers - after.timers).total()
         found.timers["again"] = (after.timers - had.timers).total()
     found.filters_lost = sorted(had.filters - after.filters)
-    found.half_messages_unchecked = sorted(had.half - after.half - {*proof.finished})
+    other = {offset for topic, _, offset in found.unreachable if topic == HALF_TOPIC}  # their entries lead elsewhere
+    found.half_messages_unchecked = sorted(had.half - (after.half - other) - {*proof.finished})
     return found
 
 
