@@ -50,7 +50,9 @@ _RELEASE = re.compile(r"\d+\.\d+\.\d+")
 _BUDGET = 0.15
 """CPU seconds of one quick test and of the processes that it starts."""
 _QUICK_PART = 3
-"""Of more cases of one quick test than these, one in so many is run."""
+"""Of more cases of one quick test than these, a quick run takes one in so many."""
+_SLOW_PART = 4
+"""Of more cases of one slow test than two, one in so many is run, at least two; all in `make everything`."""
 _HEADROOM = 6
 """On a busy machine the same work takes more CPU time, and the first test that needs a module pays for its import."""
 _MAX_WORKERS = 8
@@ -259,12 +261,12 @@ def _is_run(item: pytest.Item) -> bool:
 def _in_turns(items: list[pytest.Item]) -> list[pytest.Item]:
     """Of the same long test for several releases, or stores of them, only one, not the same of each test.
 
-    Of what then is left of many cases of one kind (`one_in`), one in so many.
+    Of what then is left of many cases of one kind (`one_in`), one in so many; and of slow ones.
     """
     if ALL in os.environ or not items:
         return items
     if items[0].config.getoption("--quick"):
-        return _some_of_each(items)
+        return _some_of_each(items, _QUICK_PART, _QUICK_PART)
 
     def kind_of(item: pytest.Item) -> str:
         return _RELEASE.sub("RELEASE", item.nodeid) if _rank(item) < len(_MARKERS) else item.nodeid
@@ -272,19 +274,25 @@ def _in_turns(items: list[pytest.Item]) -> list[pytest.Item]:
     groups = [(name, list(group)) for name, group in groupby(sorted(items, key=kind_of), key=kind_of)]
     chosen = {group[crc32(name.encode()) % len(group)] for name, group in groups}
     places: defaultdict[str, Iterator[int]] = defaultdict(count)
-    return [item for item in items if item in chosen and next(places[_test_of(item)]) % _every(item) == 0]
+    items = [item for item in items if item in chosen and next(places[_test_of(item)]) % _every(item) == 0]
+    return _some_of_each(items, _SLOW_PART, 2, lambda item: _rank(item) == _MARKERS.index("slow"))
 
 
-def _some_of_each(items: list[pytest.Item]) -> list[pytest.Item]:
-    """In the order of a hash of their names: with each n-th of two tables crossed some pairs would never meet."""
+def _some_of_each(
+    items: list[pytest.Item], part: int, enough: int, are_many: Callable[[pytest.Item], bool] = lambda _: True
+) -> list[pytest.Item]:
+    """Of more than `enough` cases of one of the tests that `are_many`, one in `part`, and no fewer than two.
+
+    In the order of a hash of their names: with each n-th of two tables crossed some pairs would never meet.
+    """
     cases: defaultdict[str, list[pytest.Item]] = defaultdict(list)
-    for item in items:
+    for item in filter(are_many, items):
         cases[_test_of(item)].append(item)
     left = {
         item
         for group in cases.values()
-        if len(group) > _QUICK_PART
-        for item in sorted(group, key=lambda item: crc32(item.nodeid.encode()))[ceil(len(group) / _QUICK_PART) :]
+        if len(group) > enough
+        for item in sorted(group, key=lambda item: crc32(item.nodeid.encode()))[max(2, ceil(len(group) / part)) :]
     }
     return [item for item in items if item not in left]
 

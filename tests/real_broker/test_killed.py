@@ -73,6 +73,7 @@ def test_what_a_kill_leaves(harness: Callable[[str], Harness], tmp_path: Path, v
     assert any(refused) == (version in ("4.7.1", "4.9.7"))
 
 
+@pytest.mark.rare
 @pytest.mark.parametrize("version", VERSIONS)
 def test_fresh_kills(harness: Callable[[str], Harness], tmp_path: Path, version: str) -> None:
     """A broker that appends is killed: dirty, unless the start deletes an index file whose keys it does not put again.

@@ -19,6 +19,7 @@ _SEEDS = range(2)
 _ROWS = ("index/: deleted", "config/: deleted", "config/topics.json: touched")
 
 
+@pytest.mark.rare
 def test_random_losses(harness: Factory, tmp_path: Path) -> None:
     """No store is `clean` or `dirty` whose users have less than before."""
     harness("5.3.3")

@@ -28,6 +28,7 @@ def test_a_random_store(harness: Callable[[str], Harness], tmp_path: Path, versi
     assert differences(harness(version), mode, SEED, tmp_path) == []
 
 
+@pytest.mark.rare
 @pytest.mark.one_in(12)
 @pytest.mark.parametrize(("version", "mode"), CASES)
 def test_after_a_kill(harness: Callable[[str], Harness], tmp_path: Path, version: str, mode: str) -> None:

@@ -368,6 +368,7 @@ def test_tls(harness: Callable[[str], Harness], tmp_path: Path, monkeypatch: pyt
         assert send(broker, source, "--tls-ca", CERTIFICATE)["sent"]["messages"] == 20
 
 
+@pytest.mark.rare
 @pytest.mark.parametrize("version", VERSIONS)
 def test_killed(harness: Callable[[str], Harness], tmp_path: Path, version: str) -> None:
     """A few of the kills of ``make replays``."""

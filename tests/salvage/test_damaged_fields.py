@@ -14,7 +14,6 @@ from tests.repair.damaged_fields import flip, records_of
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.one_in(3)
 @pytest.mark.parametrize("damaged_first", [True, False])
 @pytest.mark.parametrize(
     ("field", "mask"), [("sys_flag", 4), ("sys_flag", 1), ("topic", 1), ("queue_id", 1), ("KEYS", 1), ("TAGS", 16)]

@@ -57,7 +57,6 @@ def files_of(*stores: Path) -> list[Path]:
     return [path for store in stores for path in sorted((store / NODE / "data").iterdir())]
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("seed", range(40))
 def test_random_damage(seed: int, tmp_path: Path, new: Path) -> None:
     """One copy or two, files flipped, zeroed, cut, swapped, grown, shrunk or gone."""

@@ -29,7 +29,6 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.slow
-@pytest.mark.one_in(3)
 @pytest.mark.parametrize("is_direct", [False, True])
 @pytest.mark.parametrize(
     "options",

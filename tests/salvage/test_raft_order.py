@@ -97,7 +97,6 @@ def change(store: Path, log: EntryBuilder, row: int, position: int, bits: int) -
     path.write_bytes(data)
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("seed", range(25))
 def test_random_groups(seed: int, tmp_path: Path) -> None:
     """Nodes that end with messages of different leaders, with damaged headers and messages before."""
