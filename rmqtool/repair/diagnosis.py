@@ -438,11 +438,23 @@ def notes_on_the_rest(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: b
         by_reason[why].add(finding.code)
     changed = {code for change in repairs.changes for code in change.codes}
     kept = {each.code for each in diagnosis.treated(findings).get("kept", ())} - changed
+    kept |= {"consumequeue.wrong-record"} if repairs.neutralise and _are_left_in_damage(diagnosis) else set()
     return [
         *(NotHealed(codes, why) for codes, why in ([] if repairs.is_of_log else reasons_for(kept))),
         *not_healed(diagnosis.snapshot, findings, repairs.changes),
         *(NotHealed(frozenset(codes), why) for why, codes in by_reason.items()),
     ]
+
+
+def _are_left_in_damage(diagnosis: Diagnosis) -> bool:
+    """Whether all messages of a queue are in damage: a rebuild keeps its units, which lead into dummy records then."""
+    clients, in_log = diagnosis.clients, diagnosis.queues_in_log
+    if clients is None or in_log is None:
+        return False
+    ahead = {(each.topic, each.queue_id) for each in diagnosis.findings if each.code == "consumequeue.ahead"}
+    damaged = {(each.topic, each.queue_id): each.in_damage for each in clients.unreachable.queues if each.in_damage}
+    had = clients.had.entries
+    return any(name not in in_log or had.get(name) == damaged[name] for name in damaged.keys() - ahead)
 
 
 def judged_now(diagnosis: Diagnosis, repairs: Repairs) -> list[Finding]:
