@@ -44,7 +44,8 @@ LogEvidence = Mapping[QueueName, QueueEvidence]
 class DelayRequest:
     """What the comparison needs: `now` is when the broker is started, epoch ms, `newest` the newest store timestamp.
 
-    `offsets` are those of the levels, None those of the store. Of deliveries from `known_until` on `delayOffset.json`
+    `offsets` are those of the levels, None those of the store, which levels have of which the log proves no other one
+    if they `are_proven`. Of deliveries from `known_until` on `delayOffset.json`
     need not know, as after a kill. `beyond` counts the last units of queues that lead past the last file of the log.
     With `checks_times` each
     unit's time is compared with its record, as where a verification has found wrong ones; else only those that cannot
@@ -59,6 +60,7 @@ class DelayRequest:
     checks_times: bool = False
     lacks_until: int = 0
     offsets: Mapping[int, int] | None = None
+    are_proven: bool = False
     beyond: Mapping[QueueName, int] = field(default_factory=dict)
     is_rebuilt: bool = False
     led_to: Mapping[QueueName, int] = field(default_factory=dict)
@@ -138,6 +140,9 @@ class _Levels:
                                       may_end_early=start.mode == "abnormal")  # fmt: skip
         offsets = load_delay_offsets(snapshot.store).by_level if request.offsets is None else request.offsets
         self._offsets = dict(offsets)
+        if request.are_proven:
+            ends = ((name.queue_id + 1, self._deliveries.end_of(name.queue_id + 1)) for name in self.names())
+            self._offsets |= {level: end for level, end in ends if end is not None}
         self._by_run = {level.level: level for level in self._deliveries.levels(self._offsets)}
         known = known_levels(snapshot.store.conf)
         self._highest = known.highest if known else None

@@ -102,8 +102,11 @@ class ByOffsets(Protocol):
         With None these are not known, and may be all.
         """
 
-    def delayed(self, by_level: Mapping[int, int] | None = None) -> Due:
-        """The delayed messages that come at another time; raises RmqtoolError."""
+    def delayed(self, by_level: Mapping[int, int] | None = None, *, are_proven: bool = False) -> Due:
+        """The delayed messages that come at another time; raises RmqtoolError.
+
+        Levels go on where the log shows that their deliveries end, if offsets `are_proven`.
+        """
 
 
 @dataclass

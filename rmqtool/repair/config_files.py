@@ -337,9 +337,7 @@ class _ConfigRepair:
             draft.text = file_text({**data_version(DELAYS, self._releases), MAIN_TABLES[DELAYS]: {}})
             draft.what.append("written again")
         draft.lost = self.delays.lost(draft.text)
-        text, moved = self.delays.corrected(draft.text)
-        draft.text, added = self.delays.completed(text)
-        lines = [*moved, *added]
+        draft.text, lines = self.delays.corrected(draft.text)
         draft.add(f"{counted(len(lines), 'level')} set to the end of the deliveries that the log shows", lines)
         if self.delays.unproven:
             levels = ", ".join(map(str, self.delays.unproven))

@@ -259,8 +259,8 @@ def clients_after(diagnosis: Diagnosis, repairs: Repairs) -> ClientLosses | None
             queues=repairs.queues or neutralises or "queues" in later or repairs.brings_topics,
             index=repairs.index or neutralises or "index" in later,
         )
-        keeps_never = any(each.code == "config.delay-level" for each in diagnosis.findings)
         if repairs.renames:
+            keeps_never = any(each.code == "config.delay-level" for each in diagnosis.findings)
             clients = _with_renamed(clients, keeps_never=keeps_never)
         clients = _with_whole(clients, [_Whole.of(each, clients) for each in repairs.right_fields])
         if repairs and clients.by_offsets and _loses_of_any_topic(diagnosis, repairs, clients, neutralises=neutralises):
@@ -268,10 +268,11 @@ def clients_after(diagnosis: Diagnosis, repairs: Repairs) -> ClientLosses | None
         timers = [each for each in diagnosis.findings if repairs.goes_on and each.code.startswith("timer.")]
         for change in (*repairs.changes, *(timer_changes(diagnosis.snapshot, timers) if timers else ())):
             clients = _changed(clients, change, diagnosis.snapshot.store)
+        is_moved = repairs.goes_on and not repairs.renames and any(map(_is_of_delay_offsets, diagnosis.findings))
+        if is_moved and clients.by_offsets:
+            clients = replace(clients, delayed=clients.by_offsets.delayed(are_proven=True))
     except RmqtoolError:
         return None
-    if repairs.goes_on and any(map(_is_of_delay_offsets, diagnosis.findings)):
-        clients = replace(clients, delayed=_at_proven_offsets(clients.delayed, keeps_never=keeps_never))
     return clients
 
 
@@ -382,11 +383,6 @@ def _is_of_delay_offsets(finding: Finding) -> bool:
     return is_moved or finding.details.get("proof") == "delays"
 
 
-def _at_proven_offsets(due: Due, *, keeps_never: bool) -> Due:
-    """What is left once levels go on where their deliveries end; those that are not configured never do."""
-    return replace(due, again=0, never=due.never if keeps_never else 0)
-
-
 def repairs_of(diagnosis: Diagnosis, *, keep_offsets: bool = False, is_rebuilt: bool = False) -> Repairs:
     """What the next transaction of `rmqtool repair` does; with `keep_offsets` it leaves committed offsets alone.
 
@@ -415,10 +411,11 @@ def repairs_of(diagnosis: Diagnosis, *, keep_offsets: bool = False, is_rebuilt: 
     index = ("index" in found and not is_rebuilt) or (queues and _index_must_follow(snapshot, is_damaged=is_damaged))
     index = index and "index" not in left
     offsets = not (keep_offsets or queues or (is_unread and "queues" in found))
-    config = config_changes(snapshot, findings, offsets=offsets) if "config" not in left else []
+    now = [each for each in findings if not (queues and _is_held_against_queues(each))]
+    config = config_changes(snapshot, now, offsets=offsets) if "config" not in left else []
     if queues and any(change.name == _TOPICS for change in config):
         return Repairs(tuple(config), goes_on=True)  # topics.json says which queues are batch queues
-    is_later = queues and any(each.code in _CUTS_QUEUES or _is_held_against_queues(each) for each in findings)
+    is_later = len(now) < len(findings) or (queues and any(each.code in _CUTS_QUEUES for each in findings))
     if queues or index:  # which also write the checkpoint
         until, readable = map(diagnosis.served_until, (BODY_CRC, PROPERTIES))
         return Repairs(tuple(config), queues, index, is_damaged, goes_on=bool(files) or is_later,
@@ -441,11 +438,23 @@ def notes_on_the_rest(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: b
         by_reason[why].add(finding.code)
     changed = {code for change in repairs.changes for code in change.codes}
     kept = {each.code for each in diagnosis.treated(findings).get("kept", ())} - changed
+    kept |= {"consumequeue.wrong-record"} if repairs.neutralise and _are_left_in_damage(diagnosis) else set()
     return [
         *(NotHealed(codes, why) for codes, why in ([] if repairs.is_of_log else reasons_for(kept))),
         *not_healed(diagnosis.snapshot, findings, repairs.changes),
         *(NotHealed(frozenset(codes), why) for why, codes in by_reason.items()),
     ]
+
+
+def _are_left_in_damage(diagnosis: Diagnosis) -> bool:
+    """Whether all messages of a queue are in damage: a rebuild keeps its units, which lead into dummy records then."""
+    clients, in_log = diagnosis.clients, diagnosis.queues_in_log
+    if clients is None or in_log is None:
+        return False
+    ahead = {(each.topic, each.queue_id) for each in diagnosis.findings if each.code == "consumequeue.ahead"}
+    damaged = {(each.topic, each.queue_id): each.in_damage for each in clients.unreachable.queues if each.in_damage}
+    had = clients.had.entries
+    return any(name not in in_log or had.get(name) == damaged[name] for name in damaged.keys() - ahead)
 
 
 def judged_now(diagnosis: Diagnosis, repairs: Repairs) -> list[Finding]:
@@ -476,7 +485,7 @@ def _is_done_last(finding: Finding) -> bool:
 
 
 def _is_held_against_queues(finding: Finding) -> bool:
-    return finding.code.startswith("timer.") or finding.code in _OF_QUEUES
+    return finding.code.startswith("timer.") or finding.code in _OF_QUEUES or finding.details.get("proof") == "delays"
 
 
 def _index_must_follow(snapshot: Snapshot, *, is_damaged: bool) -> bool:

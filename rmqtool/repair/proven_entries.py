@@ -285,23 +285,16 @@ class DelayOffsets:
                   for queue_id in self._snapshot.queue_ids(SCHEDULE_TOPIC)}  # fmt: skip
         return {level: queue.range for level, queue in queues.items() if queue is not None}
 
-    def completed(self, text: str) -> tuple[str, list[str]]:
-        """A file's text with the levels that it lacks, as far as they are proven, and a line for each."""
-        table = table_in(text, MAIN_TABLES[DELAYS])
-        there = {each.name for each in entries_of(text, MAIN_TABLES[DELAYS])}
-        new = {level: offset for level, offset in self.proven.items() if str(level) not in there}
-        if table is None or not new:
-            return text, []
-        lines = [f"delay level {level}: {offset} (where its deliveries end)" for level, offset in new.items()]
-        return with_members(text, table, {str(level): f"{level}:{offset}" for level, offset in new.items()}), lines
-
     def lost(self, text: str) -> list[str]:
         """What goes with the levels of a file's text that are past the ends of their queues."""
         is_behind = any(offset > self._end_of(level, offset) for level, (_, offset) in _levels_in(text).items())
         return [f"where these levels were; {NO_PROOF}"] if is_behind else []
 
     def corrected(self, text: str, levels: Collection[int] | None = None) -> tuple[str, list[str]]:
-        """A text with `levels` (or all) where they are proven, else in the range of their queue; and the lines."""
+        """A text with `levels` (or all) where they are proven, else in the range of their queue; and the lines.
+
+        Those that it lacks are added as far as they are proven.
+        """
         values, lines = [], []
         for level, (place, offset) in _levels_in(text).items():
             right = self.proven.get(level, min(max(offset, 0), self._end_of(level, offset)))
@@ -309,7 +302,15 @@ class DelayOffsets:
                 values.append((place, right))
                 where = "where its deliveries end" if level in self.proven else "the end of its queue"
                 lines.append(f"delay level {level}: {offset} -> {right} ({where})")
-        return with_values(text, values), lines
+        text = with_values(text, values)
+        table = table_in(text, MAIN_TABLES[DELAYS])
+        there = {each.name for each in entries_of(text, MAIN_TABLES[DELAYS])}
+        new = {level: offset for level, offset in self.proven.items()
+               if str(level) not in there and (levels is None or level in levels)}  # fmt: skip
+        if table is None or not new:
+            return text, lines
+        lines += [f"delay level {level}: {offset} (where its deliveries end)" for level, offset in new.items()]
+        return with_members(text, table, {str(level): f"{level}:{offset}" for level, offset in new.items()}), lines
 
     def _end_of(self, level: int, offset: int) -> int:
         """The end of a level's queue; the offset itself without one."""

@@ -516,7 +516,7 @@ class _WholeQueues:
                 found[name] = replace(state, first_offset=first, next_offset=end)
         return found
 
-    def delayed(self, by_level: Mapping[int, int] | None = None) -> Due:
+    def delayed(self, by_level: Mapping[int, int] | None = None, *, are_proven: bool = False) -> Due:
         """The delayed messages that come at another time; raises RmqtoolError."""
         if self.request is None:
             return Due()
@@ -528,7 +528,8 @@ class _WholeQueues:
         known = {*in_log, *self.put_right}  # of one with nothing else in the log the units still stand
         whole += [each for each in self.start.queues if QueueName(each.topic, each.queue_id) not in known]
         led_to = {name: count for name, count in self.request.led_to.items() if name not in put_right}
-        request = replace(self.request, offsets=by_level, is_rebuilt=True, put_right=self.put_right, led_to=led_to)
+        request = replace(self.request, offsets=by_level, are_proven=are_proven, is_rebuilt=True,
+                          put_right=self.put_right, led_to=led_to)  # fmt: skip
         return self.view.delayed(replace(self.start, refusal=None, queues=whole), in_log, request)
 
 

@@ -14,6 +14,8 @@ import pytest
 from rmqtool.clients.losses import Due
 from rmqtool.formats.consume_queue import UNIT_SIZE
 from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.store.config_tables import load_delay_offsets
+from rmqtool.store.store import open_store
 from tests.building import START_TIME
 from tests.clients.due_times import delays_after_start
 from tests.commands.running import rmqtool as run
@@ -252,6 +254,70 @@ def test_a_record_that_is_put_right_waits_as_before(
         log.write(b"\xa6")
     plan = run("--json", "verify", store, "--broker-version", name[:5]).document["result"]["plan"]
     assert plan["clients"]["delayed"] == {"early": 0, "late": 0, "never": 0, "again": 0}
+
+
+def without_level(number: int) -> Callable[[Path], None]:
+    """Take a level out of delayOffset.json and its .bak."""
+
+    def change(store: Path) -> None:
+        for path in (store / "config").glob("delayOffset.json*"):
+            path.write_text(re.sub(rf"(?<=[{{,\s]){number}:\d+,?", "", path.read_text()))
+
+    return change
+
+
+def with_garbage(store: Path) -> None:
+    for path in (store / "config").glob("delayOffset.json*"):
+        path.write_text("garbage")
+
+
+def without_queues(*numbers: int) -> Callable[[Path], None]:
+    """Delete queues of levels, or all of them."""
+
+    def change(store: Path) -> None:
+        for path in (store / "consumequeue/SCHEDULE_TOPIC_XXXX").iterdir():
+            if not numbers or int(path.name) in numbers:
+                shutil.rmtree(path)
+
+    return change
+
+
+def with_zeros_for_level_18(store: Path) -> None:
+    """The only message of a level is gone; its unit still stands."""
+    delayed = next(each for each in records_of(store) if each.topic == "SCHEDULE_TOPIC_XXXX" and each.queue_id == 17)
+    with delayed.file.open("r+b") as log:
+        log.seek(delayed.at)
+        log.write(bytes(delayed.size))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("damages", "expected"),
+    [
+        pytest.param([without_queues(), without_offsets], Due(), id="all queues, no offsets"),
+        pytest.param([without_queues(2), without_offsets], Due(), id="a queue, no offsets"),
+        pytest.param([without_queues(2), with_garbage], Due(), id="a queue, offsets of garbage"),
+        pytest.param([write(0, bytes(UNIT_SIZE), LEVEL_2), without_offsets], Due(), id="a unit, no offsets"),
+        pytest.param([without_level(3)], Due(), id="a level without an offset"),
+        pytest.param([with_zeros_for_level_18, without_offsets], Due(never=1), id="a message, no offsets"),
+    ],
+)
+def test_a_repair_waits_for_the_queues_with_the_offsets_of_levels(
+    damages: list[Callable[[Path], None]], expected: Due, tmp_path: Path, unpacked: GoldenStore
+) -> None:
+    """Once they are whole, they show all that was delivered; the plan says what is left then."""
+    store = copied(unpacked("4.7.1-shop"), tmp_path / "store")
+    for damage in damages:
+        damage(store)
+    conf = tmp_path / "broker.conf"
+    conf.write_text(f"messageDelayLevel={delays('30m 2h').text('messageDelayLevel')}\n")
+    broker = ("--broker-version", "4.7.1", "--broker-conf", conf)
+    plan = run("--json", "verify", store, *broker).document["result"]["plan"]
+    assert Due(**plan["clients"]["delayed"]) == expected
+    assert not plan["remaining"]
+    run("repair", store, "--yes", *broker)
+    repaired = load_delay_offsets(open_store(store)).by_level
+    assert {level: offset for level, offset in repaired.items() if offset} == {1: 2, 2: 2, 3: 3, 4: 6}
 
 
 @pytest.mark.slow

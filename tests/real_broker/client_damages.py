@@ -383,13 +383,16 @@ def _rows_deleted(scene: Scene) -> bool:
 
 
 def _overwrite(file: Path, at: int, data: bytes) -> None:
+    """A disk that damages a file leaves its times."""
+    times = file.stat()
     with file.open("r+b") as opened:
         os.pwrite(opened.fileno(), data, at)
+    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
 
 
 def _flip(scene: Scene, file: Path, at: int, width: int) -> None:
     """One bit of `width` bytes."""
     at += scene.random.randrange(width)
-    with file.open("r+b") as opened:
+    with file.open("rb") as opened:
         byte = (os.pread(opened.fileno(), 1, at) or b"\0")[0]  # of a file that another damage has cut
-        os.pwrite(opened.fileno(), bytes([byte ^ 1 << scene.random.randrange(8)]), at)
+    _overwrite(file, at, bytes([byte ^ 1 << scene.random.randrange(8)]))

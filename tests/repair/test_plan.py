@@ -21,6 +21,7 @@ from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.copies import copied
 from tests.findings.made import made
+from tests.real_broker.client_damages import records_of
 
 OF_OTHER_COMMANDS = ("clean.", "rebuild.", "export.", "commitlog.skipped", "commitlog.not-neutralised")
 OPTIONS = ("--broker-version", "5.3.3")
@@ -380,3 +381,23 @@ def test_a_log_that_is_gone_may_be_elsewhere(store: Path) -> None:
     """That is said before anybody restores it."""
     step = plan(store, "commitlog.missing").steps[0]
     assert step.text.startswith("Mount the disk of the log, or name its directory (--broker-conf, storePathCommitLog)")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("field", ["size", "body"])
+@pytest.mark.parametrize(("level", "number", "stays"), [(18, None, True), (17, None, True), (17, 1, False)])
+def test_a_queue_whose_messages_are_all_in_damage_keeps_its_entries(
+    field: str, level: int, number: int | None, stays: bool, tmp_path: Path, unpacked: GoldenStore
+) -> None:
+    """They lead into the dummy records in place of the damage, and the plan says so; others a rebuild leads past it."""
+    store = copied(unpacked("5.3.3-shop"), tmp_path / "store")
+    waiting = [each for each in records_of(store) if (each.topic, each.queue_id) == ("SCHEDULE_TOPIC_XXXX", level - 1)]
+    for each in waiting if number is None else [waiting[number]]:
+        with each.file.open("r+b") as log:
+            log.seek(each.at + each.fields[field])
+            log.write(bytes(each.size) if field == "size" else b"\x7f\x7f\x7f")
+    planned = rmqtool("--json", "verify", store, *OPTIONS).document["result"]["plan"]
+    rmqtool("repair", store, "--yes", *OPTIONS)
+    left = {each["code"] for each in rmqtool("--json", "verify", store, *OPTIONS).document["findings"]}
+    assert ("consumequeue.wrong-record" in left) == stays
+    assert any("consumequeue.wrong-record" in text for text in planned["remaining"]) == stays
