@@ -83,9 +83,9 @@ def verification(store: Path) -> Verification:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("look", "most"), [(overview, 0.8), (verification, 1.3)])
+@pytest.mark.parametrize(("look", "most"), [(overview, 1.0), (verification, 1.6)])
 def test_memory_for_each_queue(tmp_path: Path, look: Callable[[Path], object], most: float) -> None:
-    """KiB that stay for each queue, at most; each has a topic of its own and one message."""
+    """KiB that stay for each queue, at most, with a quarter of room for what caches hold; each has one message."""
     stores = {}
     for count in (200, 600):  # more than files are kept open
         topics = tuple(f"topic-{number}" for number in range(count))
