@@ -278,15 +278,15 @@ class ClientView:
         return end - 1, sum(1 for _ in takewhile(end.__eq__, newest_first))  # the others are in the deleted one
 
     def report_keys_lost(self, start: StartPrediction, lost: ClientLosses, report: Report) -> None:
-        """Report keys that queries find now, and that a start takes out of the index with files that it deletes.
+        """Report keys that queries do not find after a start only since it deletes files of the index.
 
         They are among those `lost` by the start.
         """
         now, after = self.index_after(None), self.index_after(start)
         if now is None or after is None or start.refuses or after.held_end is None:
             return
-        as_it_stands = replace(now, log_end=after.log_end, takes_any_magic=after.takes_any_magic)
-        keys = lost.keys_not_found - as_it_stands.keys_not_found(self.total.keys, self._count_keys)
+        if_kept = replace(after, kept=now.kept, held_end=None, held_of_next=0)
+        keys = lost.keys_not_found - if_kept.keys_not_found(self.total.keys, self._count_keys)
         report.check("start.keys-lost")
         if keys > 0:
             files = len(now.kept) - len(after.kept)

@@ -15,7 +15,7 @@ import pytest
 import rmqtool
 from rmqtool.clients.losses import ClientLosses, MovedGroup
 from rmqtool.clients.queue_view import QueueViews
-from rmqtool.formats.index_file import slot_position
+from rmqtool.formats.index_file import slot_position, unit_position
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
@@ -443,6 +443,30 @@ def test_keys_that_a_start_after_a_kill_takes_away(name: str, tmp_path: Path) ->
                  if start < put_from)  # fmt: skip
     assert lost(outcome) == ({"keys_not_found": before} if before else {})
     assert ("start.keys-lost" in codes_of(outcome)) == bool(before)
+
+
+@pytest.mark.parametrize("count", [0, 1, 10, 16])
+def test_keys_that_were_not_put_before_a_kill(count: int, tmp_path: Path) -> None:
+    """The start puts them, and takes as many others away as if they had been there."""
+    store = stores.unpack("5.3.3-clean", tmp_path)
+    newer_than_checkpoint(2)(store)
+    without_last_keys(max((store / "index").iterdir()), count)
+    outcome = verify(store, version="5.3.3", conf=INDEX_CONF)
+    assert lost(outcome) == {"keys_not_found": 38}
+    assert [each.count for each in outcome.findings if each.code == "start.keys-lost"] == [38]
+
+
+def without_last_keys(file: Path, count: int) -> None:
+    """An index file as it was before the last keys were put, but for the times in its header."""
+    data, slots = bytearray(file.read_bytes()), int(INDEX_CONF.settings["maxHashSlotNum"])
+    last = int.from_bytes(data[36:40], "big") - 1
+    for unit in range(last, last - count, -1):
+        key_hash, _, _, previous = struct.unpack_from(">iqii", data, unit_position(slots, unit))
+        struct.pack_into(">i", data, slot_position(key_hash % slots), previous)
+    physical_offset = struct.unpack_from(">q", data, unit_position(slots, last - count) + 4)[0]
+    struct.pack_into(">q", data, 24, physical_offset)
+    struct.pack_into(">i", data, 36, last - count + 1)
+    file.write_bytes(data)
 
 
 @pytest.mark.slow
