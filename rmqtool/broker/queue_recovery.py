@@ -114,6 +114,7 @@ class SimulatedQueue:
         self.misplaced = 0  # of these, those that stand at another queue offset than their message has
         self.shift = 0  # how many queue offsets the last one stands before its own
         self.cut = 0  # units that were written and are no more
+        self.undone = 0  # of these, those that were appended before
         self.max_physical = max_physical(start.last, self.queue.kind, rules)
         self.max_offset_of_batches = end_of_batch(start.last) if self.kind == "batch" and start.last is not None else 0
         self._first_batch_offset: int | None = None
@@ -230,6 +231,7 @@ class SimulatedQueue:
         else:
             self._wrote = 0
             self.max_offset_of_batches = 0
+        self.undone += max(0, self._appended_end - self.end) // self.unit
         self._appended_end = min(self._appended_end, self.end)
         self.cut += max(0, (before - self.end) // self.unit)
 

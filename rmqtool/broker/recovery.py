@@ -362,9 +362,9 @@ def _change(state: SimulatedQueue, before: QueueRange, log_min_offset: int) -> Q
         before.max_offset,
         state.min_offset(log_min_offset),
         state.max_offset,
-        state.cut,
-        state.appended,
-        misplaced=state.misplaced,
+        state.cut - state.undone,
+        state.appended - state.undone,
+        misplaced=max(0, state.misplaced - state.undone),
         shift=state.shift,
         revived=state.revived,
     )

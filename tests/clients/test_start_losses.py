@@ -340,6 +340,18 @@ def test_a_wrong_magic_code_that_no_start_scans(
     assert bool([each for step in plan["steps"] for each in step["lost"]]) == bool(after_plan)
 
 
+@pytest.mark.slow
+def test_an_entry_that_a_start_derives_and_cuts_again(tmp_path: Path) -> None:
+    """The first record of a queue tells a position past the log: its entry comes after the others, and goes again."""
+    store = stores.unpack("5.5.0-shop", tmp_path)
+    first = next(each for each in records_of(store) if (each.topic, each.queue_id) == ("SCHEDULE_TOPIC_XXXX", 2))
+    write(first.file, first.at + 29, b"\x20")
+    outcome = verify(store, version="5.5.0", conf=BrokerConf({**SETTINGS, **SHOP_SETTINGS}))
+    assert lost(outcome) == {"unreachable": 1, "keys_not_found": 2}
+    assert outcome.start is not None
+    assert not outcome.start.queues
+
+
 WRONG_PROPERTIES_SIZES = [
     ("5.1.4-clean", 169329, 0x80, 0, {"missed_by_tag": 1, "keys_not_found": 2}),  # below zero: there are none
     ("5.5.0-clean", 289047, 0, 0x40, {"missed_by_tag": 1, "keys_not_found": 1}),  # the end of its last key is cut off
