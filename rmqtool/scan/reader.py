@@ -18,7 +18,15 @@ from rmqtool.base.mapped_files import MappedFile, check_unchanged
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.scan.block import RECORDS_AFTER_DAMAGE, Blank, Block, Damage, Reason, block_size, chain
 from rmqtool.scan.frames import RecordRun, in_whole_entries, sound_prefix
-from rmqtool.scan.single_record import Probe, find_next, has_wrong_size, is_moved, is_sound, record_start
+from rmqtool.scan.single_record import (
+    Probe,
+    find_next,
+    has_wrong_magic_code,
+    has_wrong_size,
+    is_moved,
+    is_sound,
+    record_start,
+)
 
 Event = RecordRun | Blank | Damage
 """An event of a scan."""
@@ -207,7 +215,8 @@ class _FileScan:
         tail = after == self._file.size and self._nothing_follows()
         if tail:
             after = self._file.data_end(probe.position)
-            if reason in ("lengths", "truncated") and has_wrong_size(probe):
+            is_sized = reason in ("lengths", "truncated") and has_wrong_size(probe)
+            if is_sized or (reason == "magic-code" and has_wrong_magic_code(probe)):
                 tail = False  # it was written to its end
             elif reason in ("lengths", "truncated") or (reason == "physical-offset" and not is_moved(probe)):
                 reason = "torn"

@@ -46,6 +46,7 @@ MAGIC_CODES = re.compile(
         re.escape(code.to_bytes(4, "big", signed=True)) for code in (MAGIC_CODE_V1, MAGIC_CODE_V2, MAGIC_CODE_BLANK)
     )
 )
+_OF_MESSAGES = (MAGIC_CODE_V1, MAGIC_CODE_V2)
 _OVERLAP = SIZE_AND_MAGIC.size
 _ENTRY_START = struct_of(ENTRY_DTYPE, "magic", "size")
 _LEADING_ZEROS = 3
@@ -352,6 +353,16 @@ def has_wrong_size(probe: Probe) -> bool:
     physical_offset = probe.start_offset + probe.position
     found = (_with_size_by_lengths(probe), _with_all_properties(probe))
     return any(whole_record_in(data, physical_offset) for data in found if data and not data.endswith(b"\0"))
+
+
+def has_wrong_magic_code(probe: Probe) -> bool:
+    """Whether a record is whole but for its magic code, which comes before all that it may have been cut off from."""
+    is_possible = MIN_MESSAGE_SIZE <= probe.size <= min(MAX_MESSAGE_SIZE, probe.file.size - probe.position)
+    if probe.record_position > probe.position or not is_possible:
+        return False
+    data, physical_offset = probe.file.read(probe.position, probe.size), probe.start_offset + probe.position
+    found = (SIZE_AND_MAGIC.pack(probe.size, code) + data[SIZE_AND_MAGIC.size :] for code in _OF_MESSAGES)
+    return not data.endswith(b"\0") and any(whole_record_in(record, physical_offset) for record in found)
 
 
 def _with_size_by_lengths(probe: Probe) -> bytes:

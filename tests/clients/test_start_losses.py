@@ -16,6 +16,7 @@ import rmqtool
 from rmqtool.clients.losses import ClientLosses, MovedGroup
 from rmqtool.clients.queue_view import QueueViews
 from rmqtool.formats.index_file import slot_position, unit_position
+from rmqtool.formats.message import MAGIC_CODE_V1
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
@@ -289,21 +290,23 @@ magic codes, and what a start and the plan lose."""
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("size", "code"),
+    ("place", "value", "code"),
     [
-        (8380, "commitlog.lengths"),
-        (40, "commitlog.lengths"),
-        (1 << 20, "commitlog.huge-size"),
-        (-1, "commitlog.lengths"),
+        (0, 8380, "commitlog.lengths"),
+        (0, 40, "commitlog.lengths"),
+        (0, 1 << 20, "commitlog.huge-size"),
+        (0, -1, "commitlog.lengths"),
+        (4, MAGIC_CODE_V1 ^ 4, "commitlog.magic-code"),
+        (4, MAGIC_CODE_V1 ^ 0x40000000, "commitlog.magic-code"),
     ],
 )
-def test_a_last_record_that_is_whole_but_for_its_size(size: int, code: str, tmp_path: Path) -> None:
+def test_a_last_record_that_is_whole_but_for_its_head(place: int, value: int, code: str, tmp_path: Path) -> None:
     """No write that ended early leaves it: consumers had it, a start cuts it, and a repair puts it right."""
     store = stores.unpack("4.4.0-shop", tmp_path)
     last = records_of(store)[-1]
-    write(last.file, last.at, struct.pack(">i", size))
+    write(last.file, last.at + place, struct.pack(">i", value))
     outcome = verify(store, version="4.4.0", conf=INDEX_CONF)
-    assert {code} == {each for each in codes_of(outcome) if each in ("commitlog.torn", code)}
+    assert {code} == {each for each in codes_of(outcome) if each in ("commitlog.torn", "commitlog.stale-bytes", code)}
     assert lost(outcome) == {"unreachable": 1, "keys_not_found": 2}
     run("repair", store, "--yes", "--broker-version", "4.4.0", "--allow-older-release")
     assert records_of(store)[-1].size == last.size
