@@ -331,11 +331,18 @@ MESSAGES = (
         code="commitlog.queue-offset-restart", fault="F23", severity="warning", treatment="none",
         title="Queue offsets begin again",
         what="Within one queue a later record has a smaller queue offset, or the same one twice.",
-        how="The topic was deleted and made again; a broker started without its consume queues; a role change.",
-        says="queue offset {found} where {expected} was expected",
+        how="The topic was deleted and made again; a broker started without its consume queues; a role change. A light "
+        "queue that 4.9.3, 4.9.4 or 5.0.0 has filled after a second start: information, since they write it so.",
+        says={
+            "": "queue offset {found} where {expected} was expected",
+            "light": "as 4.9.3, 4.9.4 and 5.0.0 write it: each start lets the offsets of the light queue begin again, "
+            "and {messages:message} got no queue entry",
+        },
         effect="the consume queue holds only one message for each offset; a rebuild by the broker drops others",
         versions={
-            "all": "a rebuild keeps offset 0 always, drops offsets below the end of the queue, appends the rest."
+            "all": "a rebuild keeps offset 0 always, drops offsets below the end of the queue, appends the rest.",
+            "4.9.3, 4.9.4, 5.0.0": "number the messages of a light queue from 0 again after each start, and give none "
+            "an entry until the offset reaches the end of the queue, but for the first.",
         },
         repair="None is automatic: messages that no unit points to can still be found by `inspect`, `query` and "
         "`export`.",

@@ -29,7 +29,7 @@ from rmqtool.rebuild.existing import (
     placeholder_units,
 )
 from rmqtool.rules.broker_conf import DelayLevels
-from rmqtool.rules.system_topics import SCHEDULE_TOPIC
+from rmqtool.rules.system_topics import LITE_PREFIX, LMQ_PREFIX, SCHEDULE_TOPIC
 from rmqtool.scan.block import Damage
 from rmqtool.scan.single_record import single_record_at
 from rmqtool.store.consume_queues import Queue
@@ -239,7 +239,8 @@ class SimpleQueues:
 
     With order ``broker`` units go where a broker with empty queues puts them. With ``stored`` each goes to its stored
     queue offset: placeholders replace lost ones, and where the offsets go back the later messages count, as in a queue
-    that was cut or begun again. Without gaps and repeats both orders give the same.
+    that was cut or begun again. Those of a light queue go on at its end, since its offsets begin again at a start of
+    4.9.3, 4.9.4 and 5.0.0. Without gaps and repeats both orders give the same.
     """
 
     def __init__(
@@ -268,6 +269,7 @@ class SimpleQueues:
         self._last = np.empty(0, dtype=np.int64)  # physical offset of the last unit
         self._firsts: dict[int, int] = {}  # number of the unit that the first file begins with
         self._first_messages: dict[int, int] = {}
+        self._goes_on: set[int] = set()  # light queues whose offsets have begun again
         self._pending: dict[int, _Run] = {}  # few units with unexpected queue offsets, until later ones explain them
 
     def end(self, queue: int) -> int:
@@ -389,7 +391,27 @@ class SimpleQueues:
         for low, high in pairwise(bounds):
             if high > low:
                 consecutive = run.rows(slice(low, high))
-                self._append(queue, consecutive) if self._order == "broker" else self._preserve(queue, consecutive)
+                is_appended = self._order == "broker" or self._is_going_on(queue, consecutive)
+                self._append(queue, consecutive) if is_appended else self._preserve(queue, consecutive)
+
+    def _is_going_on(self, queue: int, run: _Run) -> bool:
+        """Whether a light queue goes on at its end with offsets below that, as the broker numbered them.
+
+        The queue of a lite topic may have expired instead: unless it has the unit there, it begins again. So does one
+        of which the first unit is that of the later message.
+        """
+        name, begin, end = self._names[queue], int(run.offsets[0]), self.end(queue)
+        if begin >= end or not name.topic.startswith(LMQ_PREFIX):
+            return False
+        if not begin and queue not in self._goes_on:
+            if (pending := self._pending.pop(queue, None)) is not None:
+                self._settle(queue, pending)
+                end = self.end(queue)
+            is_lite = name.topic.startswith(LITE_PREFIX)
+            unit = self._existing.unit_at(name, end if is_lite else 0)
+            if (unit is not None and int(unit["physical_offset"]) == run.first_physical_offset) == is_lite:
+                self._goes_on.add(queue)
+        return queue in self._goes_on
 
     def _append(self, queue: int, run: _Run) -> None:
         """Append as a broker does: offset 0 always, offsets past the end at the end, others not at all."""
@@ -399,7 +421,7 @@ class SimpleQueues:
             return
         if begin == 0 < end:
             self._put(queue, end, run.rows(slice(0, 1)))
-            self.irregular[queue].shifted += 1
+            self.irregular[queue].shifted += queue not in self._goes_on  # where it was before, too
             run, begin, end = run.rows(slice(1, None)), 1, end + 1
         kept = run.rows(slice(max(0, end - begin), None))
         self.irregular[queue].repeated += len(run.offsets) - len(kept.offsets)

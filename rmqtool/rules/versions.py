@@ -48,6 +48,7 @@ INDEX_COUNTS_SLOTS = Version(4, 7, 1)  # IndexFile#putKey, which before counted 
 VALUES_MAY_HOLD_SEPARATOR = Version(4, 9, 1)  # MessageDecoder#string2messageProperties, which before dropped them
 LIGHT_OFFSETS = Version(4, 9, 3)  # LmqConsumerOffsetManager
 LIGHT_OFFSETS_READ = Version(4, 9, 4)  # LmqConsumerOffsetManager(): without it fastjson made one without any offset
+_LIGHT_QUEUES_COUNTED = Version(4, 9, 5), Version(5, 1, 0)  # setLmqTopicQueueTable, when the queues are recovered
 MULTI_DISPATCH = Version(4, 9, 3)  # ConsumeQueue#multiDispatchLmqQueue
 MULTI_DISPATCH_TAKES_NO_PROPERTIES = Version(4, 9, 4)  # checkMultiDispatchQueue: before, NullPointerException
 MULTI_DISPATCH_SPARES_SYSTEM_TOPICS = Version(5, 0, 0)  # MultiDispatchUtils#isNeedHandleMultiDispatch
@@ -171,6 +172,12 @@ def delays_unknown_to_recovery(version: Version) -> bool:
     """Whether a recovery derives units of delayed messages without their delay, with the hash of their tag."""
     since, until = _DELAYS_AFTER_RECOVERY
     return since <= version < until
+
+
+def forgets_light_offsets(version: Version) -> bool:
+    """Whether the queue offsets of light queues begin again at a start."""
+    of_4, of_5 = _LIGHT_QUEUES_COUNTED
+    return MULTI_DISPATCH <= version < of_4 or Version(5, 0, 0) <= version < of_5
 
 
 def notes_first_of_run(version: Version) -> bool:

@@ -11,14 +11,16 @@ import numpy as np
 from rmqtool.base.errors import UnreadableError
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.dispatcher import Dispatcher
-from rmqtool.broker.field_damage import FieldDamage, FieldJudge, Suspects, suspect_of
+from rmqtool.broker.field_damage import FieldDamage, FieldJudge, Suspects, SuspectUnit, suspect_of
 from rmqtool.findings.report import Report
 from rmqtool.formats.consume_queue import is_pre_blank
 from rmqtool.formats.properties import TAGS
+from rmqtool.rules.versions import Releases, forgets_light_offsets
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.unit_files import UnitFiles, units_of
 from rmqtool.verify.part_result import PartResult
+from rmqtool.verify.queue_progress import QueueProgress
 from rmqtool.verify.task import StoreReader
 
 _MOST_UNITS = 64  # of the index that fit no message: more, and it is that of another log, and no witness
@@ -40,6 +42,9 @@ def damaged_fields(snapshot: Snapshot, reader: StoreReader, total: PartResult) -
     suspects = total.suspects
     is_of_another_log = counts.get("index.unit", 0) > _MOST_UNITS
     suspects.drop_doubted()
+    started = [state for state in total.states.values() if state.begun or state.repeated]
+    if len(started) == 1 and not started[0].repeated:  # a start lets all light queues begin again
+        _add_zero(started[0], started[0].begun or [], snapshot.releases, suspects)
     if is_of_another_log or _INDEX_CODES & {code for code, count in counts.items() if count}:
         suspects.keys.clear()
     with_signs = suspects or any(counts.get(code) for code in _SIGNS) or any(
@@ -51,6 +56,16 @@ def damaged_fields(snapshot: Snapshot, reader: StoreReader, total: PartResult) -
         for queue in snapshot.queues:
             _add_unmatched(queue, reader, total)
     return judged_fields(snapshot, reader, suspects, total)
+
+
+def _add_zero(
+    state: QueueProgress, begun: Sequence[tuple[int, SuspectUnit]], releases: Releases, suspects: Suspects
+) -> None:
+    """Note the only message with offset 0 at the end of a light queue, unless it may be the last one, after a start."""
+    for physical_offset, unit in begun if len(begun) == 1 else ():
+        is_last = state.next_offset == unit.queue_offset + 1
+        if not (is_last and releases.where(forgets_light_offsets)):
+            suspects.add_unit(physical_offset, unit)
 
 
 def judged_fields(snapshot: Snapshot, reader: StoreReader, suspects: Suspects, total: PartResult) -> list[FieldDamage]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, groupby, pairwise
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -20,10 +20,10 @@ from rmqtool.base.mapped_files import list_mapped_files
 from rmqtool.base.tolerant import skip_wrong_type
 from rmqtool.broker.dispatched_units import QueueName, QueueUnits, group
 from rmqtool.broker.dispatcher import Dispatcher
-from rmqtool.broker.field_damage import suspect_of
+from rmqtool.broker.field_damage import SuspectUnit, suspect_of
 from rmqtool.findings.finding import Severity
 from rmqtool.formats.consume_queue import MAX_EXT_ADDRESS, UNIT_SIZE, is_pre_blank
-from rmqtool.rules.system_topics import SCHEDULE_TOPIC
+from rmqtool.rules.system_topics import LITE_PREFIX, LMQ_PREFIX, SCHEDULE_TOPIC
 from rmqtool.store.consume_queues import UNIT_FORMATS, Kind, Queue, queue_in
 from rmqtool.store.delays_seen import SeenDelays
 from rmqtool.store.queue_units import reads_ext_units, with_ext_codes
@@ -110,6 +110,13 @@ class UnitRun(NamedTuple):
         """The units by their fields."""
         return self.piece[self.start : self.stop]
 
+    def after(self, count: int) -> UnitRun:
+        """Those after the first `count` units of a simple queue."""
+        start = self.start + count
+        physical_offset = int(self.piece.physical_offsets[start]) if start < self.stop else self.last_physical_offset
+        return self._replace(start=start, expected=self.expected[count * UNIT_SIZE :], physical_offset=physical_offset,
+                             queue_offset=self.queue_offset + count)  # fmt: skip
+
 
 class OneQueue:
     """Compares the units of one queue with its records."""
@@ -127,6 +134,8 @@ class OneQueue:
         self._shift = 0  # unit number minus queue offset, where units were found so far
         self._lookups_made = 0
         self._next: int | None = None  # of a batch queue: number of the next unit
+        is_simple = files is not None and files.queue.kind == "simple" and not isinstance(files, RocksDbUnits)
+        self._simple = files if is_simple else None
 
     @property
     def is_plain(self) -> bool:
@@ -135,6 +144,15 @@ class OneQueue:
 
     def compare(self, run: UnitRun) -> None:
         """Compare a run of units."""
+        files, begin = self._simple, run.queue_offset + self._shift
+        is_equal = files is not None and files.read(begin, run.stop - run.start) == run.expected
+        if not is_equal and self._files is files and self.state.name.topic.startswith(LMQ_PREFIX):
+            for each in self._as_appended(run):
+                self._compare(each, is_equal=False)
+        else:
+            self._compare(run, is_equal=is_equal)
+
+    def _compare(self, run: UnitRun, *, is_equal: bool) -> None:
         state, files = self.state, self._files
         _, start, stop, expected, offset, next_offset, physical_offset, last_physical_offset = run
         count = stop - start
@@ -154,10 +172,61 @@ class OneQueue:
         elif files.queue.kind == "batch":
             batches = run.units
             self._compare_run(files, batches, batches.as_batch_consume_queue().tobytes())
-        elif files.read(offset + self._shift, count) == expected:
+        elif is_equal:
             self._prove(offset + self._shift, offset + self._shift + count)
         else:
             self._compare_run(files, run.units, expected)
+
+    def _as_appended(self, run: UnitRun) -> Iterator[UnitRun]:
+        """A run of a light queue by the numbers of its units, where its offsets begin again at a start.
+
+        4.9.3, 4.9.4 and 5.0.0 forget them (`DefaultMessageStore#recoverTopicQueueTable`). A queue takes offset 0 at its
+        end, and drops those before that (`ConsumeQueue#putMessagePositionInfo`).
+        """
+        state, files = self.state, self._simple
+        number = self._number_at_end(run.physical_offset) if run.queue_offset == 0 else 0
+        if number:
+            first = replace(run.piece[run.start : run.start + 1], queue_offsets=np.array([number]))
+            unit = SuspectUnit(state.name, number, int(first.message_sizes[0]), int(first.tags_codes[0]))
+            state.begin_again(run.physical_offset, unit)
+            yield UnitRun(first, 0, 1, run.expected[:UNIT_SIZE], number, number + 1, *(2 * (run.physical_offset,)))
+            run = run.after(1)
+        if run.start == run.stop:
+            return
+        end = state.next_offset
+        if not state.records and files and self._is_own(files, run.queue_offset, run.physical_offset):
+            end = files.bisect(run.physical_offset)
+        elif not (state.begun or state.repeated):
+            end = 0
+        if run.queue_offset < end and not (files and files.find(run.physical_offset)):
+            dropped = min(run.stop - run.start, end - run.queue_offset)
+            state.repeat(run.queue_offset, run.physical_offset, dropped)
+            run = run.after(dropped)
+        if run.start < run.stop:
+            yield run
+
+    def _number_at_end(self, physical_offset: int) -> int:
+        """The number of the unit of a message with queue offset 0 at the end of a light queue, 0 where it begins one.
+
+        The queue of a lite topic expires, and begins again unless the unit shows that it went on.
+        """
+        state, files = self.state, self._simple
+        number = files.find(physical_offset) if files else None
+        if number is not None:
+            return number
+        if state.records:
+            return 0 if state.name.topic.startswith(LITE_PREFIX) else state.next_offset
+        is_behind = files is not None and self._is_own(files, files.data_end - 1, physical_offset)
+        return files.data_end if files and is_behind else 0
+
+    def _is_own(self, files: UnitFiles, number: int, physical_offset: int) -> bool:
+        """Whether the unit with a number is right, and that of a message before the one at an offset."""
+        unit = files.units(max(0, number), 1)
+        target = int(unit["physical_offset"][0])
+        if number < 0 or not files.is_written(unit)[0] or target >= physical_offset:
+            return False
+        owners = self._lookups.queues_of(target) or {}
+        return owners.get(self.state.name) in (0, number)
 
     def _compare_rows(self, files: RocksDbUnits, run: QueueUnits) -> None:
         """Compare with the rows of a queue in RocksDB, where a batch has one, at its first queue offset."""

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.broker.dispatched_units import QueueName, QueueUnits
+from rmqtool.broker.field_damage import SuspectUnit
 from rmqtool.broker.prediction import StartPrediction
 from rmqtool.findings.report import Report
 from rmqtool.formats.message import MIN_MESSAGE_SIZE
@@ -49,8 +50,10 @@ class QueueProgress:
     records since the queue's offsets began again last, and `damaged` are those of records that are not whole.
     `optional` are queue offsets of records without a unit, to which only older releases give one. `lost` counts queue
     offsets whose records can only have been in damage of the log. `missed_by_tag` are places of units, by their queue
-    offset, that lead to messages of another tag than they say, with how many messages each has. What is empty in most
-    of many queues is None.
+    offset, that lead to messages of another tag than they say, with how many messages each has. Where a start let the
+    offsets of a light queue begin again, `begun` are the first two messages that it put at the end, by their physical
+    offsets and units, whose numbers count as queue offsets, and `repeated` those that got no unit. What is empty in
+    most of many queues is None.
     """
 
     name: QueueName
@@ -66,6 +69,8 @@ class QueueProgress:
     bad: list[int] | None = None
     damaged: list[int] | None = None
     missing: dict[str, MissingUnits] | None = None
+    begun: list[tuple[int, SuspectUnit]] | None = None
+    repeated: MissingUnits | None = None
     optional: set[int] | None = None
     missed_by_tag: dict[int, int] | None = None
     may_jump: bool = False  # a queue of batches in RocksDB, of whose last one a start knows the first offset only
@@ -129,6 +134,15 @@ class QueueProgress:
         self.missing = self.missing or {}
         self.missing.setdefault(code, MissingUnits()).add(offsets, count)
 
+    def begin_again(self, physical_offset: int, unit: SuspectUnit) -> None:
+        """Note a message with offset 0 at the end of a light queue."""
+        self.begun = [*(self.begun or ()), (physical_offset, unit)][:2]
+
+    def repeat(self, queue_offset: int, physical_offset: int, count: int) -> None:
+        """Note messages of a light queue with offsets before its end, by the first of them."""
+        self.repeated = self.repeated or MissingUnits()
+        self.repeated.add([(queue_offset, physical_offset)], count)
+
     def first_gap(self, start: int, stop: int) -> int:
         """The first offset from `start` to before `stop` whose unit does not lead to its whole message, else `stop`."""
         gaps = [low for low, _ in self.unproven(start, stop)]
@@ -175,6 +189,7 @@ class QueueProgress:
             self.add_missing(code, missing.examples, missing.count)
         for offset in later.optional or ():
             self.add_optional(offset)
+        self._extend_light(later)
         if not later.records:
             return
         if not self.records:
@@ -185,6 +200,12 @@ class QueueProgress:
         self.may_jump |= later.may_jump
         self.restarts += later.restarts
         self.next_offset, self.last_physical_offset = later.next_offset, later.last_physical_offset
+
+    def _extend_light(self, later: QueueProgress) -> None:
+        for each in later.begun or ():
+            self.begin_again(*each)
+        if later.repeated:
+            self.repeat(*later.repeated.examples[0], later.repeated.count)
 
     def with_whole(self, offsets: Iterable[int]) -> QueueProgress:
         """The same with messages at some queue offsets, taken for damage so far, whose units lead to them."""
@@ -262,6 +283,11 @@ def is_derived(start: StartPrediction | None, state: QueueProgress) -> bool:
 
 _DERIVED = "the next start, which recovers after the crash, derives the queue from the commit log"
 
+_NEVER_IN_QUEUE = (
+    "consumers of the light queue never get these messages, those of the messages' own topics do; a start takes "
+    "nothing more away"
+)
+
 WHETHER_DELETED = (
     "whether topics were deleted",
     "whether topics were deleted: the log has messages of topics that are not configured, and no queue is left "
@@ -275,9 +301,14 @@ def report_missing_units(
     """Report the missing units of one queue, except those that a running broker has yet to dispatch.
 
     Nobody misses those of `deleted` topics. A killed broker may not have created a queue yet: when the predicted
-    `start` derives all of it, nothing is lost.
+    `start` derives all of it, nothing is lost. Those `repeated` were never there, by the release.
     """
     name = state.name
+    if state.repeated:
+        offset, physical_offset = state.repeated.examples[0]
+        report.add("commitlog.queue-offset-restart", severity="info", effect=_NEVER_IN_QUEUE, topic=name.topic,
+                   queue_id=name.queue_id, queue_offset=offset, offset=physical_offset,
+                   details={"problem": "light", "messages": state.repeated.count})  # fmt: skip
     for code, missing in (state.missing or {}).items():
         if live and code == "consumequeue.behind":
             continue

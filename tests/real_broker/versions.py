@@ -7,11 +7,11 @@ from rmqtool.rules.versions import parse_version
 VERSIONS: tuple[str, ...] = ("4.4.0", "4.7.1", "4.9.7", "5.1.4", "5.3.3", "5.5.0", "5.5.1")
 
 _COMBINED = parse_version("5.4.0")  # CombineConsumeQueueStore
-# The first release under test that has a feature; what it can store goes into the full scenarios.
+# The first release under test, or that the harness can run, that has a feature; it goes into the full scenarios.
 _SINCE = {
     "ipv6": "4.7.1",
     "compression-types": "4.9.7",
-    "lmq": "4.9.7",
+    "lmq": "4.9.3",
     "batch-queue": "5.1.4",
     "v2": "5.1.4",
     "v2-batch": "5.3.3",  # 5.1.x declares each message of such a batch one byte too long

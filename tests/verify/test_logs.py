@@ -182,6 +182,71 @@ def test_light_queues_as_a_rebuild_leaves_them(tmp_path: Path, offsets: Sequence
     assert found <= {"consumequeue.neutral-unit"}
 
 
+def light_log(root: Path, offsets: Sequence[int], led_to: Sequence[int]) -> Path:
+    """A store whose messages have offsets in a light queue; its units lead to some of them."""
+    builder = StoreBuilder(file_size=FILE_SIZE)
+    for offset in offsets:
+        builder.put(properties={"INNER_MULTI_DISPATCH": "%LMQ%a", "INNER_MULTI_QUEUE_OFFSET": str(offset)})
+    store = builder.write(root)
+    write_queue(store, "orders", [unit(builder, number) for number in range(len(offsets))])
+    write_queue(store, "%LMQ%a", [unit(builder, number) for number in led_to])
+    return store
+
+
+_LIVES = (0, 1, 0, 1, 2, 3, 0, 1), (0, 1, 2, 5, 6)
+"""What 4.9.4 was seen to write: a start lets the offsets begin again, and the queue takes the first one at its end."""
+
+
+@pytest.mark.parametrize("part_size", [50, 150, 250, 350, 450, 1 << 20])
+@pytest.mark.parametrize("version", [None, "4.9.4", "5.3.3"])
+def test_a_light_queue_that_starts_let_begin_again(version: str | None, part_size: int, tmp_path: Path) -> None:
+    """4.9.3, 4.9.4 and 5.0.0 write it so, and no later release changes it: its consumers never had three messages."""
+    store = light_log(tmp_path / "store", *_LIVES)
+    outcome = verify(store, version=version, part_size=part_size)
+    assert codes_of(outcome) - {"upgrade.changed"} == {"checkpoint.missing"}
+    found = [each for each in outcome.findings if each.code == "commitlog.queue-offset-restart"]
+    assert [(each.severity, each.topic, each.queue_offset, each.details) for each in found] == [
+        ("info", "%LMQ%a", 1, {"problem": "light", "messages": 3})
+    ]
+
+
+@pytest.mark.parametrize(("number", "lost"), [(2, 3), (4, 1), (None, 5)])
+def test_damage_of_a_light_queue_that_began_again(number: int | None, lost: int, tmp_path: Path) -> None:
+    """What its consumers had is counted, and a rebuild gives back just that."""
+    store = light_log(tmp_path / "store", *_LIVES)
+    (path,) = (store / "consumequeue" / "%LMQ%a" / "0").iterdir()
+    before = path.read_bytes()
+    if number is None:
+        shutil.rmtree(path.parent)
+    else:
+        path.write_bytes(before[: 20 * number] + bytes(20) + before[20 * number + 20 :])
+    conf = parse_broker_conf("enableLmq=true\nenableMultiDispatch=true\nmappedFileSizeConsumeQueue=160\n")
+    clients = verify(store, conf=conf, version="4.9.4").clients
+    assert clients is not None
+    assert clients.unreachable.messages == lost
+    with Transaction(open_store(store, conf), "rebuild-cq") as transaction:
+        plan = make_plan(open_source(open_store(store, conf), RebuildOptions(frozenset(["queues"]))))
+        apply_plan(plan, transaction)
+    assert path.read_bytes() == before
+    assert {each.severity for each in plan.findings} <= {"info"}
+
+
+@pytest.mark.parametrize(
+    ("offsets", "version", "codes"),
+    [
+        ((0, 1, 0), None, set()), ((0, 1, 0), "5.0.0", set()), ((0, 1, 0), "5.3.3", {"commitlog.field"}),
+        ((0, 1, 0, 0), "5.3.3", set()), ((0, 1, 0, 3), "5.0.0", {"commitlog.field"}),
+    ],
+)  # fmt: skip
+def test_an_offset_of_a_light_queue_that_is_0(
+    offsets: Sequence[int], version: str | None, codes: set[str], tmp_path: Path
+) -> None:
+    """After a start it is; where the next one goes on as if it were not, or no release does so, it is damaged."""
+    store = light_log(tmp_path / "store", offsets, range(len(offsets)))
+    found = codes_of(verify(store, version=version, selection=only("commitlog", "consumequeue")))
+    assert found == codes
+
+
 @pytest.mark.parametrize(
     ("name", "code"),
     [("%LMQ%a", "consumequeue.missing-queue"), ("%LMQ%$parent$child", "commitlog.deleted-topic")],
