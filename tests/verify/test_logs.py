@@ -231,6 +231,17 @@ def test_damage_of_a_light_queue_that_began_again(number: int | None, lost: int,
     assert {each.severity for each in plan.findings} <= {"info"}
 
 
+def test_a_crash_after_which_a_start_derives_a_light_queue(tmp_path: Path) -> None:
+    """It puts the messages where they were, whatever their offsets say."""
+    store = light_log(tmp_path / "store", *_LIVES)
+    shutil.rmtree(store / "consumequeue" / "%LMQ%a")
+    (store / "abort").touch()
+    conf = parse_broker_conf("enableLmq=true\nenableMultiDispatch=true\nmappedFileSizeConsumeQueue=160\n")
+    clients = verify(store, conf=conf, version="4.9.4").clients
+    assert clients is not None
+    assert clients.unreachable.messages == 0
+
+
 @pytest.mark.parametrize(
     ("offsets", "version", "codes"),
     [
