@@ -10,6 +10,7 @@ from rmqtool.rules.versions import (
     INDEX_OF_TAGS,
     MULTI_DISPATCH,
     MULTI_DISPATCH_SPARES_DEAD_LETTERS,
+    MULTI_DISPATCH_SPARES_RETRIES,
     MULTI_DISPATCH_SPARES_SYSTEM_TOPICS,
     MULTI_DISPATCH_TAKES_NO_PROPERTIES,
     NEWEST,
@@ -19,8 +20,11 @@ from rmqtool.rules.versions import (
 )
 from rmqtool.store.snapshot import Snapshot
 
-_SYSTEM_TOPICS = (RETRY_PREFIX, "rmq_sys_", SCHEDULE_TOPIC)
-_DEAD_LETTERS = (DEAD_LETTER_PREFIX,)
+_SPARED = (
+    (MULTI_DISPATCH_SPARES_RETRIES, (RETRY_PREFIX,)),
+    (MULTI_DISPATCH_SPARES_SYSTEM_TOPICS, ("rmq_sys_", SCHEDULE_TOPIC)),
+    (MULTI_DISPATCH_SPARES_DEAD_LETTERS, (DEAD_LETTER_PREFIX,)),
+)
 
 
 @dataclass(frozen=True)
@@ -107,9 +111,7 @@ class DispatchRules:
     @property
     def _spared_topics(self) -> tuple[str, ...]:
         """Prefixes of the topics whose records are dispatched to no further queue."""
-        if self.version < MULTI_DISPATCH_SPARES_SYSTEM_TOPICS:
-            return ()
-        return _SYSTEM_TOPICS + (_DEAD_LETTERS if self.version >= MULTI_DISPATCH_SPARES_DEAD_LETTERS else ())
+        return tuple(prefix for since, prefixes in _SPARED if self.version >= since for prefix in prefixes)
 
 
 def _may_have_light_rows(snapshot: Snapshot) -> bool:

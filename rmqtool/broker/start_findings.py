@@ -17,8 +17,10 @@ from rmqtool.findings.finding import Finding, Remedy
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.versions import (
+    BATCH_QUEUES,
     MULTI_DISPATCH,
     MULTI_DISPATCH_SPARES_DEAD_LETTERS,
+    MULTI_DISPATCH_SPARES_RETRIES,
     MULTI_DISPATCH_SPARES_SYSTEM_TOPICS,
     MULTI_DISPATCH_TAKES_NO_PROPERTIES,
     VALUES_MAY_HOLD_SEPARATOR,
@@ -180,8 +182,8 @@ def _why(end: str | None) -> str | None:
 
 
 _DISPATCH_CHANGES = (
-    *(VALUES_MAY_HOLD_SEPARATOR, MULTI_DISPATCH),
-    *(MULTI_DISPATCH_SPARES_SYSTEM_TOPICS, MULTI_DISPATCH_SPARES_DEAD_LETTERS),  # 5.0.0 brought batch queues, too
+    *(VALUES_MAY_HOLD_SEPARATOR, MULTI_DISPATCH, BATCH_QUEUES),
+    *(MULTI_DISPATCH_SPARES_RETRIES, MULTI_DISPATCH_SPARES_SYSTEM_TOPICS, MULTI_DISPATCH_SPARES_DEAD_LETTERS),
 )
 
 

@@ -256,7 +256,7 @@ UPGRADES = (
             "4.9.3 and later": "enableLmq=true moves all committed offsets, not only those of light queues, from "
             "consumerOffset.json to lmqConsumerOffset.json; neither file is read for the other, there or back.",
             "4.9.3": "enableLmq=true reads no committed offsets at a start: each group begins again.",
-            "5.0.0 and later": "light queues get no entries of retry and schedule topics.",
+            "5.1.1 and later": "light queues get no entries of retry topics, and since 5.1.3 none of schedule topics.",
             "5.2.0 and later": "storeType=defaultRocksDB keeps queues in RocksDB; 5.1.4 only configuration.",
             "5.3.2 and later": "configManagerVersion=v2 takes over no topics, groups and offsets: consumers begin "
             "again.",

@@ -93,6 +93,10 @@ def test_batches(tmp_path: Path) -> None:
         ("4.7.1", "orders", False),
         ("4.9.7", "orders", True),
         ("4.9.7", "%RETRY%g", True),
+        ("5.0.0", "%RETRY%g", True),
+        ("5.1.1", "%RETRY%g", False),
+        ("5.1.1", "SCHEDULE_TOPIC_XXXX", True),
+        ("5.1.4", "SCHEDULE_TOPIC_XXXX", False),
         ("5.3.3", "%RETRY%g", False),
         ("5.3.3", "rmq_sys_x", False),
         ("5.3.3", "%DLQ%g", True),
@@ -100,7 +104,7 @@ def test_batches(tmp_path: Path) -> None:
     ],
 )
 def test_multi_dispatch_by_version(version: str, topic: str, expected: bool) -> None:
-    """Since 4.9.3; which topics are spared has changed twice."""
+    """Since 4.9.3; which topics are spared has changed three times."""
     rules = DispatchRules(parse_version(version), multi_dispatch=True, lmq=True)
     assert rules.multi_dispatches(topic) is expected
     assert not DispatchRules(parse_version(version)).multi_dispatches(topic)
