@@ -32,8 +32,8 @@ class DispatchRules:
     """`multi_dispatch` and `lmq` are the settings `enableMultiDispatch` and `enableLmq`.
 
     `index_tags` overrides the version's rule on whether tags are indexed. With `may_be_older` releases before `version`
-    may have written some or all of the log, as in a store whose release is not named: units that only they derive are
-    optional (`Dispatched.optional_units`).
+    may have written some or all of the log, as before an upgrade: units that only they derive are optional
+    (`Dispatched.optional_units`).
     """
 
     version: Version = NEWEST
@@ -74,7 +74,7 @@ class DispatchRules:
             snapshot.store.conf,
             snapshot.delay_levels,
             has_light_queues=snapshot.has_light_queues,
-            may_be_older=not snapshot.releases.is_named,
+            may_be_older=True,
         )
         in_rocksdb = snapshot.store.layout == "rocksdb"
         if in_rocksdb and not _may_have_light_rows(snapshot) and not _has_files(snapshot):

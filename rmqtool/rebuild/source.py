@@ -342,7 +342,7 @@ def run_task(source: RebuildSource) -> RunTask:
             source.snapshot.store.conf,
             source.snapshot.delay_levels,
             has_light_queues=True,
-            may_be_older=not source.releases.is_named,
+            may_be_older=True,
         ),
         selection=options.selection,
         order=options.order,

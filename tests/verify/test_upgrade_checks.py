@@ -8,7 +8,12 @@ import pytest
 
 from rmqtool.base.errors import Exit
 from rmqtool.findings.report import Selection
+from rmqtool.rebuild.options import RebuildOptions
+from rmqtool.rebuild.plan import make_plan
+from rmqtool.rebuild.source import open_source
 from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.rules.versions import parse_version
+from rmqtool.store.store import open_store
 from rmqtool.verify.outcome import Outcome
 from tests.conftest import GoldenStore
 from tests.verify.small_store import small_store
@@ -62,6 +67,16 @@ def test_what_the_last_broker_may_do_already_is_information(golden_store: Golden
     outcome = verify(golden_store("4.7.1-clean"), version="5.3.3", selection=only("upgrade"))
     assert messages(outcome, "upgrade.changed") == []
     assert [message.split()[1] for message in messages(outcome, "upgrade.changed", "info")] == ["4.9.2", "defaults"]
+
+
+@pytest.mark.parametrize("version", ["5.3.3", "5.5.0"])
+def test_light_queues_as_the_last_broker_left_them(golden_store: GoldenStore, version: str) -> None:
+    """They have entries of retry and dead letter topics, which the new one would not give them: these stay."""
+    root = golden_store("more/4.9.7-differing")
+    assert codes_of(verify(root, version=version)) == {"upgrade.changed"}
+    named = RebuildOptions(frozenset(["queues"]), version=parse_version(version))
+    plan = make_plan(open_source(open_store(root), named))
+    assert plan.is_empty
 
 
 def test_what_settings_move_elsewhere_is_a_warning_for_any_release(store: Path) -> None:
