@@ -300,9 +300,11 @@ class SimpleQueues:
         regular = self._are_regular(grouped, queues, firsts, rising=bool((offsets[1:] > offsets[:-1]).all()))
         begins = grouped.offsets[firsts].tolist()
         bounds_list = bounds.tolist()
-        for row, (queue, is_regular) in enumerate(zip(queues.tolist(), regular.tolist(), strict=True)):
+        for row, queue in enumerate(queues.tolist()):
             low, high = bounds_list[row], bounds_list[row + 1]
-            if not is_regular:
+            if queue not in self._firsts and self._goes_on_from_below(queue, begins[row], grouped.units[low : low + 1]):
+                regular[row] = begins[row] == self.end(queue)
+            if not regular[row]:
                 self._add_irregular(queue, grouped.rows(slice(low, high)))
                 continue
             if queue not in self._firsts:
@@ -317,6 +319,8 @@ class SimpleQueues:
         for queue, run in list(self._pending.items()):
             del self._pending[queue]
             self._settle(queue, run)
+        for queue in self._goes_on - self._firsts.keys():
+            self._ends[queue] = -1  # of no message in the log
 
     def _are_regular(
         self, grouped: _Run, queues: NDArray[np.int32], firsts: NDArray[np.intp], *, rising: bool
@@ -393,6 +397,25 @@ class SimpleQueues:
                 consecutive = run.rows(slice(low, high))
                 is_appended = self._order == "broker" or self._is_going_on(queue, consecutive)
                 self._append(queue, consecutive) if is_appended else self._preserve(queue, consecutive)
+
+    def _goes_on_from_below(self, queue: int, begin: int, unit: Units) -> bool:
+        """Whether the offset of the log's first message of a light queue is before its end, by the units below the log.
+
+        The queue ends with these, then.
+        """
+        name = self._names[queue]
+        if self._existing.log_min_offset <= 0 or queue in self._goes_on or not name.topic.startswith(LMQ_PREFIX):
+            return False
+        stored, physical_offset = self._existing.queues.get(name), int(physical_offsets(unit)[0])
+        if stored is None or stored.read(begin, 1) == unit.tobytes():
+            return False
+        number = stored.bisect(physical_offset)
+        is_put = begin == 0 < number and stored.find(physical_offset) == number
+        if not is_put and not stored.have_expired(begin, number, self._existing.log_min_offset, unit.tobytes()):
+            return False
+        self._ends[queue] = number
+        self._goes_on.add(queue)
+        return True
 
     def _is_going_on(self, queue: int, run: _Run) -> bool:
         """Whether a light queue goes on at its end with offsets below that, as the broker numbered them.

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -244,6 +245,21 @@ class UnitFiles:
         number = self.bisect(physical_offset)
         points_there = number < self.data_end and self._target(number) == physical_offset
         return number if points_there and self.is_written(self.units(number, 1))[0] else None
+
+    def have_expired(self, number: int, stop: int, log_start: int, damaged: bytes) -> bool:
+        """Whether units from `number`, or the first one, to before `stop` lead below the log, in their order.
+
+        A single one may be that which is given, with a `damaged` byte.
+        """
+        first = max(number, self.start)
+        data = self.read(first, min(2, max(0, stop - first)))
+        units = decode_units(self.dtype, data)
+        targets = [*units["physical_offset"].tolist(), log_start]
+        is_other = (
+            len(units) > 1 or sum(a != b for a, b in zip(data, damaged, strict=True)) > 1 if len(units) else False
+        )
+        in_order = all(low < high for low, high in pairwise(targets))
+        return is_other and in_order and bool(self.is_written(units).all())
 
     def _target(self, number: int) -> int:
         """The physical offset that a unit points to; -1 for filler, which precedes all messages."""

@@ -194,8 +194,12 @@ class OneQueue:
         if run.start == run.stop:
             return
         end = state.next_offset
-        if not state.records and files and self._is_own(files, run.queue_offset, run.physical_offset):
+        if not state.records and files:
             end = files.bisect(run.physical_offset)
+            own = run.expected[:UNIT_SIZE]
+            is_taken = files.have_expired(run.queue_offset, end, self._reader.log_start, own)
+            if not is_taken and not self._is_own(files, run.queue_offset, run.physical_offset):
+                end = 0
         elif not (state.begun or state.repeated):
             end = 0
         if run.queue_offset < end and not (files and files.find(run.physical_offset)):
@@ -221,12 +225,11 @@ class OneQueue:
 
     def _is_own(self, files: UnitFiles, number: int, physical_offset: int) -> bool:
         """Whether the unit with a number is right, and that of a message before the one at an offset."""
-        unit = files.units(max(0, number), 1)
-        target = int(unit["physical_offset"][0])
-        if number < 0 or not files.is_written(unit)[0] or target >= physical_offset:
+        if number < files.start or not files.is_written(unit := files.units(number, 1))[0]:
             return False
-        owners = self._lookups.queues_of(target) or {}
-        return owners.get(self.state.name) in (0, number)
+        target = int(unit["physical_offset"][0])
+        owners = self._lookups.queues_of(target) if target < physical_offset else None
+        return owners is not None and owners.get(self.state.name) in (0, number)
 
     def _compare_rows(self, files: RocksDbUnits, run: QueueUnits) -> None:
         """Compare with the rows of a queue in RocksDB, where a batch has one, at its first queue offset."""

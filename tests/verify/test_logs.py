@@ -182,11 +182,12 @@ def test_light_queues_as_a_rebuild_leaves_them(tmp_path: Path, offsets: Sequence
     assert found <= {"consumequeue.neutral-unit"}
 
 
-def light_log(root: Path, offsets: Sequence[int], led_to: Sequence[int]) -> Path:
+def light_log(root: Path, offsets: Sequence[int], led_to: Sequence[int], size: int = 1) -> Path:
     """A store whose messages have offsets in a light queue; its units lead to some of them."""
     builder = StoreBuilder(file_size=FILE_SIZE)
-    for offset in offsets:
-        builder.put(properties={"INNER_MULTI_DISPATCH": "%LMQ%a", "INNER_MULTI_QUEUE_OFFSET": str(offset)})
+    for number, offset in enumerate(offsets):
+        lists = {"INNER_MULTI_DISPATCH": "%LMQ%a", "INNER_MULTI_QUEUE_OFFSET": str(offset)}
+        builder.put(properties=lists, body=bytes(size + number))
     store = builder.write(root)
     write_queue(store, "orders", [unit(builder, number) for number in range(len(offsets))])
     write_queue(store, "%LMQ%a", [unit(builder, number) for number in led_to])
@@ -229,6 +230,20 @@ def test_damage_of_a_light_queue_that_began_again(number: int | None, lost: int,
         apply_plan(plan, transaction)
     assert path.read_bytes() == before
     assert {each.severity for each in plan.findings} <= {"info"}
+
+
+@pytest.mark.parametrize(("expired", "dropped"), [(1, 3), (2, 2), (3, 1)])
+def test_a_light_queue_that_began_again_in_an_expired_log(expired: int, dropped: int, tmp_path: Path) -> None:
+    """The log begins with messages that got no entry, or with the one that got the next: the entries before show it."""
+    store = light_log(tmp_path / "store", *_LIVES, size=1300)  # two messages in a file
+    for path in sorted((store / "commitlog").iterdir())[:expired]:
+        path.unlink()
+    outcome = verify(store, version="4.9.4")
+    assert codes_of(outcome) == {"checkpoint.missing"}
+    (found,) = (each for each in outcome.findings if each.code == "commitlog.queue-offset-restart")
+    assert found.details == {"problem": "light", "messages": dropped}
+    conf = parse_broker_conf("enableLmq=true\nenableMultiDispatch=true\nmappedFileSizeConsumeQueue=160\n")
+    assert make_plan(open_source(open_store(store, conf), RebuildOptions(frozenset(["queues"])))).is_empty
 
 
 def test_a_crash_after_which_a_start_derives_a_light_queue(tmp_path: Path) -> None:
