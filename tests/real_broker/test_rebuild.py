@@ -19,6 +19,7 @@ from tests.golden import stores
 from tests.real_broker.harness import GEOMETRY, VERSIONS, Harness
 from tests.real_broker.rebuilds import compare
 from tests.rebuild.log_damages import DAMAGE as NEUTRALISED
+from tests.verify.verifying import codes_of, verify
 
 BROKER = 65_533
 """User and group of a broker that is not root."""
@@ -63,6 +64,22 @@ def test_broker_serves_all_of_a_rebuilt_store(
         assert after[queue]["max_offset"] == told["max_offset"]
     assert found["recovered"]["commit_log"] == expected["commit_log"]
     assert hits(found["recovered"]) == hits(expected)
+
+
+_LIVES = (("4.9.4", "light"), ("4.9.4", "trimmed"), ("4.9.4", "trimmed"), ("4.9.7", "trimmed"), ("4.9.7", "clean"))
+
+
+@pytest.mark.rare
+def test_light_queues_that_begin_again_at_each_start(harness: Factory, tmp_path: Path) -> None:
+    """4.9.4 forgets their offsets, 4.9.7 goes on at their ends: no alarm, and a rebuild changes nothing."""
+    (store := tmp_path / "store").mkdir()
+    for version, scenario in _LIVES:
+        harness(version).write(store, scenario)
+        outcome = verify(store)
+        assert codes_of(outcome) <= {"config.offset-out-of-range"}  # of the harness
+        assert outcome.verdict == "clean"
+        assert rebuild("rebuild-cq", store, version).document["result"]["state"] == "nothing"
+    assert any(each.code == "commitlog.queue-offset-restart" for each in outcome.findings)
 
 
 def is_served(queue: dict[str, Any]) -> bool:
