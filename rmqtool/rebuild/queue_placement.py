@@ -58,7 +58,7 @@ class KeptTimes:
         self._log = log
         self._levels = levels
         self._open_files = files
-        self._is_moved = is_moved
+        self.is_moved = is_moved
 
     @cached_property
     def _queues(self) -> dict[QueueName, UnitFiles]:
@@ -84,10 +84,10 @@ class KeptTimes:
 
     def _with_times(self, stored_files: UnitFiles, unit_number: int, units: Units, timestamps: Timestamps) -> Units:
         stored, derived = stored_files.units(unit_number, len(units)), units.view(UNIT_DTYPE)
-        field = "message_size" if self._is_moved else "physical_offset"
+        field = "message_size" if self.is_moved else "physical_offset"
         rows = (stored[field] == derived[field]) & (stored["message_size"] > 0)
         rows &= stored["tags_code"] != derived["tags_code"]
-        for row in np.flatnonzero(rows).tolist() if self._is_moved else ():
+        for row in np.flatnonzero(rows).tolist() if self.is_moved else ():
             record = single_record_at(self._log, int(stored["physical_offset"][row]))
             rows[row] = record is not None and record.number("store_timestamp") == timestamps[row]
         if not rows.any():
@@ -404,10 +404,11 @@ class SimpleQueues:
         The queue ends with these, then.
         """
         name = self._names[queue]
-        if self._existing.log_min_offset <= 0 or queue in self._goes_on or not name.topic.startswith(LMQ_PREFIX):
+        is_moved = self._left_out or (self._kept_times and self._kept_times.is_moved)  # units lead to another log
+        if is_moved or self._existing.log_min_offset <= 0 or not name.topic.startswith(LMQ_PREFIX):
             return False
         stored, physical_offset = self._existing.queues.get(name), int(physical_offsets(unit)[0])
-        if stored is None or stored.read(begin, 1) == unit.tobytes():
+        if stored is None or queue in self._goes_on or stored.read(begin, 1) == unit.tobytes():
             return False
         number = stored.bisect(physical_offset)
         is_put = begin == 0 < number and stored.find(physical_offset) == number
