@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from rmqtool.broker.dispatched_units import QueueUnits
-from rmqtool.verify.queue_check import WaitingUnits
+from rmqtool.broker.dispatched_units import QueueUnits, WaitingUnits
 
 INT32, INT64 = np.iinfo(np.int32), np.iinfo(np.int64)
 RANDOM = np.random.default_rng(7)
