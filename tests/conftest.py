@@ -51,8 +51,9 @@ _BUDGET = 0.15
 """CPU seconds of one quick test and of the processes that it starts."""
 _QUICK_PART = 3
 """Of more cases of one quick test than these, a quick run takes one in so many."""
+_PART = 2
 _SLOW_PART = 4
-"""Of more cases of one slow test than two, one in so many is run, at least two; all in `make everything`."""
+"""Of more cases of one test than two, one in so many is run, at least two; all in `make everything`."""
 _HEADROOM = 6
 """On a busy machine the same work takes more CPU time, and the first test that needs a module pays for its import."""
 _MAX_WORKERS = 8
@@ -266,7 +267,7 @@ def _in_turns(items: list[pytest.Item]) -> list[pytest.Item]:
     if ALL in os.environ or not items:
         return items
     if items[0].config.getoption("--quick"):
-        return _some_of_each(items, _QUICK_PART, _QUICK_PART)
+        return _some_of_each(items, {len(_MARKERS): _QUICK_PART}, _QUICK_PART)
 
     def kind_of(item: pytest.Item) -> str:
         return _RELEASE.sub("RELEASE", item.nodeid) if _rank(item) < len(_MARKERS) else item.nodeid
@@ -275,22 +276,20 @@ def _in_turns(items: list[pytest.Item]) -> list[pytest.Item]:
     chosen = {group[crc32(name.encode()) % len(group)] for name, group in groups}
     places: defaultdict[str, Iterator[int]] = defaultdict(count)
     items = [item for item in items if item in chosen and next(places[_test_of(item)]) % _every(item) == 0]
-    return _some_of_each(items, _SLOW_PART, 2, lambda item: _rank(item) == _MARKERS.index("slow"))
+    return _some_of_each(items, {len(_MARKERS): _PART, _MARKERS.index("slow"): _SLOW_PART}, 2)
 
 
-def _some_of_each(
-    items: list[pytest.Item], part: int, enough: int, are_many: Callable[[pytest.Item], bool] = lambda _: True
-) -> list[pytest.Item]:
-    """Of more than `enough` cases of one of the tests that `are_many`, one in `part`, and no fewer than two.
+def _some_of_each(items: list[pytest.Item], parts: Mapping[int, int], enough: int) -> list[pytest.Item]:
+    """Of more than `enough` cases of one test, one in what `parts` have for its rank, and no fewer than two.
 
     In the order of a hash of their names: with each n-th of two tables crossed some pairs would never meet.
     """
-    cases: defaultdict[str, list[pytest.Item]] = defaultdict(list)
-    for item in filter(are_many, items):
-        cases[_test_of(item)].append(item)
+    cases: defaultdict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        cases[_test_of(item), parts.get(_rank(item), 1)].append(item)
     left = {
         item
-        for group in cases.values()
+        for (_, part), group in cases.items()
         if len(group) > enough
         for item in sorted(group, key=lambda item: crc32(item.nodeid.encode()))[max(2, ceil(len(group) / part)) :]
     }

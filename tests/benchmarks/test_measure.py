@@ -213,6 +213,7 @@ def figures_of(table: Table, directory: Path) -> dict[str, float]:
     return dict(zip((row.name for row in table.rows), figures, strict=True))
 
 
+@pytest.mark.rare
 def test_many_queues_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole commands, whose cost is theirs alone; a rebuild leaves nothing behind. Of fewer queues than rows say."""
     monkeypatch.setitem(KINDS, FEW, replace(KINDS[FEW], topics=100))
@@ -225,6 +226,7 @@ def test_many_queues_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert {path.name for path in tmp_path.iterdir() if "without" in path.name} == set()
 
 
+@pytest.mark.rare
 def test_many_files_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is written goes with each run; the store stays for the next."""
     monkeypatch.setattr(files, "FILES", 10)

@@ -383,6 +383,7 @@ def test_an_interruption_ends_the_decoder(
     assert interrupted(store, tmp_path, number, *arguments[command]).status == status
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(("jobs", "number", "status"), [(jobs, *end) for jobs, end in zip("13", ENDING, strict=True)])
 def test_an_interrupted_export_ends_all_decoders(

@@ -249,6 +249,7 @@ def test_several_processes_write_what_one_writes(store: Path, tmp_path: Path) ->
     assert len(manifest_of(tmp_path / "3")["files"]) == 5
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, Exit.INTERRUPTED), (signal.SIGTERM, Exit.TERMINATED)])
 def test_an_interruption_leaves_nothing(number: signal.Signals, status: Exit, tmp_path: Path, output: Path) -> None:

@@ -303,6 +303,7 @@ def test_a_release_older_than_the_store_is_refused(store: Path) -> None:
     assert (store / ".rmqtool").exists()
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["repair", "rebuild-cq", "rebuild-index"])
 def test_a_release_older_than_the_store_is_asked_for_first(store: Path, command: str) -> None:

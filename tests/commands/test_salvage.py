@@ -269,6 +269,7 @@ def test_killed_anywhere(store: Path, new: Path) -> None:
     assert len(ends) > 10
 
 
+@pytest.mark.one_in(9)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["4.4.0-clean", "4.9.7-trimmed", "5.3.3-clean", "5.5.0-killed"])
 def test_golden_stores(name: str, golden_store: GoldenStore, tmp_path: Path) -> None:

@@ -384,6 +384,7 @@ def test_junit_of_what_was_left_out(store: Path) -> None:
     assert [case.get("name") for case in suite.findall("testcase[skipped]")] == ["compacted logs"]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_interrupted(jobs: int, tmp_path: Path) -> None:

@@ -74,6 +74,7 @@ def test_rows_are_those_of_the_files(catalog: Any, golden_store: GoldenStore, tm
     assert counted == [(len(found), len({row["topic"] for row in found}))]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("mode", ["incremental", "overwrite"])
 def test_a_run_that_is_killed_anywhere(
     catalog: Any, mode: Mode, builder: LogBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -84,6 +84,7 @@ def test_a_growing_log(place: Place, tmp_path: Path) -> None:
     assert rmqtool("export", tmp_path / "store", "-o", uri).status == Exit.USAGE  # it holds an export
 
 
+@pytest.mark.one_in(9)
 @pytest.mark.parametrize("mode", ["incremental", "overwrite"])
 def test_a_run_that_is_killed_anywhere(mode: Mode, s3: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The manifest names what was there before or all that is new; the next run ends what was begun."""

@@ -60,6 +60,7 @@ STORES = {"s3": "4.9.7-trimmed", "gs": "4.9.7-trimmed", "abfs": "4.9.7-trimmed",
 """One store for each kind of server: a whole verification is hundreds of requests."""
 
 
+@pytest.mark.one_in(9)
 def test_a_verification_says_the_same(golden_store: GoldenStore, place: Place) -> None:
     """All of the document, and with two processes; that locks and times stay behind is said."""
     store = golden_store(STORES[place.kind])
@@ -71,6 +72,7 @@ def test_a_verification_says_the_same(golden_store: GoldenStore, place: Place) -
         assert same_here(str(there), uri, store) == str(local)
 
 
+@pytest.mark.one_in(9)
 def test_inspect_shows_the_same(golden_store: GoldenStore, place: Place) -> None:
     """A whole store, with all records too, and each kind of place in it."""
     store = golden_store(STORES[place.kind])

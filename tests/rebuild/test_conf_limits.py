@@ -100,6 +100,7 @@ def test_a_file_that_holds_no_whole_units_tells_no_size(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
+@pytest.mark.rare
 @pytest.mark.slow
 def test_thousands_of_damaged_extents_are_neutralised(tmp_path: Path) -> None:
     """More than are listed one by one."""

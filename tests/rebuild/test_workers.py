@@ -68,6 +68,7 @@ def test_every_number_of_processes_writes_the_same(
     assert told(two) == told(one)
 
 
+@pytest.mark.one_in(9)
 @pytest.mark.slow
 @pytest.mark.parametrize(("position", "size"), [(3000, 9000), (5990, 20), (4000, 4), (3999, 1)])
 def test_damage_across_parts(

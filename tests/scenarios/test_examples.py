@@ -67,6 +67,7 @@ def test_with_spark(exported: Path) -> None:
     assert found == "".join(map(expected, places))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["duckdb_session", "pandas_session", "polars_session"])
 def test_other_readers(name: str, exported: Path) -> None:

@@ -99,6 +99,7 @@ def test_the_output_is_that_of_the_local_engine(golden_store: GoldenStore, tmp_p
     assert (checked.status, "the export is what the log says" in checked.out) == (Exit.OK, True)
 
 
+@pytest.mark.rare
 def test_an_executor_that_is_killed_costs_nothing(tmp_path: Path) -> None:
     """Two executors in processes and directories of their own; one is killed when files are being written."""
     builder, output = LogBuilder(1 << 24), tmp_path / "out"

@@ -51,7 +51,7 @@ def assert_every_step_is_old_or_new(root: Path, job: str, states: list[Tree], *,
     assert missing <= 1
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(9)
 @pytest.mark.parametrize(("fault", "job", "kind"), CASES)
 def test_fault_at_the_calls_of_a_transaction(scratch: Path, fault: Fault, job: str, kind: str) -> None:
     system = SYSTEMS[kind]()
@@ -81,7 +81,7 @@ def reference(scratch: Path, job: str, system: System) -> tuple[Tree, Tree, list
     return before, after, faulty.names
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(9)
 @pytest.mark.parametrize(("fault", "job", "kind"), CASES)
 def test_fault_at_the_calls_of_an_undo(scratch: Path, fault: Fault, job: str, kind: str) -> None:
     system = SYSTEMS[kind]()

@@ -309,6 +309,7 @@ def test_fault_at_a_call(scratch: Path, fault: Fault, action: str, system: Syste
         shutil.rmtree(root)
 
 
+@pytest.mark.one_in(9)
 @pytest.mark.slow
 @pytest.mark.parametrize("action", ACTIONS)
 def test_power_fails_at_every_call(scratch: Path, action: str) -> None:

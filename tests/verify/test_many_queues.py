@@ -82,6 +82,7 @@ def verification(store: Path) -> Verification:
     return found
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(("look", "most"), [(overview, 1.0), (verification, 1.6)])
 def test_memory_for_each_queue(tmp_path: Path, look: Callable[[Path], object], most: float) -> None:
