@@ -262,12 +262,16 @@ def _is_run(item: pytest.Item) -> bool:
 def _in_turns(items: list[pytest.Item]) -> list[pytest.Item]:
     """Of the same long test for several releases, or stores of them, only one, not the same of each test.
 
-    Of what then is left of many cases of one kind (`one_in`), one in so many; and of slow ones.
+    Of what then is left of many cases of one kind (`one_in`), one in so many; and of any table some. Who names files or
+    tests gets all that is run of them.
     """
     if ALL in os.environ or not items:
         return items
-    if items[0].config.getoption("--quick"):
+    config = items[0].config
+    if config.getoption("--quick"):
         return _some_of_each(items, {len(_MARKERS): _QUICK_PART}, _QUICK_PART)
+    if config.args != config.getini("testpaths"):
+        return items
 
     def kind_of(item: pytest.Item) -> str:
         return _RELEASE.sub("RELEASE", item.nodeid) if _rank(item) < len(_MARKERS) else item.nodeid

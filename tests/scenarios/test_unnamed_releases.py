@@ -110,7 +110,7 @@ def test_where_only_the_release_decides_a_rebuild_asks(name: str, golden_store: 
 
 @pytest.mark.parametrize("name", [name for name in LIGHT if version_of(name) != "5.3.3"])
 def test_with_signs_of_the_release_it_does_not_ask(name: str, golden_store: GoldenStore, tmp_path: Path) -> None:
-    """What fits agrees about the units; those of 5.3.3 fit 5.1.0, too, which gives light queues those of retry topics."""
+    """What fits agrees about the units; signs of 5.3.3 fit 5.1.0, which gives light queues those of retry topics."""
     store = tmp_path / "store"
     copied(golden_store(name), store)
     queues = store / "consumequeue"
