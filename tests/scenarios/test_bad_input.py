@@ -61,6 +61,14 @@ def index(store: Path) -> Path:
     return min((store / "index").iterdir())
 
 
+def only_index(store: Path) -> Path:
+    """Another file would show the geometry."""
+    first, *others = sorted((store / "index").iterdir())
+    for file in others:
+        file.unlink()
+    return first
+
+
 def record_positions(file: Path) -> list[int]:
     """Where the records of a sound file begin, by their sizes."""
     data, position, found = file.read_bytes(), 0, []
@@ -319,13 +327,13 @@ def patched(position: int, data: bytes) -> Callable[[bytes], bytes]:
 INDEX_CASES = {
     "short header": Case(sparse(index, 10)),
     "empty": Case(sparse(index, 0)),
-    "cut": Case(sparse(index, 5000), codes=(GEOMETRY,)),
-    "huge and sparse": Case(sparse(index, 1 << 40), codes=(GEOMETRY,)),
+    "cut": Case(sparse(only_index, 5000), codes=(GEOMETRY,)),
+    "huge and sparse": Case(sparse(only_index, 1 << 40), codes=(GEOMETRY,)),
     "all ones": Case(on(index, lambda data: b"\xff" * len(data))),
     "all zeros": Case(on(index, lambda data: bytes(len(data)))),
     "cycle": Case(on(index, lambda data: data[:240] + patched(16, int32(1))(data[240:]))),
     "negative count": Case(on(index, patched(36, int32(-5)))),
-    "huge count": Case(on(index, patched(36, int32(2**31 - 1))), codes=(GEOMETRY,)),
+    "huge count": Case(on(only_index, patched(36, int32(2**31 - 1))), codes=(GEOMETRY,)),
     "greatest times": Case(on(index, patched(0, b"\x7f" + b"\xff" * 7))),
     "negative slots": Case(on(index, patched(32, int32(-5)))),
     "wrong name": Case(put("index/readme", b"x")),
