@@ -43,6 +43,8 @@ LEFT = {
     *("offsets, 0", "offsets, -10", "offsets, below .bak", "offsets, a day old"),
 }
 """Losses of which something is left that the store does not show, or that people decide."""
+HALVES_LEFT = {("5.5.0", "offsets, +100000"), ("5.5.0", "offsets, 2^62")}
+"""Where half messages wait before the end of their queue, to which the offset of the transaction group is moved."""
 
 
 @pytest.mark.one_in(3)
@@ -59,7 +61,7 @@ def test_what_is_said_to_heal_is_healed(release: str, name: str, tmp_path: Path)
     assert still_found(changes, after) == []
     left = [each for each, _ in unhealed_config(findings, changes, offsets=True)]
     worse = [each for each in after if each.severity != "info" and each.code.startswith(("config.", "start."))]
-    assert bool(worse) == (name in LEFT or "config/" in name), worse
+    assert bool(worse) == (name in LEFT or "config/" in name or (release, name) in HALVES_LEFT), worse
     assert bool(left) == bool(worse)
     if name != "offsets, no table":  # whose files are gone: then there are none
         assert planned(store, after, release, offsets=True) == []
