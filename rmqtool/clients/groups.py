@@ -32,7 +32,8 @@ def moved_groups(
     """The groups that a start of `version` lets go on elsewhere in a queue.
 
     `had` are the committed offsets that the last broker had, `after` those that the start loads
-    (`store.consumer_offsets`); the ranges are those of the queues then. Queues that are in neither are left out.
+    (`store.consumer_offsets`); the ranges are those of the queues then. Of queues that are in neither a group loses the
+    offset only.
     Of the topics `to_end` a repair has brought offsets past the end to it.
     """
     before, now = _by_queue(had), _by_queue(after)
@@ -44,7 +45,7 @@ def moved_groups(
     for key in sorted(before.keys() | now.keys()):
         name = QueueName(*key[1:])
         queue, queue_after = ranges_had(name), ranges_after(name)
-        if queue is None and queue_after is None:
+        if queue is None and queue_after is None and key in before and key in now:
             continue
         if queue and queue.expired and queue_after:
             queue_after = replace(queue_after, expired=True)  # none of its messages comes back

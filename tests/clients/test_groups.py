@@ -63,6 +63,16 @@ def test_a_queue_that_gets_shorter() -> None:
     assert moved_groups(had, had, before.get, before.get, NEW) == []
 
 
+@pytest.mark.parametrize(("offset", "moved"), [(0, [MovedGroup("a", "orders", 0, 0, None)]), (-10, [])])
+def test_a_queue_that_has_never_had_a_message(offset: int, moved: list[MovedGroup]) -> None:
+    """A group that has committed 0 of it begins again without that; what a repair writes there changes nothing."""
+    had = [CommittedOffset("a", "orders", 0, offset)]
+    ranges: dict[QueueName, QueueRange] = {}
+    assert moved_groups(had, [], ranges.get, ranges.get, NEW) == moved
+    put_right = [CommittedOffset("a", "orders", 0, 0)]
+    assert moved_groups(had, put_right, ranges.get, ranges.get, NEW) == []
+
+
 def test_rows_of_queues_that_have_files() -> None:
     """Of queues that are written twice those in files count, as clients read them."""
     rows = QueueChange("simple", "orders", 0, 0, 8, 0, 1, 0, 0, in_rocksdb=True)
