@@ -132,6 +132,7 @@ class FieldDamage(NamedTuple):
     queue_offset: int | None
     key_hashes: tuple[int, ...]  # of index units that no key of the record has any more
     proven: ProvenRecord
+    renamed_keys: int = 0  # without tags, which a start that puts them again puts under another topic
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -474,9 +475,10 @@ class FieldJudge:
     ) -> FieldDamage:  # fmt: skip
         crc = ("property-crc",) if len(frames.property_crcs.rows) else ()
         queue = ("consume-queue",) if unit else ()
+        renamed_keys = len(self._keys_of(frames, proven).hashes_without_tags) if proven.topic else 0
         return FieldDamage(
             int(frames.physical_offsets[0]), name, found, expected, (*queue, *crc), unit and unit.name,
-            unit and unit.queue_offset, (), proven,
+            unit and unit.queue_offset, (), proven, renamed_keys,
         )  # fmt: skip
 
 

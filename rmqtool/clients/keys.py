@@ -37,7 +37,8 @@ class KeyTally:
     `unreached` are keys that have a unit in an index file to which no chain leads, `in_damage` counts keys of messages
     of which only damage is left, and `damaged` are the physical offsets of messages that are among those of the runs
     and not whole, once for each key; of messages with damaged keys these are `fields`, physical offset and hash.
-    `oversized` are those of messages that have only a wrong size, so that queries still find them.
+    `oversized` are those of messages that have only a wrong size, so that queries still find them. Messages `renamed`
+    by a damaged topic, once for each key, lose their keys where a start puts these again.
     Of messages in damage `with_tags`, physical offsets, one unit is taken for that of their tags.
     Of those `in_damage`, messages with `wrong_magic` codes are whole but for these: physical offsets, for each key.
     """
@@ -55,6 +56,7 @@ class KeyTally:
     damaged: array[int] = field(default_factory=lambda: array("q"))
     fields: list[tuple[int, int]] = field(default_factory=list)
     oversized: array[int] = field(default_factory=lambda: array("q"))
+    renamed: array[int] = field(default_factory=lambda: array("q"))
 
     def add(self, start: int, count: int) -> None:
         """Add a run of records."""
@@ -171,6 +173,7 @@ class IndexAfter:
         )
         lost = keys.in_damage + len(keys.oversized) - self.found_in_damage(keys) + not_whole
         lost -= self.found_with_wrong_magic(keys).total()
+        lost += sum(put_from <= offset < self.log_end for offset in keys.renamed)
         return keys.missing_before(held, count) + lost + unreached + never_put + cut
 
     def found_in_damage(self, keys: KeyTally) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import chain, starmap
@@ -86,6 +87,7 @@ def note_fields(damages: Sequence[FieldDamage], total: PartResult, report: Repor
     total.keys.fields = [
         (each.physical_offset, key) for each in damages if each.field != TAGS for key in each.key_hashes
     ]
+    total.keys.renamed = array("q", (each.physical_offset for each in damages for _ in range(each.renamed_keys)))
     for damage in damages:
         report.add("commitlog.field", **damage.facts)
 

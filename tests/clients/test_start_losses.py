@@ -186,6 +186,16 @@ def other_key_flipped(store: Path) -> None:
     write(file, file.read_bytes().index(b"KEYS\x01remind-0") + 5, b"R")
 
 
+def topic_flipped(physical_offset: int) -> Callable[[Path], None]:
+    """The topic of a record whose keys are in an index file that the start deletes, and puts again."""
+
+    def apply(store: Path) -> None:
+        record = next(each for each in records_of(store) if each.physical_offset == physical_offset)
+        write(record.file, record.at + record.fields["topic"], b"p")
+
+    return apply
+
+
 def index_entries_flipped(store: Path) -> None:
     """The hash of one unit, which is that of another key of its message then, and the offset of one."""
     first, second, *_ = sorted((store / "index").iterdir())
@@ -249,6 +259,8 @@ def last_file_twice(store: Path) -> None:
         ("5.5.0-trimmed", [untagged(lambda record: record[:4] + b"\0" + record[5:])], 2, 2),  # the index has tags
         ("5.5.0-trimmed", [untagged(lambda record: bytes(len(record)))], 2, 2),
         ("5.1.4-trimmed", [index_page_zeroed], 259, 0),
+        ("5.1.4-killed", [topic_flipped(425318)], 3, 0),
+        ("4.9.7-killed", [topic_flipped(313207)], 4, 0),
     ],
 )
 def test_keys_that_a_broker_does_not_find(
