@@ -94,6 +94,9 @@ class ByOffsets(Protocol):
     def with_whole(self, names: Sequence[tuple[str, int]]) -> ByOffsets:
         """The same, once messages of some queues are whole again that were not."""
 
+    def kept(self) -> ByOffsets:
+        """The same for a repair that leaves committed offsets as they are."""
+
     def groups(
         self, committed: Iterable[CommittedOffset] | None = None, *, lost: Collection[str] | None = ()
     ) -> list[MovedGroup]:

@@ -40,7 +40,15 @@ from rmqtool.repair.not_healed import (
 from rmqtool.repair.timer_files import timer_changes
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.store.config_json import parse_fastjson
-from rmqtool.store.config_tables import CONSUMER_OFFSET, DELAYS, TOPICS, counting_file, offsets_by_level, offsets_in
+from rmqtool.store.config_tables import (
+    CONSUMER_OFFSET,
+    DELAYS,
+    OFFSETS,
+    TOPICS,
+    counting_file,
+    offsets_by_level,
+    offsets_in,
+)
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.missing import Sized, unknown_sizes
 from rmqtool.store.paths import TIMER_CHECK, TIMER_LOG
@@ -240,7 +248,7 @@ class Repairs:
         return bool(self.changes or self.queues or self.index or self.neutralise)
 
 
-def clients_after(diagnosis: Diagnosis, repairs: Repairs) -> ClientLosses | None:
+def clients_after(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool = False) -> ClientLosses | None:
     """What clients do not get even after the `repairs`, and those that follow them, and a start."""
     clients = diagnosis.clients
     if _shows_only_later(diagnosis, repairs):
@@ -251,9 +259,10 @@ def clients_after(diagnosis: Diagnosis, repairs: Repairs) -> ClientLosses | None
         return clients
     if diagnosis.queues_in_log is not None and not diagnosis.queues_in_log and not repairs.renames:
         return None if clients.refuses and repairs else clients  # the log is gone, and nothing of it comes back
-    stays = any(each.code == "start.refuses" for each in diagnosis.by_treatment.get("kept", ()))
-    if repairs and (repairs.goes_on or not stays):
+    if repairs and not _stays_refused(diagnosis, repairs, keep_offsets=keep_offsets):
         clients = replace(clients, refuses=None)  # as it is healed, or people heal it first
+    by_offsets = clients.by_offsets.kept() if keep_offsets and clients.by_offsets else clients.by_offsets
+    clients = replace(clients, by_offsets=by_offsets)
     try:
         clients = clients.healed(
             queues=repairs.queues or neutralises or "queues" in later or repairs.brings_topics,
@@ -268,12 +277,23 @@ def clients_after(diagnosis: Diagnosis, repairs: Repairs) -> ClientLosses | None
         timers = [each for each in diagnosis.findings if repairs.goes_on and each.code.startswith("timer.")]
         for change in (*repairs.changes, *(timer_changes(diagnosis.snapshot, timers) if timers else ())):
             clients = _changed(clients, change, diagnosis.snapshot.store)
-        is_moved = repairs.goes_on and not repairs.renames and any(map(_is_of_delay_offsets, diagnosis.findings))
-        if is_moved and clients.by_offsets:
+        of_delays = [each for each in diagnosis.findings if _is_of_delay_offsets(each, are_moved=not keep_offsets)]
+        if of_delays and repairs.goes_on and not repairs.renames and clients.by_offsets:
             clients = replace(clients, delayed=clients.by_offsets.delayed(are_proven=True))
     except RmqtoolError:
         return None
     return clients
+
+
+def _stays_refused(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool) -> bool:
+    """Whether a start is refused even after the repairs: also by a file of offsets that is to stay as it is."""
+    if keep_offsets and not repairs.is_of_log:
+        files = {f"{CONFIG}/{name}" for name in OFFSETS}
+        left = unhealed_config(diagnosis.findings, repairs.changes, offsets=False)
+        if any(each.code == "start.refuses" and each.details.get("file") in files for each, _ in left):
+            return True
+    kept = diagnosis.by_treatment.get("kept", ())
+    return not repairs.goes_on and any(each.code == "start.refuses" for each in kept)
 
 
 def _loses_of_any_topic(diagnosis: Diagnosis, repairs: Repairs, left: ClientLosses, *, neutralises: bool) -> bool:
@@ -378,8 +398,8 @@ def _is_of_timer(name: str) -> bool:
     return name == f"{CONFIG}/{TIMER_CHECK}" or name.partition("/")[0] == TIMER_LOG or is_wheel_name(name)
 
 
-def _is_of_delay_offsets(finding: Finding) -> bool:
-    is_moved = finding.code == "config.delay-offset" and finding.severity != "info"
+def _is_of_delay_offsets(finding: Finding, *, are_moved: bool) -> bool:
+    is_moved = are_moved and finding.code == "config.delay-offset" and finding.severity != "info"
     return is_moved or finding.details.get("proof") == "delays"
 
 

@@ -216,7 +216,7 @@ class Plan:
 def plan_of(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool = False) -> Plan:
     """The plan for all findings, with its `repairs`; empty when there are none."""
     plan, before = _steps_of(diagnosis, repairs, keep_offsets=keep_offsets), diagnosis.clients
-    after = clients_after(diagnosis, repairs)
+    after = clients_after(diagnosis, repairs, keep_offsets=keep_offsets)
     if before is None or after is None:
         return replace(plan, clients=after)
     steps = [_with_clients(step, Difference(before, after)) if step.is_repair else step for step in plan.steps]

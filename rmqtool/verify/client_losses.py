@@ -444,6 +444,11 @@ class _WholeQueues:
     changed: Mapping[QueueName, QueueRange]
     put_right: Mapping[QueueName, int] = field(default_factory=dict)
     request: DelayRequest | None = None
+    are_moved: bool = True  # offsets past the end, by a repair
+
+    def kept(self) -> _WholeQueues:
+        """The same for a repair that moves no offsets."""
+        return replace(self, are_moved=False)
 
     def groups(
         self, committed: Iterable[CommittedOffset] | None = None, *, lost: Collection[str] | None = ()
@@ -456,7 +461,7 @@ class _WholeQueues:
             found = [each for each in after if (each.group, each.topic, each.queue_id) not in known]
             return replace(self, committed=[*self.committed, *found])._moved(self._rebuilt, after)  # as they had
         topics = {each.topic for each in self.after} if lost is None else {*lost, *self.view.topics_with_loss}
-        return self._moved(self._rebuilt, self.after, topics)
+        return self._moved(self._rebuilt, self.after, topics if self.are_moved else ())
 
     def groups_after_start(self) -> list[MovedGroup]:
         """The groups that go on elsewhere in the queues as the start leaves them."""

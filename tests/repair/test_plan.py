@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shlex
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -375,6 +377,33 @@ def test_offsets_from_a_bak_are_no_reason_to_wait(golden_store: GoldenStore, tmp
     assert "Start the broker." in outcome.out
     assert "Stop the clients" not in outcome.out
     assert "without the contents" not in outcome.out
+
+
+@pytest.mark.slow
+def test_a_plan_that_keeps_offsets_counts_what_comes_again(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """Delay offsets that are moved only once the queues are rebuilt: with --keep-offsets never."""
+    store = copied(golden_store("4.9.7-shop"), tmp_path / "store")
+    path = store / "config/delayOffset.json"
+    path.write_text(re.sub(r":\d+", ":0", path.read_text()))
+    shutil.rmtree(store / "consumequeue")
+    options = ("--dry-run", "--json", "--broker-version", "4.9.7", "--allow-older-release")
+    again = [rmqtool("repair", store, *more, *options).document["result"]["plan"]["clients"]["delayed"]["again"]
+             for more in ((), ("--keep-offsets",))]  # fmt: skip
+    assert again == [0, 10]
+
+
+@pytest.mark.slow
+def test_a_plan_that_keeps_offsets_knows_that_a_start_stays_refused(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """A file of offsets that cannot be read stays where it is, whatever else is repaired."""
+    store = copied(golden_store("4.7.1-shop"), tmp_path / "store")
+    for name in ("consumerOffset.json", "consumerOffset.json.bak"):
+        (store / "config" / name).write_text('{"x')
+    shutil.rmtree(store / "consumequeue/orders/0")
+    options = ("--dry-run", "--json", "--broker-version", "4.7.1", "--allow-older-release")
+    refuses = [rmqtool("repair", store, *more, *options).document["result"]["plan"]["clients"]["refuses"]
+               for more in ((), ("--keep-offsets",))]  # fmt: skip
+    assert refuses[0] is None
+    assert refuses[1]
 
 
 def test_a_log_that_is_gone_may_be_elsewhere(store: Path) -> None:
