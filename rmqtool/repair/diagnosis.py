@@ -316,6 +316,8 @@ def _shows_only_later(diagnosis: Diagnosis, repairs: Repairs) -> bool:
         return True  # a broker starts with another broker.conf
     if any(map(_is_refusal, diagnosis.findings)):
         return True  # the same, with another database
+    if _rebuilds_queues(diagnosis, repairs) and _lacks_delays(diagnosis):
+        return True  # the delays are in broker.conf, which is not given
     is_resized = any(FILE_SIZE in change.codes for change in repairs.changes)
     if is_resized and any(each.code in _CUTS_QUEUES for each in diagnosis.findings):
         return True  # where the log ends is known once a file that was cut is filled up
@@ -521,7 +523,7 @@ _SIZES = {"simple": "a queue file", "batch": "a batch queue file", "index": "an 
 def why_conf(diagnosis: Diagnosis, repairs: Repairs) -> str | None:
     """Why broker.conf has to go with a repair, whichever of its transactions needs it; None where it need not."""
     if _rebuilds_queues(diagnosis, repairs) and _lacks_delays(diagnosis):
-        return "with its broker.conf: the rows of delayed messages follow from messageDelayLevel"
+        return "with its broker.conf: the times of delayed messages follow from messageDelayLevel"
     unknown = sorted(needed_sizes(diagnosis, repairs))
     if not unknown:
         return None
@@ -560,14 +562,13 @@ def _is_of_batch_queue(diagnosis: Diagnosis) -> bool:
 
 
 def _lacks_delays(diagnosis: Diagnosis) -> bool:
-    """Whether only broker.conf may know the delays of rows, as `RebuildPlan.require_release` demands it."""
+    """Whether only broker.conf may know the delays of messages whose units are gone.
+
+    Of rows `RebuildPlan.require_release` demands it; files get the default delays without it.
+    """
     store = diagnosis.snapshot.store
-    return (
-        store.layout == "rocksdb"
-        and store.conf.path is None
-        and any(
-            each.code == "consumequeue.database"
-            or (each.code == "consumequeue.missing-queue" and each.topic == SCHEDULE_TOPIC)
-            for each in diagnosis.findings
-        )
+    return store.conf.path is None and any(
+        (each.code == "consumequeue.database" and store.layout == "rocksdb")
+        or (each.code == "consumequeue.missing-queue" and each.topic == SCHEDULE_TOPIC)
+        for each in diagnosis.findings
     )

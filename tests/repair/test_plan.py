@@ -385,11 +385,26 @@ def test_a_plan_that_keeps_offsets_counts_what_comes_again(golden_store: GoldenS
     store = copied(golden_store("4.9.7-shop"), tmp_path / "store")
     path = store / "config/delayOffset.json"
     path.write_text(re.sub(r":\d+", ":0", path.read_text()))
-    shutil.rmtree(store / "consumequeue")
+    shutil.rmtree(store / "consumequeue/orders/0")
     options = ("--dry-run", "--json", "--broker-version", "4.9.7", "--allow-older-release")
     again = [rmqtool("repair", store, *more, *options).document["result"]["plan"]["clients"]["delayed"]["again"]
              for more in ((), ("--keep-offsets",))]  # fmt: skip
     assert again == [0, 10]
+
+
+@pytest.mark.slow
+def test_a_plan_cannot_know_delays_that_only_broker_conf_has(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """Without any delay queue their entries get the default delays, which decide what counts as delivered, too."""
+    store = copied(golden_store("4.9.7-shop"), tmp_path / "store")
+    shutil.rmtree(store / "consumequeue/SCHEDULE_TOPIC_XXXX")
+    (store / "config/delayOffset.json").unlink()
+    conf = tmp_path / "broker.conf"
+    conf.write_text(f"enableMultiDispatch=true\nenableLmq=true\nmessageDelayLevel={'1s ' * 16}30m 2h\n")
+    of = [rmqtool("verify", store, *more, "--json", "--broker-version", "4.9.7").document["result"]["plan"]
+          for more in ((), ("--broker-conf", conf))]  # fmt: skip
+    assert [each["clients"] and each["clients"]["delayed"]["again"] for each in of] == [None, 0]
+    texts = [" ".join(step["text"] for step in each["steps"]) for each in of]
+    assert ["follow from messageDelayLevel" in text for text in texts] == [True, False]
 
 
 @pytest.mark.slow
