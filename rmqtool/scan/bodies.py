@@ -127,6 +127,11 @@ _DEFLATE, _MAX_WINDOW_LOG, _DICTIONARY, _CHECK = 8, 7, 0x20, 31
 _STORED, _FIXED, _DYNAMIC, _RESERVED = range(4)  # types of a block of DEFLATE
 _MOST_LENGTHS, _MOST_DISTANCES = 29, 29  # codes in a dynamic block, less what is added to them
 _HEAD = np.dtype([("magic", ">u4"), ("rest", "u1", 3)])
+_MAY_BEGIN = np.isin(
+    np.arange(256),
+    [_LZ4_MAGIC >> 24, _ZSTD_MAGIC >> 24, *(size << 4 | _DEFLATE for size in range(_MAX_WINDOW_LOG + 1))],
+)
+"""By the first byte, whether a body may be compressed: of most plain ones nothing else is read."""
 
 
 def begins_as_flagged(frames: RecordRun) -> NDArray[np.bool_]:
@@ -148,10 +153,18 @@ def begins_as_flagged(frames: RecordRun) -> NDArray[np.bool_]:
     return fits
 
 
+def may_be_of(body: bytes, kind: int) -> bool:
+    """Whether a body may be of a compression type (`COMPRESSION_TYPE_MASK`), by the magic of those that have one."""
+    magic = {_LZ4: _LZ4_MAGIC, _ZSTD: _ZSTD_MAGIC}.get(kind)
+    return magic is None or int.from_bytes(body[:4], "big") == magic
+
+
 def compressed_but_not_flagged(frames: RecordRun) -> NDArray[np.intp]:
     """Rows of bodies that begin as something compressed, while their sys flags call them plain."""
     flags = frames.headers.field("sys_flag")
     rows = np.flatnonzero(((flags & COMPRESSED) == 0) & (frames.body_sizes > _HEAD.itemsize))
+    firsts = frames.block.gather("u1", frames.body_positions[rows])
+    rows = rows[_MAY_BEGIN[firsts]]
     heads = _heads(frames, rows)
     magics = heads["magic"]
     found: NDArray[np.intp] = rows[(magics == _LZ4_MAGIC) | (magics == _ZSTD_MAGIC) | _are_zlib(heads)]

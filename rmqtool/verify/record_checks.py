@@ -35,7 +35,7 @@ from rmqtool.formats.message import (
 from rmqtool.formats.message import Blank as BlankUnit
 from rmqtool.rules.versions import MAGIC_CODE_V2_SINCE, NEGATIVE_SIZES_KNOWN, SIZE_COMPARED_FIRST, Version
 from rmqtool.scan.block import Blank, Damage, Positions
-from rmqtool.scan.bodies import BodyError, begins_as_flagged, compressed_but_not_flagged, decompress
+from rmqtool.scan.bodies import BodyError, begins_as_flagged, compressed_but_not_flagged, decompress, may_be_of
 from rmqtool.scan.frames import RecordRun, crcs_of, wrong_property_crcs
 from rmqtool.scan.inert_records import inert_rows
 from rmqtool.store.store import Store
@@ -306,6 +306,8 @@ def _fitting_flag(body: bytes, flag: int) -> int | None:
     """The sys flag with the compression that a body has; None where it is none of those."""
     rest = flag & ~(COMPRESSED | COMPRESSION_TYPE_MASK)
     for kind in _COMPRESSION_TYPES:
+        if not may_be_of(body, kind):
+            continue
         try:
             decompress(body, rest | COMPRESSED | kind)
         except BodyError:
