@@ -178,7 +178,7 @@ class _Column(NamedTuple):
 
 @dataclass(frozen=True)
 class _Packed:
-    """Units of some runs: the numbers of their queues, and their other fields, each of which is one of the columns."""
+    """Packed units: the numbers of their queues, columns, and for each other field the index of its column."""
 
     queues: NDArray[np.unsignedinteger[Any]]
     columns: tuple[_Column, ...]

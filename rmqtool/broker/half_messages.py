@@ -152,7 +152,7 @@ def _waiting(snapshot: Snapshot, queue: LoadedQueue, halves: pa.Table) -> dict[i
 
 
 def _without_copy(names: Mapping[int, _Names], halves: pa.Table) -> dict[int, _Names]:
-    """Those of which no later copy is among some half messages."""
+    """The half messages without a later copy in `halves`."""
     offsets = halves.column("queue_offset").to_pylist()
     newest = dict(zip(_firsts(halves).tolist(), offsets, strict=True))
     by_key = dict(zip(halves.column(UNIQUE_KEY).to_pylist(), offsets, strict=True))

@@ -44,9 +44,10 @@ LogEvidence = Mapping[QueueName, QueueEvidence]
 class DelayRequest:
     """What the comparison needs: `now` is when the broker is started, epoch ms, `newest` the newest store timestamp.
 
-    `offsets` are those of the levels, None those of the store, which levels have of which the log proves no other one
-    if they `are_proven`. Of deliveries from `known_until` on `delayOffset.json`
-    need not know, as after a kill. `beyond` counts the last units of queues that lead past the last file of the log.
+    `offsets` are the delay offsets by level; with None those of the store count. If they `are_proven`, a level goes on
+    where the log shows that its deliveries end, whatever its offset. Of deliveries from `known_until` on
+    `delayOffset.json` need not know, as after a kill. `beyond` counts the last units of queues that lead past the last
+    file of the log.
     With `checks_times` each
     unit's time is compared with its record, as where a verification has found wrong ones; else only those that cannot
     be times at all. Messages before the physical offset `lacks_until` may be missing in the log. `is_rebuilt`

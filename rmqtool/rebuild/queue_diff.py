@@ -24,9 +24,7 @@ from rmqtool.rebuild.existing import ExistingQueues, FileGrid, Piece, StoredRows
 from rmqtool.rules.system_topics import LMQ_PREFIX
 from rmqtool.rules.versions import (
     INDEX_OF_TAGS,
-    MULTI_DISPATCH_SPARES_DEAD_LETTERS,
-    MULTI_DISPATCH_SPARES_RETRIES,
-    MULTI_DISPATCH_SPARES_SYSTEM_TOPICS,
+    MULTI_DISPATCH_SPARES,
     VALUES_MAY_HOLD_SEPARATOR,
     Releases,
 )
@@ -435,9 +433,7 @@ def undecided_units(
     changed: Sequence[QueueName],
 ) -> Counter[QueueName]:
     """Units of the `changed` queues, by queue, that only some of the fitting releases write."""
-    multi_dispatch = releases.differ_by(
-        MULTI_DISPATCH_SPARES_RETRIES, MULTI_DISPATCH_SPARES_SYSTEM_TOPICS, MULTI_DISPATCH_SPARES_DEAD_LETTERS
-    )
+    multi_dispatch = releases.differ_by(*MULTI_DISPATCH_SPARES)
     counts = [derivation.optional.undecided] if multi_dispatch and derivation.optional else []
     counts += [comparison.older] if comparison and releases.differ_by(VALUES_MAY_HOLD_SEPARATOR) else []
     units: Counter[QueueName] = Counter()

@@ -421,8 +421,8 @@ class SimpleQueues:
     def _is_going_on(self, queue: int, run: _Run) -> bool:
         """Whether a light queue goes on at its end with offsets below that, as the broker numbered them.
 
-        The queue of a lite topic may have expired instead: unless it has the unit there, it begins again. So does one
-        of which the first unit is that of the later message.
+        The queue of a lite topic may have expired instead: it begins again unless the unit at its end leads to the
+        message. Any other queue begins again if its first unit leads to the message.
         """
         name, begin, end = self._names[queue], int(run.offsets[0]), self.end(queue)
         if begin >= end or not name.topic.startswith(LMQ_PREFIX):

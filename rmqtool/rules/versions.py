@@ -60,6 +60,11 @@ MAGIC_CODE_V2_SINCE = Version(5, 1, 0)  # MessageVersion
 MAGIC_CODE_DECODED = Version(5, 1, 0)  # MessageDecoder#decode: before, pulls and queries gave records with any
 INDEX_OF_TAGS = Version(5, 4, 0)  # IndexService#buildIndex
 MULTI_DISPATCH_SPARES_DEAD_LETTERS = Version(5, 5, 0)
+MULTI_DISPATCH_SPARES = (
+    MULTI_DISPATCH_SPARES_RETRIES,
+    MULTI_DISPATCH_SPARES_SYSTEM_TOPICS,
+    MULTI_DISPATCH_SPARES_DEAD_LETTERS,
+)
 DISK_RATIO_AS_DF = Version(4, 9, 2)  # UtilAll#getDiskPartitionSpaceUsedPercent: whole percent, what root keeps counted
 SIZE_COMPARED_FIRST = Version(5, 3, 2)  # CommitLog#checkMessageAndReturnSize: with the rest of the file; blanks too
 NEGATIVE_SIZES_KNOWN = Version(5, 5, 1)  # the same: a blank of negative size ends the log, and is none

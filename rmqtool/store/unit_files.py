@@ -6,6 +6,7 @@ that are damage, up to the last byte that is not zero (`data_end`).
 
 from __future__ import annotations
 
+import operator
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -255,9 +256,7 @@ class UnitFiles:
         data = self.read(first, min(2, max(0, stop - first)))
         units = decode_units(self.dtype, data)
         targets = [*units["physical_offset"].tolist(), log_start]
-        is_other = (
-            len(units) > 1 or sum(a != b for a, b in zip(data, damaged, strict=True)) > 1 if len(units) else False
-        )
+        is_other = len(units) > 1 or (len(units) == 1 and sum(map(operator.ne, data, damaged)) > 1)
         in_order = all(low < high for low, high in pairwise(targets))
         return is_other and in_order and bool(self.is_written(units).all())
 

@@ -77,7 +77,7 @@ def outputs(store: Path, folder: Path, offsets: Sequence[int], options: list[str
 
 
 @pytest.mark.slow
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("how", ["hide", "hash"])
 @pytest.mark.parametrize("name", stores.names())
 def test_nothing_is_left(name: str, how: str, golden_store: GoldenStore, tmp_path: Path) -> None:

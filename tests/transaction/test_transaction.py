@@ -483,7 +483,7 @@ def run_hit(root: Path, job: str, at: int, number: int) -> int:
     ).returncode
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("job", ["repair", "undo"])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
