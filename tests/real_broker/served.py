@@ -22,7 +22,7 @@ from tests.real_broker.tools import HarnessError, HarnessUnavailable
 
 NAME_SERVER = "127.0.0.1:9876"
 _LOOPBACK = Path(__file__).parent / "loopback.py"
-_SETTINGS = {
+SETTINGS = {
     **GEOMETRY,
     "mappedFileSizeCommitLog": "1048576",
     "maxHashSlotNum": "5000",
@@ -55,7 +55,7 @@ class Served:
         self.version = version
         self._root = root
         self._scratch = scratch
-        self._settings = {**_SETTINGS, **settings}
+        self._settings = {**SETTINGS, **settings}
         self._files = files
         self._network = network
         self._jvm: Jvm | None = None

@@ -41,12 +41,12 @@ def test_the_record_is_what_the_broker_says(harness: Factory) -> None:
 
 @pytest.mark.rare
 def test_a_survey_is_of_all_that_users_have(harness: Factory, tmp_path: Path) -> None:
-    """An area that is empty before could lose nothing."""
+    """An area that is empty before could lose nothing; timers that were due more than a week ago wait no longer."""
     harness("5.3.3")
     facts = undamaged("5.3.3", committed("5.3.3", tmp_path))
     assert facts.pop("refuses") is None
     assert sorted(facts) == ["committed", "delays", "groups", "keys", "queues", "timers", "topics"]
-    assert all(facts.values())
+    assert all(value for area, value in facts.items() if area != "timers")
     assert all(len(queue["messages"]) > 0 for queue in facts["queues"].values())
 
 

@@ -14,7 +14,8 @@ from tests.commands.running import rmqtool
 from tests.copies import copied
 from tests.golden import stores
 from tests.real_broker.harness import VERSIONS, Harness
-from tests.real_broker.loss_stores import committed
+from tests.real_broker.served import SETTINGS, served, wait_for
+from tests.real_broker.test_timers import delivered, logged, send
 from tests.repair.healing import carry_out, plan
 from tests.sampling import one_in
 from tests.verify.damages import log_file, remove
@@ -59,7 +60,9 @@ TIMER_DAMAGES: dict[str, Damage] = {
     "no timercheck": lambda s: (s / "config/timercheck").unlink(),
     "short wheel": lambda s: os.truncate(s / "timerwheel", 64),
 }
-DELIVERED_BEFORE = {"timers": "0 of 4 not delivered, 2 delivered again"}
+DELIVERED, WAITING = 2, 4  # timers
+DUE_MS = 2000
+HOUR_MS = 3_600_000
 
 
 def repair(store: Path) -> None:
@@ -85,19 +88,24 @@ def test_a_start_finds_the_same_log_and_queues(harness: Factory, version: str, t
 
 def test_timers_that_wait_are_delivered_once(harness: Factory, tmp_path: Path) -> None:
     """Those that were delivered, and are in the log, come again where the queue is read again, as the change says."""
-    source = committed("5.3.3", tmp_path)
+    sound = tmp_path / "sound"
+    with served("5.3.3", sound) as broker:
+        send(broker, DELIVERED, DUE_MS)
+        send(broker, WAITING, HOUR_MS)
+        wait_for("the first timers to be delivered", lambda: delivered(sound) >= DELIVERED)
+        wait_for("the timer to read the others", lambda: logged(sound) >= DELIVERED + WAITING)
+        broker.stop()
     roots = {name: tmp_path / name for name in TIMER_DAMAGES}
     for name, root in roots.items():
-        copied(source.store, root)
+        copied(sound, root)
         TIMER_DAMAGES[name](root)
         repair(root)
         assert codes_of(verify(root)) == set()
-    asked = [(root, source.keys) for root in (copied(source.store, tmp_path / "sound"), *roots.values())]
-    before, *surveys = harness("5.3.3").survey(asked, dict(source.settings))
-    assert before["refuses"] is None
+    before, *surveys = harness("5.3.3").survey([(root, ()) for root in (sound, *roots.values())], SETTINGS)
+    assert (before["refuses"], len(before["timers"])) == (None, WAITING)
     found = {name: lost(before, after) for name, after in zip(roots, surveys, strict=True)}
-    again = dict.fromkeys(TIMER_DAMAGES, DELIVERED_BEFORE)
-    assert found == {**again, "short wheel": {}, "no timercheck": {}}
+    again = {"timers": f"0 of {WAITING} not delivered, {DELIVERED} delivered again"}
+    assert found == {"no timer log": again, "short wheel": {}, "no timercheck": {}}
 
 
 @pytest.mark.parametrize("version", [version for version in VERSIONS if version != "4.4.0"])
