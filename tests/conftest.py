@@ -19,7 +19,7 @@ from itertools import chain, count, groupby, zip_longest
 from math import ceil
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from unittest.mock import patch
 from zlib import crc32
 
@@ -49,11 +49,19 @@ _RUN_RELEASES = {"4.9.7", "5.5.0"}
 _RELEASE = re.compile(r"\d+\.\d+\.\d+")
 _BUDGET = 0.15
 """CPU seconds of one quick test and of the processes that it starts."""
-_QUICK_PART = 3
-"""Of more cases of one quick test than these, a quick run takes one in so many."""
-_PART = 2
-_SLOW_PART = 4
-"""Of more cases of one test than two, one in so many is run, at least two; all in `make everything`."""
+
+
+class Sample(NamedTuple):
+    """Of the cases of one test, one in `every` is run, and no fewer than `least`; all in `make everything`."""
+
+    every: int
+    least: int
+
+
+_QUICK_SAMPLE = {len(_MARKERS): Sample(3, least=2)}
+_SAMPLES = {len(_MARKERS): Sample(2, least=2), _MARKERS.index("slow"): Sample(4, least=1)}
+"""By the rank of a test."""
+_ALL_CASES = Sample(1, least=1)
 _HEADROOM = 6
 """On a busy machine the same work takes more CPU time, and the first test that needs a module pays for its import."""
 _MAX_WORKERS = 8
@@ -269,7 +277,7 @@ def _in_turns(items: list[pytest.Item]) -> list[pytest.Item]:
         return items
     config = items[0].config
     if config.getoption("--quick"):
-        return _some_of_each(items, {len(_MARKERS): _QUICK_PART}, _QUICK_PART)
+        return _some_of_each(items, _QUICK_SAMPLE)
     if config.args != config.getini("testpaths"):
         return items
 
@@ -280,22 +288,23 @@ def _in_turns(items: list[pytest.Item]) -> list[pytest.Item]:
     chosen = {group[crc32(name.encode()) % len(group)] for name, group in groups}
     places: defaultdict[str, Iterator[int]] = defaultdict(count)
     items = [item for item in items if item in chosen and next(places[_test_of(item)]) % _every(item) == 0]
-    return _some_of_each(items, {len(_MARKERS): _PART, _MARKERS.index("slow"): _SLOW_PART}, 2)
+    return _some_of_each(items, _SAMPLES)
 
 
-def _some_of_each(items: list[pytest.Item], parts: Mapping[int, int], enough: int) -> list[pytest.Item]:
-    """Of more than `enough` cases of one test, one in what `parts` have for its rank, and no fewer than two.
+def _some_of_each(items: list[pytest.Item], samples: Mapping[int, Sample]) -> list[pytest.Item]:
+    """Of the cases of each test those that `samples` have for its rank.
 
     In the order of a hash of their names: with each n-th of two tables crossed some pairs would never meet.
     """
-    cases: defaultdict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
+    cases: defaultdict[tuple[str, Sample], list[pytest.Item]] = defaultdict(list)
     for item in items:
-        cases[_test_of(item), parts.get(_rank(item), 1)].append(item)
+        cases[_test_of(item), samples.get(_rank(item), _ALL_CASES)].append(item)
     left = {
         item
-        for (_, part), group in cases.items()
-        if len(group) > enough
-        for item in sorted(group, key=lambda item: crc32(item.nodeid.encode()))[max(2, ceil(len(group) / part)) :]
+        for (_, sample), group in cases.items()
+        for item in sorted(group, key=lambda item: crc32(item.nodeid.encode()))[
+            max(sample.least, ceil(len(group) / sample.every)) :
+        ]
     }
     return [item for item in items if item not in left]
 

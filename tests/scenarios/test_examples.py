@@ -56,8 +56,7 @@ for script, place in zip(arguments[::2], arguments[1::2]):
 @pytest.mark.spark
 def test_with_spark(exported: Path) -> None:
     """One after the other in one process: a JVM takes longer to start than any of them takes."""
-    from tests.spark.sessions import require_spark
-    from tests.spark.shared_classes import SMALL_JAVA
+    from tests.spark.sessions import SMALL_JAVA, require_spark
 
     require_spark()
     places = {"count_by_topic_and_hour": STORE, "find_duplicates": STORE, "spark_sql": exported}

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.spark.sessions import Session, require_spark
-from tests.spark.shared_classes import SMALL_JAVA, executor_options
+from tests.spark.sessions import SMALL_JAVA, Session, require_spark
 
 
 @pytest.fixture(scope="session")
@@ -22,7 +21,6 @@ def spark() -> Iterator[Session]:
 def cluster() -> Iterator[Session]:
     """Two executors in processes of their own; nothing is installed, `register` has to bring the package."""
     require_spark()
-    java = f"{SMALL_JAVA} {executor_options()}"
-    settings = {"spark.executor.memory": "512m", "spark.executor.extraJavaOptions": java}
+    settings = {"spark.executor.memory": "512m", "spark.executor.extraJavaOptions": SMALL_JAVA}
     with Session("local-cluster[2,1,1024]", settings, installed=False) as session:
         yield session

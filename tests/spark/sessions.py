@@ -23,11 +23,12 @@ from typing import Any
 
 import pytest
 
-from tests.spark.shared_classes import SMALL_JAVA, executor_options
-
 ROOT = Path(__file__).resolve().parents[2]
 SPARK_UNAVAILABLE = "no Spark: "
 """How the reason begins for which a test of Spark was skipped."""
+
+SMALL_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+"""Of a JVM that lives for seconds: one thread collects garbage, and the small compiler does."""
 
 SETTINGS = {
     "spark.ui.enabled": "false",
@@ -51,7 +52,7 @@ Job = Callable[..., Any]
 
 
 def require_spark() -> None:
-    """Skip the test where Spark cannot run, under CI=true a failure; have its JVMs share their classes."""
+    """Skip the test where Spark cannot run, under CI=true a failure."""
     reason = None
     try:
         import pyspark
@@ -68,7 +69,6 @@ def require_spark() -> None:
         pytest.fail(SPARK_UNAVAILABLE + reason)
     if reason:
         pytest.skip(SPARK_UNAVAILABLE + reason)
-    executor_options()
 
 
 class Session:

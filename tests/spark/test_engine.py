@@ -20,8 +20,7 @@ from tests.commands.running import ROOT, check_json, environment, rmqtool, spawn
 from tests.conftest import GoldenStore
 from tests.export.exporting import check, export, oracle_row, rows_of, sorted_properties
 from tests.golden import stores
-from tests.spark.sessions import EXECUTOR, SECONDS, descendants, kill_with_children, require_spark
-from tests.spark.shared_classes import SMALL_JAVA, executor_options
+from tests.spark.sessions import EXECUTOR, SECONDS, SMALL_JAVA, descendants, kill_with_children, require_spark
 from tests.unchanged import unchanged
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -108,7 +107,7 @@ def test_an_executor_that_is_killed_costs_nothing(tmp_path: Path) -> None:
     relative = os.path.relpath(store, ROOT), os.path.relpath(output, ROOT)
     process = spawn("export", relative[0], "--output", relative[1], *options,
                     "--master", "local-cluster[2,1,1024]", "--conf", "spark.executor.memory=512m",
-                    "--conf", f"spark.executor.extraJavaOptions={SMALL_JAVA} {executor_options()}",
+                    "--conf", f"spark.executor.extraJavaOptions={SMALL_JAVA}",
                     "-q", env=environment())  # fmt: skip
     wait_for("_temporary/*/*.parquet", output, process)
     started = descendants(process.pid)

@@ -16,8 +16,7 @@ from tests.conftest import GoldenStore
 from tests.export.exporting import manifest_of, rows_of
 from tests.other_machines.servers import s3_server, s3_uri
 from tests.spark.comparing import assert_same, compared_stores
-from tests.spark.sessions import SECONDS, require_spark
-from tests.spark.shared_classes import SMALL_JAVA
+from tests.spark.sessions import SECONDS, SMALL_JAVA, require_spark
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -57,29 +56,35 @@ def submit(script: str, folder: Path, *arguments: object) -> subprocess.Complete
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=SECONDS, check=False)
 
 
-def test_what_was_said_to_spark_submit_counts(golden_store: GoldenStore, tmp_path: Path) -> None:
-    """Its master and settings; and each command does what it does without Spark, one after the other in one JVM.
+def submit_commands(folder: Path, *commands: list[str]) -> list[Result]:
+    """Run command lines with Spark, one after the other; the settings of spark-submit hold for the first context."""
+    engine = ["--engine", "spark", "--master", "local[2]", "--conf", "spark.app.name=another"]
+    (folder / "submit.py.lines").write_text("".join(f"{json.dumps([*words, *engine])}\n" for words in commands))
+    done = submit(TELLING + COMMANDS, folder, "", "spark.rmqtool.two=c")
+    assert done.stdout.splitlines()[:2] == ["local[2] a c", "rmqtool"], done.stderr
+    assert done.returncode == os.EX_OK, done.stdout
+    return [Result(**json.loads(line)) for line in done.stdout.splitlines()[2:]]
 
-    Of a verification and a comparison that is what they print, of an export to another machine what its check finds.
-    """
+
+def test_what_was_said_to_spark_submit_counts(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """Its master and settings; and each command prints what it does without Spark, one after the other in one JVM."""
     verification = ["verify", str(golden_store("5.3.3-killed")), "--json"]
     comparison, stores = compared_stores(tmp_path)
-    with s3_server() as place:
-        uri = s3_uri(place, "by-spark/out")
-        export = ["export", str(golden_store("4.9.7-trimmed")), "-o", uri]
-        # The settings of spark-submit hold for the first context only.
-        engine = ["--engine", "spark", "--master", "local[2]", "--conf", "spark.app.name=another"]
-        commands = [[*words, *engine] for words in (verification, comparison, export)]
-        (tmp_path / "submit.py.lines").write_text("".join(f"{json.dumps(words)}\n" for words in commands))
-        done = submit(TELLING + COMMANDS, tmp_path, "", "spark.rmqtool.two=c")
-        assert done.stdout.splitlines()[:2] == ["local[2] a c", "rmqtool"], done.stderr
-        assert done.returncode == os.EX_OK, done.stdout
-        verified, compared, exported = (Result(**json.loads(line)) for line in done.stdout.splitlines()[2:])
-        checked = rmqtool("export", export[1], "--check", uri)
+    verified, compared = submit_commands(tmp_path, verification, comparison)
     assert verified == rmqtool(*verification)
     here = rmqtool(*comparison)
     assert (compared.status, compared.err) == (here.status, here.err)
     assert_same(compared.document["result"], here.document["result"], stores)
+
+
+@pytest.mark.rare
+def test_an_export_to_another_machine(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """Its check finds it whole."""
+    store = golden_store("4.9.7-trimmed")
+    with s3_server() as place:
+        uri = s3_uri(place, "by-spark/out")
+        (exported,) = submit_commands(tmp_path, ["export", str(store), "-o", uri])
+        checked = rmqtool("export", store, "--check", uri)
     assert (exported.status, checked.status) == (Exit.OK, Exit.OK)
 
 
