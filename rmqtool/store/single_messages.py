@@ -34,7 +34,9 @@ class SingleMessages:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
-        self.at = snapshot.kept.setdefault(SingleMessages, lru_cache(_KEPT)(self._at))  # those of others, too
+        # Those of others, too: deliveries are looked up for the checks, the start and the plan.
+        self.at = snapshot.kept.setdefault(SingleMessages, lru_cache(_KEPT)(self._at))
+        self._unit_at = snapshot.kept.setdefault(LoadedQueue, lru_cache(_KEPT)(LoadedQueue.unit_at))
 
     def _at(self, physical_offset: int) -> Message | None:
         """The message that begins at a physical offset."""
@@ -58,7 +60,7 @@ class SingleMessages:
     def waiting(self, queue: LoadedQueue, queue_offset: int) -> tuple[Message | None, int | None]:
         """A message of a delay level, and when it is due, epoch ms: its unit stores that instead of the tags code."""
         with suppress(RmqtoolError):
-            unit = queue.unit_at(queue_offset)
+            unit = self._unit_at(queue, queue_offset)
             return (None, None) if unit is None else (self.at(unit.physical_offset), unit.tags_code)
         return None, None
 
