@@ -47,7 +47,7 @@ _SECTIONS = {
         "rebuild-cq": ("Rebuild the consume queues from the commit log.", "rmqtool.commands.rebuild:rebuild_cq"),
         "rebuild-index": ("Rebuild the index files from the commit log.", "rmqtool.commands.rebuild:rebuild_index"),
         "salvage": ("Make a new store of what is sound, or of chosen messages.", "rmqtool.commands.salvage:salvage"),
-        "convert": ("Make an ordinary store of one with DLedger.", "rmqtool.commands.convert:convert"),
+        "convert": ("Convert a DLedger store to a plain one.", "rmqtool.commands.convert:convert"),
         "undo": ("Take back the last repair of a store.", "rmqtool.commands.undo:undo"),
         "clean": ("Preview or delete expired files; forecast the disk.", "rmqtool.commands.clean:clean"),
     },

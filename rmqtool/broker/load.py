@@ -17,6 +17,7 @@ from rmqtool.base.mapped_files import MappedFile, MappedFiles, list_mapped_files
 from rmqtool.base.paths import entry_path, has_directory, has_file, has_pipe, is_remote
 from rmqtool.base.tolerant import skip_wrong_type
 from rmqtool.broker.prediction import StartRefusal
+from rmqtool.findings.finding import counted
 from rmqtool.formats import timer_wheel
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.rules.broker_conf import BrokerConf
@@ -213,7 +214,7 @@ def _load_files(
         if entry.is_directory or entry.size != size:
             if rules.ignores_wrong_sizes:
                 break
-            what = "a directory" if entry.is_directory else f"{entry.size} bytes instead of {size}"
+            what = "a directory" if entry.is_directory else f"{counted(entry.size, 'byte')}, expected {size}"
             why = f"{what} (length not matched message store config value)"
             return _LoadedFiles(tuple(files), (), _file_refusal(store.relative(entry.path), why, queue))
         if entry.mapped is None:
@@ -398,7 +399,7 @@ def _timer_refusal(store: Store, rules: RecoveryRules) -> StartRefusal | None:
     if problem:
         return StartRefusal("timer", problem, path.name)
     if size not in (0, timer_wheel.WHEEL_SIZE):
-        problem = f"{size} bytes instead of {timer_wheel.WHEEL_SIZE} (Timer wheel length)"
+        problem = f"{counted(size, 'byte')}, expected {timer_wheel.WHEEL_SIZE} (Timer wheel length)"
         return StartRefusal("timer", problem, path.name)
     log = list_mapped_files(store.root / TIMER_LOG, scope=skip_wrong_type)
     usual = store.conf.size("mappedFileSizeTimerLog") or log.file_size or 0

@@ -56,7 +56,7 @@ class ConvertOptions(OnStore):
     },
 )
 def convert(style: Style, given: ConvertOptions) -> Exit:
-    """Make an ordinary store of one with DLedger.
+    """Convert a DLedger store to a plain one.
 
     STORE is a directory that broker.conf calls storePathRootDir, of a broker that is stopped. The messages of DLedger's
     entries become a plain commit log; queue offsets stay, and so what consumers have committed. Of a store with several

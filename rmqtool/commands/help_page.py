@@ -28,7 +28,7 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
         *("group", "kind", "unique-key", "id", "offset", "queue-offset", "time", "where", "body-contains", "include"),
     ),
     "Which messages, by what became of them": ("unconsumed-by", "dead-letters-of", "delays", "include-replays"),
-    "What is sent of them, and where": ("to-topic", "to-retry-topic", "keep-dispatch", "empty-bodies"),
+    "Destination": ("to-topic", "to-retry-topic", "keep-dispatch", "empty-bodies"),
     "How it is sent": (
         *("look-up", "send-again", "rate", "batch", "loose-born-time", "keep-going", "timeout", "patience"),
         *("acl-file", "tls", "tls-ca", "tls-cert", "tls-key", "tls-no-verify"),

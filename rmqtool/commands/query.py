@@ -101,7 +101,7 @@ class QueryOptions(shared.OnStore):
     body_contains: str | None = option("Scan for a text in the decompressed body.", metavar="TEXT")
     hash_matches: bool = flag("With a key: one message for each index unit of its hash.")
     trace: bool = flag("Where each message stands, who has read it, what became of it.")
-    pull: bool = flag("What a consumer gets that pulls from --queue-offset.")
+    pull: bool = flag("What a pull at --queue-offset returns.")
     most: int = option(
         "Messages that the pull asks for.", "--max", type=click.IntRange(1, 1 << 20), default=32, metavar="N"
     )
@@ -491,7 +491,7 @@ def _note_next_message(style: Style, snapshot: Snapshot, lines: list[dict[str, A
         return
     offset = behind["min_offset"] if behind["committed_offset"] is None else behind["committed_offset"]
     place = f"--topic {quote(behind['topic'])} --queue {behind['queue_id']} --queue-offset {offset}"
-    what = "the message that it gets next from the queue with the largest lag"
+    what = "next message for this group"
     note(f"{what}: {_command_on(snapshot)} {place} --trace")
 
 

@@ -150,7 +150,7 @@ def rebuild_cq(style: Style, given: RebuildCqOptions) -> Exit:
     the files that are replaced are kept until `rmqtool undo`. Queues in RocksDB are rebuilt as a whole database. Stop
     the broker first.
 
-    With --to a store goes from one world to the other: its queues from the log, its topics, groups and committed
+    With --to a store is converted between files and RocksDB: its queues from the log, its topics, groups and committed
     offsets as they are. The settings that its broker needs then are printed.
     """
     return _rebuild(style, given)

@@ -123,9 +123,7 @@ class ReplayOptions(OnStore):
     timeout: float = option(
         "How long to wait for a connection, and for each answer.", callback=_seconds, default="10s", metavar="TIME"
     )
-    patience: float = option(
-        "How long brokers may be away while messages are sent.", callback=_seconds, default="1m", metavar="TIME"
-    )
+    patience: float = option("How long to retry unreachable brokers.", callback=_seconds, default="1m", metavar="TIME")
     acl_file: Path | None = option("File with accessKey and secretKey, such as tools.yml.", type=_PATH, metavar="FILE")
     tls: bool = flag("Connect with TLS.")
     tls_ca: Path | None = option(

@@ -52,13 +52,13 @@ _FILTERS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "exclude-topic": ("excluded_topics", {"multiple": True, "metavar": "TOPIC", "shell_complete": complete_topic,
                                           "help": "Not of this topic, or 'order*'. Repeatable."}),
     "queue": ("queue_ids", {"type": QUEUE_ID, "multiple": True, "metavar": "N", "shell_complete": complete_queue,
-                            "help": "Of the queue of this number. Repeatable."}),
+                            "help": "Only this queue. Repeatable."}),
     "tag": ("tags", {"multiple": True, "callback": _tags, "metavar": "TAG",
                      "help": "With this tag, or one of 'A || B'. Repeatable."}),
     "key": ("keys", {"multiple": True, "metavar": "KEY", "help": "With this key or unique key. Repeatable."}),
     "transaction": ("transactions", {
         "type": click.Choice(["none", "prepared", "commit", "rollback"]), "multiple": True,
-        "help": "Records of this type: of no transaction, half, committed, rolled back. Repeatable."}),
+        "help": "Only this transaction state. Repeatable."}),
     "from": ("from_timestamp", {
         "callback": time_of, "metavar": "TIME",
         "help": "Stored then or later: '2026-11-21 10:52', yesterday, -2h, with Z in UTC, epoch s or ms."}),

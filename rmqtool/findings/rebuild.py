@@ -135,7 +135,7 @@ REBUILDS = (
     Entry(
         code="rebuild.neutral-units", severity="warning",
         title="Units stand for messages that are lost",
-        what="The log has lost messages of a queue; units that do no harm keep the offsets of the others.",
+        what="The log has lost messages of a queue; placeholders preserve the offsets of the others.",
         how="Damage to the commit log, or a file of it that is missing.",
         says="{count:message is|messages are} lost: placeholders preserve the other offsets",
         effect="a pull skips them, or delivers the next message again with its own offset",

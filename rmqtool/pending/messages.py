@@ -417,7 +417,7 @@ def pending_halves(view: View) -> Iterator[pa.RecordBatch]:
         any_half |= rows.num_rows > 0
         yield rows
     if any_half:
-        why = "the broker asks their producers again: what they answer, no file says"
+        why = "the broker asks their producers again: their answer is in no file"
         view.notes.add_uncertain("whether half messages are committed or rolled back", why)
 
 

@@ -404,7 +404,7 @@ def _event(
     record: TraceRecord, by: Message, begin: TraceRecord | None, first: Message, places: Mapping[str, int]
 ) -> Event:
     """The event of one record of a trace message; `begin` is the begin of the consumption that it ends."""
-    time, proof = record.timestamp, f"{_proof(by)}: the client's word and clock"
+    time, proof = record.timestamp, f"{_proof(by)}: as reported by the client"
     host = record.client_host or by["born_host"]
     event = Event("trace-send", time, time, by, proof, record.group, client_host=host, cost=record.cost)
     match record.type:

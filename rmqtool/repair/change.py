@@ -95,7 +95,7 @@ class Patched(Change):
         transaction.put(self.name)
 
 
-KEPT = "rmqtool keeps it until undo --discard"
+KEPT = "moved to .rmqtool (undo restores it)"
 
 
 @dataclass(frozen=True, kw_only=True)

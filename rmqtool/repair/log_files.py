@@ -113,7 +113,7 @@ def name_changes(snapshot: Snapshot, codes: frozenset[str]) -> list[Change]:
     for copy, original in copies.items():
         name = name_in_store(store, copy.path)
         if name:
-            what = f"{name} is taken out: byte for byte the same as {store.relative(original.path)}; {KEPT}"
+            what = f"{name}, byte for byte the same as {store.relative(original.path)}: {KEPT}"
             changes.append(TakenOut(codes=codes & NAME_CODES, what=what, details=(name,)))
     return [*changes, *_renamed(snapshot, starts, copies, codes)]
 
@@ -417,7 +417,7 @@ def _taken_out(snapshot: Snapshot, paths: Sequence[Path], codes: frozenset[str])
     names = names_in_store(snapshot.store, paths)
     if names:
         which = names[0] if len(names) == 1 else f"{len(names)} entries that do not belong there"
-        yield TakenOut(codes=codes, what=f"{which}: taken out of the way; {KEPT}", details=names)
+        yield TakenOut(codes=codes, what=f"{which}: {KEPT}", details=names)
 
 
 def _empty_files(snapshot: Snapshot) -> Iterator[Change]:

@@ -242,7 +242,7 @@ def _steps_of(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool) -> 
         first = [ending] if "interrupted" in found else []
         steps = [*first, *_settings(found)]
         if found.keys() - {"interrupted", "acknowledge", "running", "settings", "ignored"}:
-            steps.append(PlanStep("Start the broker: its start fixes this, and no message is lost by it."))
+            steps.append(PlanStep("Start the broker: its startup recovery fixes this without loss."))
         return Plan((*steps, *_ignored(found), *_acknowledgement(diagnosis)))
     if diagnosis.snapshot.store.dledger_directory:
         return _plan_of_node(diagnosis, found)
@@ -360,7 +360,7 @@ def _repair_step(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool) 
     more = [*(["--keep-offsets"] if keep_offsets else []), *asked_for(diagnosis.lose), *(CONF if why else ())]
     changes, lost = _changes(diagnosis, repairs)
     if repairs.goes_on:
-        changes.append("then it verifies again, and goes on with what is left")
+        changes.append("verifies again and repairs the rest")
     command = diagnosis.command("repair", *more)
     return PlanStep(text, command, tuple(changes), tuple(dict.fromkeys(lost)), is_repair=True)
 
@@ -415,7 +415,7 @@ def _in_damage(diagnosis: Diagnosis, repairs: Repairs) -> Iterator[str]:
     right = Counter(name.topic for each in fields for name in each.queues if name == each.queues[0])
     messages_lost = Counter(diagnosis.lost) - right
     damaged_bytes = diagnosis.damaged_bytes - sum(each.damaged_bytes for each in fields if each.name != "body_crc")
-    more = "; more may be, for queues that led there are gone or damaged" if diagnosis.lost_is_minimum else ""
+    more = "; possibly more: the queues that would show it are missing or damaged" if diagnosis.lost_is_minimum else ""
     if messages_lost:
         messages = counted(messages_lost.total(), "message")
         topics = _some(tuple(f"{topic} {count}" for topic, count in messages_lost.most_common()))

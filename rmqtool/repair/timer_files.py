@@ -264,7 +264,7 @@ def _taken_out_together(snapshot: Snapshot, codes: frozenset[str]) -> list[Chang
     root = snapshot.store.root
     others = (path for path in (root / TIMER_LOG, root / CONFIG / TIMER_CHECK) if path.exists())
     names = names_in_store(snapshot.store, [*_wheels(root), *others])
-    what = f"the timer's files are taken out together: {_READ_AGAIN}; {KEPT}"
+    what = f"the timer's files together: {KEPT}; {_READ_AGAIN}"
     return [TakenOut(codes=codes, what=what, lost=_TWICE, details=names)] if names else []
 
 
@@ -272,8 +272,8 @@ def _taken_out_alone(snapshot: Snapshot, codes: frozenset[str]) -> list[Change]:
     """The wheel, or what is no file of the timer log: nothing is delivered again."""
     if _WHEEL in codes:
         names = names_in_store(snapshot.store, _wheels(snapshot.store.root))
-        what = f"the timer wheel is taken out: a start makes a new one and fills it from the timer log; {KEPT}"
+        what = f"the timer wheel: {KEPT}; a start makes a new one and fills it from the timer log"
     else:
         names = names_in_store(snapshot.store, _strays(snapshot) if _LOG in codes else [])
-        what = f"{len(names)} entries of {TIMER_LOG}/ that are not timer log files: taken out; {KEPT}"
+        what = f"{len(names)} entries of {TIMER_LOG}/ that are not timer log files: {KEPT}"
     return [TakenOut(codes=codes, what=what, details=names)] if names else []

@@ -198,11 +198,11 @@ def _nothing(plan: CleanPlan) -> str:
         return "Nothing to delete: the commit log has no file."
     if not candidates and plan.holds_entries_back:
         return (
-            "The next run deletes nothing: the last log file from before DLedger never goes in this release, and no "
+            "The next run deletes nothing: this release never deletes the last log file from before DLedger, and no "
             "file of DLedger's log goes before it."
         )
     if not candidates:
-        return "The next run deletes nothing: the log has only its last file, which never goes."
+        return "The next run deletes nothing: the log has only its last file, which is never deleted."
     first = candidates[0]
     if first.reason == "in-use":
         return "The next run deletes nothing: the first file is still being read."

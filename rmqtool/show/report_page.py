@@ -199,7 +199,7 @@ _VERDICTS = {
     "clean": "messages, queues and index are sound",
     "dirty": "the next start fixes it without loss",
     "corrupt": "see what to do",
-    "unproven": "nothing is wrong in what could be checked",
+    "unproven": "no problems in the parts checked",
 }
 
 
@@ -275,7 +275,7 @@ def _facts(report: StoreReport, clock: Clock, hidden: ReportRedaction) -> Html:
     topics = len({queue.topic for queue, _ in overview.queues})
     rows.append(("queues", f"{len(overview.queues)} of {counted(topics, 'topic')}"))
     if outcome.unproven:
-        rows.append(("limits", f"not checked, or cannot be: {'; '.join(outcome.unproven)}"))
+        rows.append(("limits", f"not verified: {'; '.join(outcome.unproven)}"))
     shown = (joined((element("dt", label), element("dd", hidden.text(told)))) for label, told in rows)
     return element("dl", *shown, class_="facts")
 
@@ -283,7 +283,7 @@ def _facts(report: StoreReport, clock: Clock, hidden: ReportRedaction) -> Html:
 def _plan(plan: Plan, hidden: ReportRedaction) -> Html:
     parts: list[Html] = []
     if plan.start_after:
-        parts.append(element("p", element("strong", f"Start no broker before step {plan.start_after} is done.")))
+        parts.append(element("p", element("strong", f"Do not start a broker until step {plan.start_after} is done.")))
     items = []
     for step in plan.steps:
         inside: list[Content] = [hidden.text(step.text)]

@@ -318,7 +318,7 @@ def show_derived(rebuild: RebuildPlan, console: Console, most: int | None) -> No
         count = sum(finding.count for finding in lost)
         messages = f"{counted(count, 'message')} of these queues {'is' if count == 1 else 'are'} lost"
         rows = [(finding.topic or "", finding.queue_id, finding.count) for finding in lost[:most]]
-        title = f"{messages}; units that do no harm keep the offsets of the others:"
+        title = f"{messages}; placeholders preserve the offsets of the others:"
         show_rows(console, title, "topic, queue>, lost>", rows)
         _show_more(console, len(lost) - len(rows))
 

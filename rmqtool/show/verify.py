@@ -36,7 +36,7 @@ def show_plan(plan: Plan, console: Console) -> None:
     """Print what to do."""
     head = Text("What to do", style="bold")
     if plan.start_after:
-        head.append(f"  start no broker before step {plan.start_after} is done", style="bold red")
+        head.append(f"  Do not start a broker until step {plan.start_after} is done", style="bold red")
     console.print(head, soft_wrap=True)
     for number, step in enumerate(plan.steps, 1):
         print_labelled(console, Text(f"{number:>3}. "), sentence(step.text))
@@ -79,7 +79,7 @@ _MEANINGS: dict[State | None, str] = {
 }
 _VERDICTS = {
     "clean": ("bold green", ""),
-    "unproven": ("bold yellow", "nothing wrong in what was read"),
+    "unproven": ("bold yellow", "no problems in the parts read"),
     "dirty": ("bold yellow", "an unclean stop, which the next start fixes without loss"),
     "corrupt": ("bold red", "see the findings"),
 }
@@ -104,7 +104,7 @@ def show_outcome(outcome: Outcome, plan: Plan | None, style: Style, seconds: flo
         shown_by = "-v shows it" if hidden == 1 else "-v shows them"
         print_labelled(console, _label("info"), f"{counted(hidden, 'note')}; {shown_by}")
     if outcome.unproven:
-        print_labelled(console, _label("limits"), f"not checked, or cannot be: {sentence('; '.join(outcome.unproven))}")
+        print_labelled(console, _label("limits"), f"not verified: {sentence('; '.join(outcome.unproven))}")
     if plan:
         console.print()
         show_verdict(console, outcome)
@@ -167,7 +167,7 @@ def show_verdict(console: Console, outcome: Outcome) -> None:
     """Print the line with the verdict."""
     color, meaning = _VERDICTS[outcome.verdict]
     if outcome.verdict == "clean" and any(finding.severity != "info" for finding in outcome.findings):
-        meaning = "messages, queues and index are; see the findings about what is around them"
+        meaning = "see the warnings about other files"
     loss = outcome.clients.in_words if outcome.clients is not None and not outcome.clients.refuses else ""
     loss = f"started now, a broker leaves {loss}" if loss else ""
     empty = EMPTY if outcome.note == EMPTY else ""
@@ -225,7 +225,7 @@ def _show_map(console: Console, outcome: Outcome) -> None:
     used = [state for state in _SIGNS if state in states]
     legend = ", ".join(f"{_SIGNS[state][0]} {_MEANINGS[state]}" for state in used)
     console.print()
-    print_labelled(console, Text(), f"one character is {byte_size(cell)} of the log: {legend}", style="dim")
+    print_labelled(console, Text(), f"Map ({byte_size(cell)} per character): {legend}", style="dim")
     for first in range(0, count, width):
         line = Text(f"{begin + first * cell:>18}  ", style="dim")
         for state in states[first : first + width]:

@@ -233,7 +233,7 @@ def test_wrong_sizes(store: Path, log: LogBuilder, version: str) -> None:
         assert loss.remedy == f"rmqtool export {store} --output DIRECTORY"  # no place for dummy records
     else:
         assert start.refuses is not None
-        assert f"{LOG}/{last.name}: {FILE_SIZE - 1} bytes instead of {FILE_SIZE}" in start.refuses
+        assert f"{LOG}/{last.name}: {FILE_SIZE - 1} bytes, expected {FILE_SIZE}" in start.refuses
         assert start.max_offset_after is None
         assert codes(store, version) == ["start.refuses"]
 
@@ -376,7 +376,7 @@ def test_a_single_file_may_have_any_size(tmp_path: Path) -> None:
     [said] = predict(store, "5.3.3").unsure
     assert "1024 bytes" in said
     assert predict(store, "5.3.3", mappedFileSizeCommitLog="1024").unsure == []
-    assert "instead of 2048" in str(predict(store, "5.3.3", mappedFileSizeCommitLog="2048").refuses)
+    assert "expected 2048" in str(predict(store, "5.3.3", mappedFileSizeCommitLog="2048").refuses)
 
 
 @pytest.mark.parametrize("minor", ["4.4", "4.9", "5.0", "5.3", "5.5"])

@@ -107,7 +107,7 @@ def test_a_dry_run_shows_all_and_changes_nothing(store: Path) -> None:
     with unchanged(store):
         found = repair(store, "--dry-run")
     assert found.status == Exit.OK
-    assert "What to do  start no broker before step 1 is done" in found.out
+    assert "What to do  Do not start a broker until step 1 is done" in found.out
     assert "1 queue to create" in found.out
     assert re.search(r"index: \d+ files? to write", found.out)
     assert found.err.splitlines()[-1].startswith(f"nothing is written yet; next: rmqtool repair {store} --broker-conf ")

@@ -68,7 +68,7 @@ def test_a_consumption_that_failed_once(name: str, golden_store: GoldenStore) ->
     for event in reports:
         assert re.fullmatch(r"127\.0\.0\.1:\d+", event.client_host or "")
         assert event.record["topic"] == TOPIC
-        assert f"trace topic, message at {event.record['physical_offset']}: the client's word" in event.proof
+        assert f"trace topic, message at {event.record['physical_offset']}: as reported by the client" in event.proof
     assert "with the id of the record at" in reports[0].proof
 
 

@@ -15,7 +15,7 @@ from tests.copies import copied
 from tests.golden import stores
 from tests.real_broker.harness import VERSIONS, Harness
 from tests.real_broker.served import SETTINGS, served, wait_for
-from tests.real_broker.test_timers import delivered, logged, send
+from tests.real_broker.timers import delivered, logged, send
 from tests.repair.healing import carry_out, plan
 from tests.sampling import one_in
 from tests.verify.damages import log_file, remove

@@ -10,23 +10,22 @@ import numpy as np
 import pytest
 
 from rmqtool.formats import timer_wheel
-from rmqtool.formats.consume_queue import UNIT_DTYPE, is_written
 from rmqtool.formats.layout import decode_units
 from tests.commands.running import rmqtool
-from tests.real_broker.served import Served, served, wait_for
+from tests.real_broker.served import served, wait_for
+from tests.real_broker.timers import delivered, logged, send
 from tests.verify.timer_store import cut_log_before
 from tests.verify.verifying import codes_of, verify
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
-TOPIC, LONG_TOPIC = "orders", "t" * 110
+LONG_TOPIC = "t" * 110
 SMALL_QUEUES = {"mappedFileSizeConsumeQueue": "2000"}
 SENT, KEPT = 6, 3  # timers, and those of them that the log still has
 PLAIN = 8
 NEW = 4
 DUE_MS = 20_000  # for a stop, a repair and a start
 AFTER_MS = 2000
-_LOGGED = 20  # units that are counted at most
 MANY = 20
 
 
@@ -186,26 +185,3 @@ def cut_chain(root: Path) -> None:
     with path.open("r+b") as file:
         file.seek(int(rows[len(rows) // 2]) * timer_wheel.UNIT_SIZE + timer_wheel.PREVIOUS_POSITION)
         file.write((-1).to_bytes(8, "big", signed=True))
-
-
-def send(broker: Served, count: int, delay_ms: int, topic: str = TOPIC) -> float:
-    """Send timers; when they are due, seconds since the epoch."""
-    broker.declare(topic, 1)
-    broker.send_timers(topic, count, delay_ms)
-    return time.time() + delay_ms / 1000
-
-
-def delivered(root: Path, topic: str = TOPIC) -> int:
-    """Messages in the queue of a topic."""
-    files = (root / "consumequeue" / topic / "0").glob("*")
-    return sum(int(np.count_nonzero(is_written(np.frombuffer(file.read_bytes(), UNIT_DTYPE)))) for file in files)
-
-
-def logged(root: Path, most: int = _LOGGED) -> int:
-    """Units of the timer log, whose first file holds all of them."""
-    files = sorted((root / "timerlog").glob("*"))
-    if not files:
-        return 0
-    with files[0].open("rb") as file:
-        units = decode_units(timer_wheel.UNIT_DTYPE, file.read(most * timer_wheel.UNIT_SIZE))
-    return int(np.count_nonzero(timer_wheel.is_written(units)))

@@ -14,7 +14,7 @@ from typing import Any
 from rmqtool.findings.catalogue import CATALOGUE
 from tests.commands.running import rmqtool
 
-GOES_ON = "then it verifies again, and goes on with what is left"
+GOES_ON = "verifies again and repairs the rest"
 _RESTORED = [code for code, page in CATALOGUE.items() if page.treatment == "restore"]
 
 

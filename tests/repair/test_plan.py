@@ -163,7 +163,7 @@ def test_a_broker_that_refuses_is_not_to_be_started(store: Path) -> None:
 def test_a_repair_that_cuts_queues_says_that_it_goes_on(store: Path) -> None:
     """Offsets, timers and the checkpoint are held against the queues that are left."""
     (_, repair, _) = plan(store, "consumequeue.ahead", "commitlog.end-missing").steps
-    assert repair.changes[-1] == "then it verifies again, and goes on with what is left"
+    assert repair.changes[-1] == "verifies again and repairs the rest"
 
 
 def test_queues_and_index_of_a_lost_log_are_kept(store: Path) -> None:

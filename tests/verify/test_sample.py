@@ -112,7 +112,7 @@ def test_of_a_command(jobs: str, store: Path, monkeypatch: pytest.MonkeyPatch) -
     assert (found.status, found.document["result"]["complete"]) == (Exit.OK, False)
     assert [gap["why"] for gap in found.document["result"]["not_checked"]] == ["sample"]
     text = rmqtool(*command)
-    assert "verdict  unproven - nothing wrong in what was read; not read: all but a sample" in text.out
+    assert "verdict  unproven - no problems in the parts read; not read: all but a sample" in text.out
     assert "and what leads to them: --sample leaves them out" in " ".join(text.out.split())
     assert text.err == f"next: rmqtool verify {store}\n"
     plugin = rmqtool(*command, "--format", "nagios")

@@ -121,7 +121,7 @@ def test_of_a_command(jobs: str, store: Path) -> None:
 def test_what_is_printed(store: Path) -> None:
     """The verdict says what is missing; a monitor is told that nothing is proven, JUnit that it was skipped."""
     text = rmqtool("verify", store, "--time-limit", "0s").out
-    assert "verdict  unproven - nothing wrong in what was read; " in text
+    assert "verdict  unproven - no problems in the parts read; " in text
     assert "the time limit ended the verification" in text
     plugin = rmqtool("verify", store, "--time-limit", "0s", "--format", "nagios")
     assert (plugin.status, "time limit reached, unproven so far" in plugin.out) == (3, True)
