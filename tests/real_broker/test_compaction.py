@@ -32,9 +32,8 @@ def test_a_compacted_log_that_is_missing(
         if name == "missing":
             shutil.rmtree(store / "compaction" / part)
             found = rmqtool("verify", store, "--json", "--skip", "timer", "--broker-version", version).document
-            assert [each["code"] for each in found["findings"] if each["severity"] == "error"] == [
-                "store.compacted-log"
-            ]
+            code = "store.compacted-log" if part == "compactionLog" else "compaction.files"
+            assert [each["code"] for each in found["findings"] if each["severity"] == "error"] == [code]
         answers = harness(version).ask(store, PULLS, {**SETTINGS, "enableCompaction": setting})["pull"]
         statuses[name] = [answer["status"] for answer in answers]
     assert statuses == {"whole": ["FOUND"] * 2, "missing": ["NO_MATCHED_LOGIC_QUEUE"] * 2, "off": ["FOUND"] * 2}
