@@ -92,8 +92,8 @@ def compaction_refusal(store: Store) -> StartRefusal | None:
     found = next((each for each in obstacles(store) if each.refuses), None) if is_compaction_on(store) else None
     if found is None:
         return None
-    return StartRefusal("compaction", found.why, store.relative(found.path), found.queue and found.queue.topic,
-                        found.queue and found.queue.queue_id)  # fmt: skip
+    topic, queue_id = (found.queue.topic, found.queue.queue_id) if found.queue else (None, None)
+    return StartRefusal("compaction", found.why, store.relative(found.path), topic, queue_id)
 
 
 def served_queue(store: Store, topic: str, queue_id: int) -> CompactedQueue | None:

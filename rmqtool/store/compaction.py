@@ -6,7 +6,7 @@ messages of each key: what it holds has the queue offsets of the commit log, but
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,19 +18,23 @@ from numpy.typing import NDArray
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import UNLIMITED, InputFile, ReadPolicy, list_directory
-from rmqtool.base.mapped_files import MappedFile, MappedFiles, list_mapped_files
+from rmqtool.base.mapped_files import MappedFile, MappedFiles, list_mapped_files, read_at
 from rmqtool.base.paths import entry_path
 from rmqtool.base.tolerant import skip_wrong_type
 from rmqtool.formats.consume_queue import BATCH_UNIT_DTYPE, BATCH_UNIT_SIZE, is_batch_written
 from rmqtool.formats.file_name import start_offset_of
 from rmqtool.formats.java import string_hash
+from rmqtool.formats.layout import position_of
+from rmqtool.formats.message import PREFIX_DTYPE
 from rmqtool.formats.properties import KEYS, TAGS
 from rmqtool.scan.block import Blank, Damage
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.properties import read_properties
 from rmqtool.scan.reader import scan_files
+from rmqtool.scan.single_record import record_at
 from rmqtool.store.config_json import load_config
 from rmqtool.store.paths import COMPACTION, COMPACTION_CHECKPOINT, COMPACTION_LOG, COMPACTION_QUEUE
+from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import Store
 
 LOG_FILE_SIZE, QUEUE_FILE_SIZE = "compactionMappedFileSize", "compactionCqMappedFileSize"
@@ -44,6 +48,7 @@ DELETED = ".delete"
 END_MARK = np.array([(-1, 0, 0, 0, 0, 0, -1, 0)], BATCH_UNIT_DTYPE).tobytes()
 """The unit after the last one of a file that was filled (`SparseConsumeQueue#putEndPositionInfo`)."""
 
+_PLACE = position_of(PREFIX_DTYPE, "physical_offset")
 _FEWEST_QUEUES = 5  # a log file is at least so many times as large as a file of units
 
 
@@ -160,6 +165,14 @@ class LogRecords:
     is_ended: bool
     end: int
 
+    @property
+    def to_mend(self) -> list[tuple[int, int]]:
+        """Where damage begins and ends, bytes in the log: also the records with a wrong body."""
+        wrong = self.units[self.wrong_bodies]
+        starts, ends = wrong["physical_offset"], wrong["physical_offset"] + wrong["message_size"]
+        damages = [(each.physical_offset, each.physical_offset + each.size) for each in self.damages]
+        return [*damages, *zip(starts.tolist(), ends.tolist(), strict=True)]
+
     @cached_property
     def built(self) -> bytes:
         """The units as a broker writes them, with the mark after those of a file that was filled."""
@@ -220,6 +233,31 @@ def stored_units(file: MappedFile, reading: ReadPolicy = UNLIMITED) -> NDArray[n
     with InputFile(file.path, reading) as opened:
         data = opened.read(0, file.size // BATCH_UNIT_SIZE * BATCH_UNIT_SIZE)
     return np.frombuffer(data, BATCH_UNIT_DTYPE)
+
+
+def whole_copies(
+    snapshot: Snapshot, queue: CompactedQueue, units: NDArray[np.void], damages: Iterable[tuple[int, int]]
+) -> Iterator[tuple[int, bytes]]:
+    """The records of the commit log that belong where `damages` are, each with where it begins in the compacted log.
+
+    `damages` are offsets in that log, where they begin and end; `units` lead there, and say which messages stood there.
+    """
+    loaded = snapshot.queue(queue.topic, queue.queue_id)
+    own = units[is_batch_written(units)]
+    for start, stop in damages if loaded else ():
+        for unit in own[(own["physical_offset"] >= start) & (own["physical_offset"] < stop)]:
+            queue_offset = int(unit["base_queue_offset"])
+            plain = loaded.unit_at(queue_offset) if loaded and queue_offset < loaded.range.max_offset else None
+            record = record_at(snapshot.log.files, plain.physical_offset) if plain else None
+            if record is None or plain is None or record.wrong_bodies[0]:
+                continue
+            fields = [int(record.headers.field(name)[0]) for name in ("message_size", "queue_id", "queue_offset")]
+            if fields != [int(unit["message_size"]), queue.queue_id, queue_offset]:
+                continue
+            data = bytearray(read_at(snapshot.log.files, plain.physical_offset, plain.message_size))
+            place = int(unit["physical_offset"])
+            data[_PLACE : _PLACE + 8] = place.to_bytes(8, "big")
+            yield place, bytes(data)
 
 
 def served_units(queue: CompactedQueue, reading: ReadPolicy = UNLIMITED) -> NDArray[np.void]:

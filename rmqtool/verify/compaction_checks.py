@@ -31,6 +31,7 @@ from rmqtool.store.compaction import (
     read_records,
     replaced_names,
     stored_units,
+    whole_copies,
 )
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.lock import ABORT_FILE
@@ -187,20 +188,34 @@ class _FileCheck:
             end = int((written["physical_offset"] + written["message_size"]).max(initial=self.file.start_offset))
         for damage in self.records.damages:
             if damage.physical_offset < end:
-                self._report_damage(damage)
+                self._report_damage(damage, units)
         wrong = np.flatnonzero(self.records.wrong_bodies)
         if len(wrong):
             first = self.records.units[wrong[0]]
-            facts = {"problem": "body", "first": int(first["base_queue_offset"])}
+            facts: dict[str, Any] = {"problem": "body", "first": int(first["base_queue_offset"])}
+            facts |= self._cause(self.records.units, self.records.to_mend[len(self.records.damages) :])
             self._add("compaction.record", facts, self.file, severity="warning", effect=_DELIVERED, count=len(wrong),
                       offset=int(first["physical_offset"]) - self.file.start_offset)  # fmt: skip
         if units is not None and unit_file is not None:
             self._check_units(units, unit_file, is_last=is_last, is_recovered=is_recovered)
 
-    def _report_damage(self, damage: Damage) -> None:
+    def _cause(self, units: NDArray[np.void], damages: list[tuple[int, int]]) -> dict[str, Any]:
+        """That the commit log has the records that stood where all of the damages are, if it has."""
+        copies = [*whole_copies(self.snapshot, self.queue, units, damages)]
+        is_whole = sum(map(len, (data for _, data in copies))) == sum(stop - start for start, stop in damages)
+        return {"cause": "in-log"} if is_whole else {}
+
+    def _report_damage(self, damage: Damage, units: NDArray[np.void] | None) -> None:
         offsets = self.records.units["physical_offset"]
         dropped = int(np.count_nonzero(offsets > damage.physical_offset))
-        facts = {"problem": "", "why": REASON_MEANINGS[damage.reason], "dropped": dropped, "bytes": damage.size}
+        facts: dict[str, Any] = {
+            "problem": "",
+            "why": REASON_MEANINGS[damage.reason],
+            "dropped": dropped,
+            "bytes": damage.size,
+        }
+        if units is not None:
+            facts |= self._cause(units, [(damage.physical_offset, damage.physical_offset + damage.size)])
         self._add("compaction.record", facts, self.file, offset=damage.physical_offset - self.file.start_offset)
 
     def _check_units(self, units: NDArray[np.void], file: MappedFile, *, is_last: bool, is_recovered: bool) -> None:

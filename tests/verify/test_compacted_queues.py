@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import pytest
 
 from rmqtool.findings.report import Selection
 from rmqtool.rules.broker_conf import BrokerConf
+from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.copies import copied
 from tests.verify.verifying import codes_of, verify
@@ -116,3 +118,75 @@ def test_each_damage_is_found(store: Path, name: str) -> None:
     assert finding.details.get("problem", "") == damage.problem
     off = BrokerConf({**CONF.settings, "enableCompaction": "false"})
     assert codes_of(verify(store, selection=WITHOUT_TIMER, conf=off)) == set()
+
+
+LOST = ("a short log file", "no log file")
+"""Of these damages the bytes are gone: they come from a backup alone."""
+
+
+def tree(store: Path) -> dict[str, bytes]:
+    """The files below ``compaction/``, with their bytes."""
+    root = store / "compaction"
+    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+@pytest.mark.one_in(3)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in DAMAGES if name not in LOST])
+def test_each_damage_is_repaired(store: Path, tmp_path: Path, name: str) -> None:
+    """All files are as the broker had written them, and undo brings the damage back."""
+    whole = tree(store)
+    del whole["position-checkpoint"]
+    DAMAGES[name].apply(store)
+    damaged = tree(store)
+    conf = tmp_path / "broker.conf"
+    conf.write_text("".join(f"{key}={value}\n" for key, value in CONF.settings.items()) + "timerWheelEnable=false\n")
+    runs = 0
+    while runs < 3 and "done: " in rmqtool("repair", store, "--yes", "--broker-conf", conf).err:
+        runs += 1
+    repaired = tree(store)
+    position = json.loads(repaired.pop("position-checkpoint"))
+    assert repaired == whole
+    assert ("state_0" in position["queueOffsetMap"]) == (name != "position")
+    assert not (store / "compaction/compactionLog/state/old").exists()
+    assert codes_of(verify(store, selection=WITHOUT_TIMER, conf=CONF)) == set()
+    for _ in range(runs):
+        assert rmqtool("undo", store, "--yes").status == 0
+    assert tree(store) == damaged
+
+
+@pytest.mark.slow
+def test_messages_that_only_the_commit_log_has(store: Path) -> None:
+    """A message that is the newest of its key is lost for consumers, one of which a newer value is there is not."""
+    for part, size in ((LOG, RECORD), (UNITS, UNIT)):
+        overwrite(store / part / LAST, 2 * size, bytes(size))  # the last message
+        overwrite(store / part / FIRST, 6 * size, bytes(size))  # that of another key
+    outcome = verify(store, selection=WITHOUT_TIMER, conf=CONF)
+    assert (outcome.verdict, codes_of(outcome)) == ("corrupt", {"compaction.missing"})
+    [finding] = [each for each in outcome.findings if each.code == "compaction.missing"]
+    assert dict(finding.details) == {"messages": 2, "first": 56}
+    (store / "abort").write_text("1")  # a start after a crash dispatches again what is after the last one
+    [finding] = [each for each in verify(store, conf=CONF).findings if each.code == "compaction.missing"]
+    assert finding.severity == "error"
+
+
+@pytest.mark.slow
+def test_what_no_broker_reads(store: Path) -> None:
+    """Directories of an interrupted compaction, and queues of other topics, are information."""
+    for part in (LOG, UNITS):
+        shutil.copytree(store / part, store / part.parent.parent / "gone" / "3")
+    (store / LOG / "compacting").mkdir()
+    (store / LOG / "compacting" / FIRST).write_bytes(bytes(5520))
+    outcome = verify(store, selection=WITHOUT_TIMER, conf=CONF)
+    assert codes_of(outcome) == set()
+    found = {each.file: each.details["problem"] for each in outcome.findings if each.code == "compaction.leftover"}
+    assert found == {str(LOG / "compacting"): "working", "compaction/compactionLog/gone/3": "topic"}
+
+
+@pytest.mark.slow
+def test_messages_before_the_minimum(store: Path) -> None:
+    """Where the commit log begins later than the compacted log, a new consumer does not see its first messages."""
+    path = store / "commitlog" / FIRST
+    path.rename(path.with_name("00000000000000065536"))  # all units lead to before it: the queue is at its end
+    [finding] = [each for each in verify(store, conf=CONF).findings if each.code == "compaction.minimum"]
+    assert (finding.severity, finding.details["messages"], finding.details["first"]) == ("info", 10, 50)
