@@ -16,6 +16,7 @@ from rmqtool.base.files import list_directory
 from rmqtool.base.mapped_files import MappedFile, MappedFiles, list_mapped_files
 from rmqtool.base.paths import entry_path, has_directory, has_file, has_pipe, is_remote
 from rmqtool.base.tolerant import skip_wrong_type
+from rmqtool.broker.compaction import compaction_refusal
 from rmqtool.broker.prediction import StartRefusal
 from rmqtool.findings.finding import counted
 from rmqtool.formats import timer_wheel
@@ -29,7 +30,7 @@ from rmqtool.rules.file_sizes import (
     unread_size,
 )
 from rmqtool.rules.recovery import RecoveryRules, loaded_configs
-from rmqtool.rules.versions import BATCH_QUEUES, POPS_IN_ROCKSDB, SINGLE_ROCKSDB_CONFIG, Version
+from rmqtool.rules.versions import BATCH_QUEUES, COMPACTION, POPS_IN_ROCKSDB, SINGLE_ROCKSDB_CONFIG, Version
 from rmqtool.store import config_tables
 from rmqtool.store.config_json import load_config
 from rmqtool.store.config_tables import ConfigTable, Topics, bloom_refusal, expected_database, is_unread
@@ -142,6 +143,8 @@ def load(snapshot: Snapshot, rules: RecoveryRules) -> Loaded:
         deleted += loaded.deleted
         if loaded.refusal and not refusal:
             refusal = loaded.refusal.of_setting(unread_size(store.conf, QUEUE_FILE_SIZE[queue.kind]))
+    if rules.version >= COMPACTION:
+        refusal = refusal or compaction_refusal(store)
     refusal = refusal or _opened_refusal(store, rules) or _index_refusal(store, rules) or _timer_refusal(store, rules)
     refusal = refusal or _pop_refusal(store, rules)
     waits = _waits_for_ever(store, rules)

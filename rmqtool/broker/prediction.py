@@ -64,12 +64,12 @@ class StartRefusal:
     `queue-file` is one that `MappedFileQueue#load` does not take, `queue-end` a last one without a unit, `queue-type`
     of the other kind than its topic; `directory` stands where a file should be; `memory` is not enough for the log;
     with `hang` the broker waits for ever; `setting` is one of broker.conf, which is named; `database` is in config/, or
-    kvStore.
+    kvStore; `compaction` is a file of a compacted queue.
     """
 
     cause: Literal[
         "config", "log-file", "queue-file", "queue-end", "queue-type", "directory", "index", "timer", "memory", "hang",
-        "setting", "database",
+        "setting", "database", "compaction",
     ]  # fmt: skip
     why: str
     file: str | None = None

@@ -13,6 +13,7 @@ from typing import Any
 from rmqtool.findings.clean import CLEANING, OWN_RUNS
 from rmqtool.findings.commitlog_files import LOG_FILES, OTHER_LOGS
 from rmqtool.findings.commitlog_records import LOG_LOSSES, MESSAGES, RECORDS
+from rmqtool.findings.compaction import COMPACTION
 from rmqtool.findings.config import CONFIG
 from rmqtool.findings.consumequeue import CONSUME_QUEUE_FILES, CONSUME_QUEUES
 from rmqtool.findings.finding import Entry, Finding, Remedy, Severity
@@ -28,7 +29,7 @@ _FAULT = re.compile(r"[fF]0*(\d{1,2})", re.ASCII)
 
 _TABLES = (
     *(STARTS, STORE, OTHER_LOGS, OWN_RUNS, LOG_FILES, LOG_LOSSES, RECORDS, MESSAGES),
-    *(CONSUME_QUEUE_FILES, CONSUME_QUEUES, DERIVED, TIMER, CONFIG, UPGRADES),
+    *(CONSUME_QUEUE_FILES, CONSUME_QUEUES, DERIVED, COMPACTION, TIMER, CONFIG, UPGRADES),
     *(CLEANING, REBUILDS, EXPORTS),
 )
 

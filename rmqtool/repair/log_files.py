@@ -31,6 +31,7 @@ from rmqtool.repair.change import (
     names_in_store,
     zero_from,
 )
+from rmqtool.repair.compaction import compaction_changes
 from rmqtool.repair.fields import FIELD_CODES, right_fields
 from rmqtool.repair.timer_files import timer_changes
 from rmqtool.rules.file_sizes import LOG_FILE_SIZE
@@ -376,7 +377,12 @@ def log_file_changes(snapshot: Snapshot, findings: Sequence[Finding]) -> list[Ch
     blanks = (each for each in blank_changes(snapshot, findings) if each.name not in names_of_resized)  # judged again
     sizes = [*empty, *resized, *blanks]
     names = [] if sizes else name_changes(snapshot, codes)
-    return [*strays, *sizes, *names] or [*timer_changes(snapshot, findings), *checkpoint_changes(snapshot, codes)]
+    first = [*strays, *sizes, *names]
+    return first or [
+        *timer_changes(snapshot, findings),
+        *compaction_changes(snapshot, findings),
+        *checkpoint_changes(snapshot, codes),
+    ]
 
 
 def expected_size(snapshot: Snapshot) -> int | None:

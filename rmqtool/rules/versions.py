@@ -54,6 +54,7 @@ MULTI_DISPATCH_TAKES_NO_PROPERTIES = Version(4, 9, 4)  # checkMultiDispatchQueue
 MULTI_DISPATCH_SPARES_RETRIES = Version(5, 1, 1)  # ConsumeQueue#isNeedHandleMultiDispatch, later MultiDispatchUtils
 MULTI_DISPATCH_SPARES_SYSTEM_TOPICS = Version(5, 1, 3)  # the same, and names with a separator of paths
 BATCH_QUEUES = Version(5, 0, 0)  # BatchConsumeQueue
+COMPACTION = Version(5, 1, 0)  # CompactionStore
 MESSAGE_TYPES = Version(5, 0, 0)  # TopicAttributes#TOPIC_MESSAGE_TYPE_ATTRIBUTE
 CHECKPOINT_HAS_LOGICS_OFFSET = Version(5, 5, 0)  # StoreCheckpoint#getLogicsPhysicalOffset
 MAGIC_CODE_V2_SINCE = Version(5, 1, 0)  # MessageVersion
@@ -132,7 +133,7 @@ SIGNS = {
         Sign("config-5.0", Version(5, 0, 0)),
         Sign("state-version", Version(5, 0, 0)),
         Sign("checkpoint-master-flushed-offset", Version(5, 0, 0)),
-        Sign("compaction", Version(5, 1, 0)),
+        Sign("compaction", COMPACTION),
         Sign("magic-code-v2", MAGIC_CODE_V2_SINCE),
         Sign("checkpoint-confirm-offset", Version(5, 1, 1)),
         Sign("crc32-property", Version(5, 2, 0)),

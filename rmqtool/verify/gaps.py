@@ -16,7 +16,7 @@ from rmqtool.findings.report import NEEDING_QUEUES, Selection
 from rmqtool.formats.checkpoint import CHECKPOINT_FILE_SIZE
 from rmqtool.store.checkpoint import credible, read_checkpoint
 from rmqtool.store.config_tables import CONFIG_DATABASES
-from rmqtool.store.paths import COMPACTION, COMPACTION_CHECKPOINT
+from rmqtool.store.paths import COMPACTION, COMPACTION_LOG
 from rmqtool.store.rocksdb import holds_rows, is_readable
 from rmqtool.store.side_rows import POP_STORE
 from rmqtool.store.store import (
@@ -123,19 +123,16 @@ def gaps_of_store(store: Store, *, has_log: bool) -> Iterator[Gap]:
         if is_rocksdb_directory(store.root / name):
             text = f"topics, groups and offsets in the RocksDB database {name}, which needs the package rocksdict"
             yield Gap(f"configuration in RocksDB ({name})", "not-supported", text, ("config.",))
-    compacted = (
-        path for path in files_below(store.root / COMPACTION) if not path.name.startswith(COMPACTION_CHECKPOINT)
-    )  # every broker since 5.1.0 writes the checkpoint, without any compacted log too
-    if next(compacted, None) is not None:
-        text = f"compacted logs in {COMPACTION}/, which are not compared with the commit log"
-        yield Gap("compacted logs", "not-supported", text, ("commitlog.",))
     if any(path.stat().st_size for path in files_below(store.root / CONSUME_QUEUE_EXT)):
         text = f"the filter bits of ext units in {CONSUME_QUEUE_EXT}/, which no message shows"
         yield Gap("ext units of consume queues", "not-supported", text, ("consumequeue.",))
 
 
 def gaps_of_running(store: Store) -> Iterator[Gap]:
-    """The databases whose rows are not checked one by one while a broker writes them."""
+    """What is not checked while a broker writes it: compacted queues, and databases row by row."""
+    if next(files_below(store.root / COMPACTION / COMPACTION_LOG), None) is not None:
+        text = f"compacted logs in {COMPACTION}/, whose files the running broker replaces"
+        yield Gap("compacted logs", "changed", text, ("compaction.", "store.compacted-log"))
     if not is_readable():
         return  # `gaps_of_store` says so
     config = [f"{CONFIG}/{name}" for name in CONFIG_DATABASES if is_database(store.root / CONFIG / name)]

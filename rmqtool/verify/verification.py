@@ -21,6 +21,8 @@ from rmqtool.store.rocksdb import is_readable
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import Store
 from rmqtool.verify.after_scan import AfterScan, Consequences
+from rmqtool.verify.compaction_checks import CODES as COMPACTION_CODES
+from rmqtool.verify.compaction_checks import check_compaction
 from rmqtool.verify.config_checks import check_config_databases
 from rmqtool.verify.disk_and_time_checks import check_environment
 from rmqtool.verify.entry_checks import unread_units
@@ -33,7 +35,6 @@ from rmqtool.verify.read_errors import UnreadFiles
 from rmqtool.verify.rocksdb_side import SIDE_CODES, check_side_stores, require_copies
 from rmqtool.verify.saved_progress import SavedProgress
 from rmqtool.verify.store_checks import (
-    check_compacted_logs,
     check_index_names,
     check_records,
     check_store_files,
@@ -219,5 +220,6 @@ class Verification:
             check(check_config_databases, snapshot, report)
         if any(map(self.request.selection.wants_any, SIDE_CODES)):
             check(check_side_stores, snapshot, report)
-        check(check_compacted_logs, snapshot, report)
+        if any(map(self.request.selection.wants_any, COMPACTION_CODES)):
+            check(check_compaction, snapshot, report)
         check(check_index_names, store, [file for file, _ in self._index], report)

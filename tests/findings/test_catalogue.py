@@ -22,6 +22,7 @@ PARTS = {
     "start",
     "store",
     "commitlog",
+    "compaction",
     "consumequeue",
     "index",
     "checkpoint",

@@ -1,4 +1,4 @@
-"""A real broker on compacted topics whose compacted log is missing."""
+"""A real broker on compacted topics whose files are missing, damaged, or repaired."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.copies import copied
 from tests.real_broker.harness import Harness
+from tests.real_broker.tools import HarnessError
+from tests.verify.test_compacted_queues import DAMAGES
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 SETTINGS = {"compactionMappedFileSize": "4600", "compactionCqMappedFileSize": "920"}
-PULLS = {"pull": [["state", 0, offset, 200, None] for offset in (0, 50)]}
+PULLS = {"pull": [["state", 0, offset, 200, None] for offset in (0, 50, 57)]}
 
 
 @pytest.mark.rare
@@ -32,9 +34,34 @@ def test_a_compacted_log_that_is_missing(
         if name == "missing":
             shutil.rmtree(store / "compaction" / part)
             found = rmqtool("verify", store, "--json", "--skip", "timer", "--broker-version", version).document
-            assert [each["code"] for each in found["findings"] if each["severity"] == "error"] == [
-                "store.compacted-log"
-            ]
+            code = "store.compacted-log" if part == "compactionLog" else "compaction.files"
+            assert [each["code"] for each in found["findings"] if each["severity"] == "error"] == [code]
         answers = harness(version).ask(store, PULLS, {**SETTINGS, "enableCompaction": setting})["pull"]
         statuses[name] = [answer["status"] for answer in answers]
-    assert statuses == {"whole": ["FOUND"] * 2, "missing": ["NO_MATCHED_LOGIC_QUEUE"] * 2, "off": ["FOUND"] * 2}
+    assert statuses == {"whole": ["FOUND"] * 3, "missing": ["NO_MATCHED_LOGIC_QUEUE"] * 3, "off": ["FOUND"] * 3}
+
+
+@pytest.mark.rare
+@pytest.mark.one_in(3)
+@pytest.mark.parametrize(
+    "name", ["no file of units", "units not yet replaced", "half replaced", "a short file of units", "a unit of zeros",
+             "units at the end"],
+)  # fmt: skip
+@pytest.mark.parametrize("version", ["5.3.3", "5.5.0"])
+def test_a_repaired_queue(
+    harness: Callable[[str], Harness], golden_store: GoldenStore, tmp_path: Path, version: str, name: str
+) -> None:
+    """A start that is refused is predicted; after the repair consumers get all that they got before the damage."""
+    store = copied(golden_store(f"more/{version}-compacted"), tmp_path / "store")
+    whole = harness(version).ask(store, PULLS, SETTINGS)["pull"]
+    DAMAGES[name].apply(store)
+    broken = copied(store, tmp_path / "broken")
+    if DAMAGES[name].refuses:
+        with pytest.raises(HarnessError):
+            harness(version).ask(broken, PULLS, SETTINGS)
+    else:
+        assert harness(version).ask(broken, PULLS, SETTINGS)["pull"] != whole
+    conf = tmp_path / "broker.conf"
+    conf.write_text("".join(f"{key}={value}\n" for key, value in SETTINGS.items()))
+    assert "done: " in rmqtool("repair", store, "--yes", "--broker-conf", conf).err
+    assert harness(version).ask(store, PULLS, SETTINGS)["pull"] == whole

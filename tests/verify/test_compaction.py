@@ -23,9 +23,9 @@ def store(request: pytest.FixtureRequest, golden_store: GoldenStore, tmp_path: P
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", ["compactionLog", "compactionCq", "compactionLog/state", "compactionCq/state/0"])
+@pytest.mark.parametrize("part", ["compactionLog", "compactionLog/state"])
 def test_a_queue_that_was_compacted(store: Path, part: str) -> None:
-    """Its log and its queue are needed, unless the broker does not read them."""
+    """Its log is needed, unless the broker does not read them."""
     assert codes_of(verify(store, selection=WITHOUT_TIMER)) == set()
     shutil.rmtree(store / "compaction" / part)
     outcome = verify(store, selection=WITHOUT_TIMER)

@@ -92,7 +92,6 @@ _CONF = {"indexRocksDBEnable": "true", "timerRocksDBEnable": "true"}
         (["rocksdbstore/CURRENT"], _CONF, ["index and timers in rocksdbstore"]),
         (["rocksdbstore/CURRENT"], {"transRocksDBEnable": "true"}, ["transactions in rocksdbstore"]),
         (["compaction/position-checkpoint"], {}, []),
-        (["compaction/compactionLog/orders/0/00000000000000000000"], {}, ["compacted logs"]),
         (["consumequeue_ext/orders/0/00000000000000000000"], {}, ["ext units of consume queues"]),
     ],
 )

@@ -1,0 +1,343 @@
+"""Checks of compacted queues: their files, units against records both ways, and both against the commit log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from rmqtool.base.mapped_files import MappedFile
+from rmqtool.broker.compaction import Obstacle, is_compaction_on, obstacles
+from rmqtool.findings.finding import counted
+from rmqtool.findings.report import Report
+from rmqtool.formats.consume_queue import is_batch_written
+from rmqtool.formats.properties import KEYS
+from rmqtool.scan.block import REASON_MEANINGS, Damage
+from rmqtool.scan.pointed_records import read_heads, sound_records
+from rmqtool.scan.properties import read_properties
+from rmqtool.store.compaction import (
+    CompactedQueue,
+    LogRecords,
+    compacted_queue,
+    compaction_positions,
+    leftovers,
+    list_compacted,
+    read_records,
+    replaced_names,
+    stored_units,
+    whole_copies,
+)
+from rmqtool.store.consume_queues import Queue
+from rmqtool.store.lock import ABORT_FILE
+from rmqtool.store.paths import COMPACTION, COMPACTION_CHECKPOINT, COMPACTION_LOG
+from rmqtool.store.snapshot import Snapshot
+from rmqtool.store.unit_files import RECOVERED_FILES, count_leading, written_units
+
+CODES = (
+    "store.compacted-log", "compaction.files", "compaction.unit", "compaction.record", "compaction.missing",
+    "compaction.position", "compaction.leftover", "compaction.minimum",
+)  # fmt: skip
+_GONE = "consumers get nothing of the queue (NO_MATCHED_LOGIC_QUEUE)"
+_CUT = "the next start cuts them out of the log; nothing dispatches them again"
+_AGAIN = "the next start cuts them out of the log, and dispatches them again as far as it reads the commit log again"
+_DELIVERED = "consumers get the body as it is; a compaction keeps it"
+_MISSING_CODE = "store.compacted-log"
+
+
+def check_compaction(snapshot: Snapshot, report: Report) -> None:
+    """Check compacted queues, where a broker reads them and none changes them now.
+
+    Each queue of a compacted topic that has messages has a log and units. Where the checkpoint names a queue without,
+    they are lost; else they are, or the topic was made a compacted one after its messages were written: a broker does
+    not compact what is in the log already.
+    """
+    store = snapshot.store
+    if snapshot.holder is not None or not is_compaction_on(store):
+        return
+    positions = compaction_positions(store)
+    _check_missing_logs(snapshot, positions, report)
+    if not (store.root / COMPACTION / COMPACTION_LOG).is_dir():
+        return
+    queues, _ = list_compacted(store)
+    for code in CODES[1:]:
+        report.check(code, len(queues))
+    in_the_way = {(each.queue.topic, each.queue.queue_id) for each in obstacles(store) if each.queue}
+    for obstacle in obstacles(store):
+        report.add("compaction.files", **_files_finding(snapshot, obstacle))
+    for queue in queues:
+        name, config = (queue.topic, queue.queue_id), snapshot.topics.by_name.get(queue.topic)
+        if config is None or not config.is_compacted:
+            if snapshot.topics.by_name:
+                _report_leftover(snapshot, queue.log_directory, "topic", report)
+            continue
+        seen = _check_records(snapshot, queue, report, has_units=name not in in_the_way)
+        _check_position(seen, positions.get(name), report)
+        if name not in in_the_way:
+            _check_completeness(snapshot, seen, report)
+    for path in leftovers(store):
+        _report_leftover(snapshot, path, "working", report)
+
+
+def _check_missing_logs(snapshot: Snapshot, positions: dict[tuple[str, int], int], report: Report) -> None:
+    doubtful = []
+    for topic, queue_id in _queues_with_messages(snapshot):
+        report.check(_MISSING_CODE)
+        queue = compacted_queue(snapshot.store, topic, queue_id)
+        if queue.log.files:
+            continue  # whose units can be written again
+        if (topic, queue_id) in positions:
+            path = snapshot.store.relative(queue.log_directory)
+            report.add(_MISSING_CODE, topic=topic, queue_id=queue_id, file=path)
+        else:
+            doubtful.append(f"{topic} {queue_id}")
+    if doubtful:
+        text = f"{counted(len(doubtful), 'queue')} of compacted topics ({doubtful[0]}) without a compacted log, which "
+        text += "consumers read alone: it is lost, or the topic was made a compacted one later"
+        report.doubt("whether compacted logs are lost", text)
+
+
+def _queues_with_messages(snapshot: Snapshot) -> Iterator[tuple[str, int]]:
+    topics = {name for name, topic in snapshot.topics.by_name.items() if topic.is_compacted}
+    for queue in snapshot.queues if topics else ():
+        if queue.topic in topics and (queue.files.files or queue.database):
+            yield queue.topic, queue.queue_id
+
+
+def _files_finding(snapshot: Snapshot, obstacle: Obstacle) -> dict[str, Any]:
+    """What is said of an obstacle; after an interrupted replacement that of names that differ is part of it."""
+    facts: dict[str, Any] = {"problem": obstacle.problem}
+    queue = obstacle.queue
+    given: dict[str, Any] = {"file": snapshot.store.relative(obstacle.path), "details": facts}
+    if not obstacle.refuses:
+        given["effect"] = _GONE
+    if queue is None:
+        return given
+    given |= {"topic": queue.topic, "queue_id": queue.queue_id}
+    facts |= {"log_files": [file.path.name for file in queue.log.files] + replaced_names(queue)[0],
+              "unit_files": [file.path.name for file in queue.units.files] + replaced_names(queue)[1]}  # fmt: skip
+    if any(replaced_names(queue)) or obstacle.problem == "names":
+        is_replaced = any(replaced_names(queue)) or facts["log_files"][-1:] == facts["unit_files"][-1:]
+        facts["problem"] = "interrupted" if is_replaced else "names"
+    if obstacle.problem == "size":
+        facts |= {"size": obstacle.path.stat().st_size, "expected": obstacle.expected}
+    return given
+
+
+def _report_leftover(snapshot: Snapshot, path: Path, problem: str, report: Report) -> None:
+    size = sum(each.stat().st_size for each in path.rglob("*") if each.is_file())
+    report.add("compaction.leftover", file=snapshot.store.relative(path), details={"problem": problem, "bytes": size})
+
+
+@dataclass
+class _Seen:
+    """What the log of a queue holds: queue offsets and keys of all its records, and of those in its last file."""
+
+    queue: CompactedQueue
+    offsets: list[NDArray[np.int64]] = field(default_factory=list)
+    keys: list[pa.StringArray] = field(default_factory=list)
+    before_last: int = -1  # the greatest queue offset in all files but the last
+    is_whole: bool = True
+
+
+def _check_records(snapshot: Snapshot, queue: CompactedQueue, report: Report, *, has_units: bool) -> _Seen:
+    """Compare each file of the log with that of its units."""
+    seen = _Seen(queue)
+    files = queue.log.files
+    for number, (file, unit_file) in enumerate(queue.pairs):
+        records = read_records(queue, file, snapshot.reading)
+        _FileCheck(snapshot, queue, file, records, report).check(
+            unit_file if has_units else None,
+            is_last=number == len(files) - 1,
+            is_recovered=number >= len(files) - RECOVERED_FILES,
+        )
+        offsets = records.units["base_queue_offset"].astype(np.int64)
+        seen.offsets.append(offsets)
+        seen.keys.append(records.keys)
+        seen.is_whole &= not records.damages
+        if number < len(files) - 1 and len(offsets):
+            seen.before_last = max(seen.before_last, int(offsets.max()))
+    return seen
+
+
+@dataclass(frozen=True)
+class _FileCheck:
+    """One file of a compacted log, and what is found of it."""
+
+    snapshot: Snapshot
+    queue: CompactedQueue
+    file: MappedFile
+    records: LogRecords
+    report: Report
+
+    def _add(self, code: str, details: dict[str, Any], file: MappedFile, **given: Any) -> None:
+        self.report.add(code, details=details, file=self.snapshot.store.relative(file.path), topic=self.queue.topic,
+                        queue_id=self.queue.queue_id, **given)  # fmt: skip
+
+    def check(self, unit_file: MappedFile | None, *, is_last: bool, is_recovered: bool) -> None:
+        """Check records, and their units where there is a file of them."""
+        units = None if unit_file is None else stored_units(unit_file, self.snapshot.reading)
+        end = self.file.end_offset
+        if units is not None and is_last:  # what is after the last unit a start cuts
+            written = units[is_batch_written(units)]
+            end = int((written["physical_offset"] + written["message_size"]).max(initial=self.file.start_offset))
+        for damage in self.records.damages:
+            if damage.physical_offset < end:
+                self._report_damage(damage, units)
+        wrong = np.flatnonzero(self.records.wrong_bodies)
+        if len(wrong):
+            first = self.records.units[wrong[0]]
+            facts: dict[str, Any] = {"problem": "body", "first": int(first["base_queue_offset"])}
+            facts |= self._cause(self.records.units, self.records.to_mend[len(self.records.damages) :])
+            self._add("compaction.record", facts, self.file, severity="warning", effect=_DELIVERED, count=len(wrong),
+                      offset=int(first["physical_offset"]) - self.file.start_offset)  # fmt: skip
+        if units is not None and unit_file is not None:
+            self._check_units(units, unit_file, is_last=is_last, is_recovered=is_recovered)
+
+    def _cause(self, units: NDArray[np.void], damages: list[tuple[int, int]]) -> dict[str, Any]:
+        """That the commit log has the records that stood where all of the damages are, if it has."""
+        copies = [*whole_copies(self.snapshot, self.queue, units, damages)]
+        is_whole = sum(map(len, (data for _, data in copies))) == sum(stop - start for start, stop in damages)
+        return {"cause": "in-log"} if is_whole else {}
+
+    def _report_damage(self, damage: Damage, units: NDArray[np.void] | None) -> None:
+        offsets = self.records.units["physical_offset"]
+        dropped = int(np.count_nonzero(offsets > damage.physical_offset))
+        facts: dict[str, Any] = {
+            "problem": "",
+            "why": REASON_MEANINGS[damage.reason],
+            "dropped": dropped,
+            "bytes": damage.size,
+        }
+        if units is not None:
+            facts |= self._cause(units, [(damage.physical_offset, damage.physical_offset + damage.size)])
+        self._add("compaction.record", facts, self.file, offset=damage.physical_offset - self.file.start_offset)
+
+    def _check_units(self, units: NDArray[np.void], file: MappedFile, *, is_last: bool, is_recovered: bool) -> None:
+        right = self.records.units
+        count, written = len(right), count_leading(is_batch_written(units))
+        if not self.records.damages and units[:count].tobytes() == right.tobytes():
+            self._check_rest(units[count:], file)
+            return
+        places = np.searchsorted(right["physical_offset"], units["physical_offset"])
+        same = np.zeros(count, np.bool_)
+        inside = np.flatnonzero(is_batch_written(units) & (places < count))
+        matching = inside[units[inside] == right[places[inside]]]
+        if is_recovered:  # the units after the first that is not whole are cut
+            matching = matching[matching < written]
+        same[places[matching]] = True
+        wrong = np.flatnonzero(~same)
+        if not len(wrong):
+            return
+        first = int(right["base_queue_offset"][wrong[0]])
+        facts = {"problem": "wrong", "units": len(wrong), "records": count, "first": first}
+        if (
+            is_last
+            and written == wrong[0]
+            and len(wrong) == count - written
+            and not units[written:].tobytes().strip(b"\0")
+        ):
+            is_unclean = (self.snapshot.store.root / ABORT_FILE).exists()
+            self._add("compaction.unit", facts | {"problem": "cut"}, file, effect=_AGAIN if is_unclean else _CUT,
+                      severity="warning" if is_unclean else None, count=len(wrong))  # fmt: skip
+        else:
+            self._add("compaction.unit", facts, file, count=len(wrong))
+
+    def _check_rest(self, rest: NDArray[np.void], file: MappedFile) -> None:
+        """Check that no unit is after those of all records: the mark at most, and zeros."""
+        if stale := int(np.count_nonzero(is_batch_written(rest))):
+            self._add("compaction.unit", {"problem": "stale", "units": stale}, file, severity="warning", count=stale)
+
+
+def _check_position(seen: _Seen, position: int | None, report: Report) -> None:
+    """Compactions read all files but the last one; the position may be that of a message which they dropped."""
+    offsets = np.concatenate([*seen.offsets, np.zeros(0, np.int64)])
+    newest = int(offsets.max(initial=-1))
+    if position is not None and seen.is_whole and len(offsets) and position > newest:
+        report.add("compaction.position", file=f"{COMPACTION}/{COMPACTION_CHECKPOINT}", topic=seen.queue.topic,
+                   queue_id=seen.queue.queue_id, details={"position": position, "newest": newest})  # fmt: skip
+
+
+def _check_completeness(snapshot: Snapshot, seen: _Seen, report: Report) -> None:
+    """Compare with the messages of the commit log: of each key the newest is in the compacted log.
+
+    A newest one without a body is a tombstone, which a compaction drops. Those before the first that is there may be
+    older than the attribute of the topic.
+    """
+    topic, queue_id = seen.queue.topic, seen.queue.queue_id
+    plain = next((each for each in snapshot.queues if (each.topic, each.queue_id) == (topic, queue_id)), None)
+    loaded = snapshot.queue(topic, queue_id)
+    if plain is None or loaded is None:
+        return
+    held = np.sort(np.concatenate([*seen.offsets, np.zeros(0, np.int64)]))
+    minimum = loaded.range.min_offset
+    if before := int(np.count_nonzero(held < minimum)):
+        facts = {"messages": before, "minimum": minimum, "first": int(held[0])}
+        report.add("compaction.minimum", topic=topic, queue_id=queue_id, count=before, details=facts)
+    newest = _Newest.of(seen)
+    for offsets, keys, body_sizes in _not_held(snapshot, plain, held, minimum, loaded.range.max_offset):
+        newest.add(offsets, keys, body_sizes)
+    missing = np.array(sorted(newest.lacking), np.int64)
+    first_held = int(held[0]) if len(held) else 0
+    early = missing[missing < first_held]
+    if len(early) and not seen.before_last >= 0:
+        text = f"{counted(len(early), 'message')} of {topic} queue {queue_id} before the first of its compacted log, "
+        text += "which consumers read alone: they are lost, or the topic was made a compacted one later"
+        report.doubt("whether messages of compacted topics are lost", text)
+        missing = missing[missing >= first_held]
+    if len(missing):
+        is_unclean = (snapshot.store.root / ABORT_FILE).exists() and bool(missing[0] > held.max(initial=-1))
+        facts = {"messages": len(missing), "first": int(missing[0])}
+        report.add("compaction.missing", topic=topic, queue_id=queue_id, queue_offset=int(missing[0]),
+                   count=len(missing), details=facts, severity="warning" if is_unclean else None)  # fmt: skip
+
+
+@dataclass
+class _Newest:
+    """Which messages that the compacted log lacks are the newest of their keys, as far as they have been added."""
+
+    keys: pa.StringArray
+    offsets: NDArray[np.int64]
+    others: dict[str, tuple[int, bool]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, seen: _Seen) -> _Newest:
+        """The greatest queue offset of each key of the compacted log."""
+        encoded = pa.chunked_array([*seen.keys, pa.array([], pa.string())]).combine_chunks().dictionary_encode()
+        greatest = np.full(len(encoded.dictionary) + 1, -1, np.int64)
+        indices = np.asarray(encoded.indices.fill_null(len(encoded.dictionary)))
+        np.maximum.at(greatest, indices, np.concatenate([*seen.offsets, np.zeros(0, np.int64)]))
+        return cls(encoded.dictionary, greatest[:-1])
+
+    def add(self, offsets: NDArray[np.int64], keys: pa.StringArray, body_sizes: NDArray[np.int64]) -> None:
+        """Messages that the compacted log lacks, in ascending order."""
+        places = np.asarray(pc.index_in(keys, self.keys).fill_null(-1))
+        greatest = np.append(self.offsets, -1)[places]
+        rows = np.flatnonzero((greatest < offsets) & np.asarray(keys.is_valid()))
+        for row, key in zip(rows.tolist(), keys.take(pa.array(rows)).to_pylist(), strict=True):
+            if key.strip():
+                self.others[key] = int(offsets[row]), bool(body_sizes[row])
+
+    @property
+    def lacking(self) -> Iterator[int]:
+        """Their queue offsets."""
+        return (offset for offset, has_body in self.others.values() if has_body)
+
+
+def _not_held(
+    snapshot: Snapshot, queue: Queue, held: NDArray[np.int64], minimum: int, maximum: int
+) -> Iterator[tuple[NDArray[np.int64], pa.StringArray, NDArray[np.int64]]]:
+    """Queue offsets, KEYS and body sizes of the messages in the commit log whose queue offsets are not `held`."""
+    for numbers, units in written_units(queue, minimum, maximum, snapshot.reading):
+        places = np.searchsorted(held, numbers)
+        lacks = np.append(held, -1)[places] != numbers
+        physical, firsts = np.unique(units["physical_offset"][lacks].astype(np.int64), return_index=True)
+        heads = read_heads(snapshot.log.files, physical, snapshot.reading)
+        for rows, run in sound_records(snapshot.log.files, heads, snapshot.reading):
+            keys = read_properties(run).column(KEYS.encode())
+            yield numbers[lacks][firsts][rows], keys, run.body_sizes.astype(np.int64)
