@@ -106,6 +106,7 @@ class VerifyOptions(OnStore):
     VerifyOptions,
     (
         "rmqtool verify /data/rocketmq/store",
+        "rmqtool verify /data/rocketmq/store -q",
         "rmqtool verify /data/rocketmq/store --broker-version 5.3",
         "rmqtool verify /data/rocketmq/store -j 4 --fast --only consumequeue",
         "rmqtool verify /data/rocketmq/store -j 4 --memory 256MiB",
@@ -130,7 +131,7 @@ def verify(style: Style, given: VerifyOptions) -> int:
     Messages are compared with the queues and the index, and these with the messages; at the end stand a verdict and
     a plan. STORE is the directory that broker.conf calls storePathRootDir. A store that a broker runs on may be
     verified too: what grows meanwhile is not a fault. With --topic all is checked as well, and findings that name
-    another topic are left out. Nothing in the store is changed.
+    another topic are left out. With -q the answer is one line. Nothing in the store is changed.
     """  # fmt: skip
     from rmqtool.findings.report import Selection
     from rmqtool.library.verified import Verified
@@ -233,7 +234,11 @@ def _show(style: Style, verified: Verified, form: Form, seconds: float) -> int:
         write_text(answer.text)
         return answer.status
     else:
-        from rmqtool.show.verify import show_outcome
+        from rmqtool.show.verify import show_line, show_outcome
 
-        show_outcome(outcome, verified.plan if verified.treated else None, style, seconds)
+        plan = verified.plan if verified.treated else None
+        if style.quiet:
+            show_line(outcome, plan, style)
+        else:
+            show_outcome(outcome, plan, style, seconds)
     return outcome.status

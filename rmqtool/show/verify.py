@@ -113,6 +113,32 @@ def show_outcome(outcome: Outcome, plan: Plan | None, style: Style, seconds: flo
         note(f"next: {next_command(outcome)}")
 
 
+def show_line(outcome: Outcome, plan: Plan | None, style: Style) -> None:
+    """Print the outcome in one line: the verdict, what clients would lose, what to run next."""
+    color, _ = _VERDICTS[outcome.verdict]
+    facts = filter(None, (_loss(outcome), summary_of(outcome.gaps), _next_step(outcome, plan)))
+    line = Text.assemble(Text(outcome.verdict, style=color), visible(f": {'; '.join(facts)}"))
+    style.console().print(line, soft_wrap=True)
+
+
+def _loss(outcome: Outcome) -> str:
+    """What clients lose if a broker starts now; where that is not known, why."""
+    if outcome.start and outcome.start.hangs:
+        return "a broker would never be ready"
+    if outcome.clients is None:
+        return f"what clients would lose is not predicted: {outcome.start_not_predicted}"
+    refuses = f"no broker starts: {outcome.clients.refuses}" if outcome.clients.refuses else ""
+    contents = ", ".join(f"the contents of {place}" for place in _gone(outcome))
+    return ", ".join(filter(None, (refuses, outcome.clients.in_words, contents))) or "clients lose nothing"
+
+
+def _next_step(outcome: Outcome, plan: Plan | None) -> str:
+    """The command of the plan's first step, else what it says; without a plan the command that looks closer."""
+    if plan and plan.steps:
+        return f"next: {plan.steps[0].command or sentence(plan.steps[0].text)}"
+    return "nothing to do" if outcome.verdict == "clean" else f"next: {next_command(outcome)}"
+
+
 def next_command(outcome: Outcome) -> str:
     """The command that follows an outcome without a plan."""
     root = quote(str(outcome.root))
@@ -207,12 +233,16 @@ def _effects(outcome: Outcome, start: StartPrediction, entry: str) -> Iterator[s
     without = sum(change.lost for change in start.queues)
     if without:
         yield f"{counted(without, 'message')} would never get a {entry}"
-    gone = (each for each in outcome.findings if each.code == MISSING and each.details.get("lost") != "backup-left")
-    contents = sorted(set(map(lost_place, gone)))
-    if contents:
+    if contents := _gone(outcome):
         yield f"it would start without the contents of {', '.join(contents)}"
     if outcome.clients is not None:
         yield outcome.clients.in_words or "clients lose nothing"
+
+
+def _gone(outcome: Outcome) -> list[str]:
+    """The files and databases in `config/` without whose contents a broker would start."""
+    gone = (each for each in outcome.findings if each.code == MISSING and each.details.get("lost") != "backup-left")
+    return sorted(set(map(lost_place, gone)))
 
 
 def _show_map(console: Console, outcome: Outcome) -> None:

@@ -319,8 +319,41 @@ def test_quiet_and_verbose(golden_store: GoldenStore) -> None:
     """Quiet leaves the notes out, verbose shows what is only information."""
     store = golden_store("5.3.3-clean")
     assert verify(store, "-q").err == ""
+    assert verify(store, "-q").out == "clean: clients lose nothing; nothing to do\n"
     assert "config.offset-out-of-range" not in verify(store).out
     assert "config.offset-out-of-range" in verify(store, "-v").out
+
+
+_QUIET = [pytest.param(name, marks=pytest.mark.slow if number % 16 else []) for number, name in enumerate(DAMAGES)]
+
+
+@pytest.mark.parametrize("name", _QUIET)
+def test_one_line(name: str, store: Path) -> None:
+    """With -q verdict, loss and next step are one line, the same as those of the whole text."""
+    damaged(store, name)
+    document, quiet = verify(store, "--json").document["result"], verify(store, "-q")
+    assert (quiet.err, quiet.out.count("\n")) == ("", 1)
+    verdict, _, rest = quiet.out.rstrip("\n").partition(": ")
+    loss, _, step = rest.partition("; next: ")
+    assert verdict == document["verdict"]
+    first = next(iter(document["plan"]["steps"]), None)
+    assert step == ((first["command"] or first["text"]) if first else f"rmqtool inspect {store}")
+    start = document["start"]
+    if start is None:
+        assert loss.startswith("what clients would lose is not predicted: ")
+    else:
+        assert loss.startswith("no broker starts: ") == bool(start["refuses"])
+        told = re.search(r"started now, a broker leaves (.*)", verify(store).out)
+        assert told is None or told[1].partition("; ")[0] in loss
+
+
+def test_one_line_of_a_part(store: Path) -> None:
+    """What was not looked at is told, and the next command looks at all."""
+    assert verify(store, "-q", "--only", "index").out == (
+        "unproven: what clients would lose is not predicted: --only leaves it out; --only start predicts it; "
+        f"not checked: all but index (--only); next: rmqtool verify {store}\n"
+    )
+    assert verify(store, "-q", "-v").out.startswith("verdict  clean")
 
 
 JUNIT = XMLSchema(Path(__file__).with_name("junit.xsd"))
