@@ -12,6 +12,7 @@ from rmqtool.base.files import UNLIMITED, ReadPolicy
 from rmqtool.base.mapped_files import MappedFiles
 from rmqtool.base.paths import has_directory
 from rmqtool.broker.prediction import StartRefusal
+from rmqtool.findings.finding import counted
 from rmqtool.formats.consume_queue import BATCH_UNIT_DTYPE, BATCH_UNIT_SIZE, is_batch_written
 from rmqtool.store.compaction import (
     CompactedQueue,
@@ -80,7 +81,7 @@ def _in_directory(queue: CompactedQueue, files: MappedFiles, size: int) -> Obsta
         if found == 0 and index == len(entries) - 1:
             return None  # which it deletes
         if size and found != size:
-            why = f"{found} bytes instead of {size} (length not matched message store config value)"
+            why = f"{counted(found, 'byte')}, expected {size} (length not matched message store config value)"
             return Obstacle("size", why, path, queue, refuses=False, expected=size)
         if not (path.name.isascii() and path.name.isdecimal()):
             return Obstacle("name", "the name is not a start offset (NumberFormatException)", path, queue)

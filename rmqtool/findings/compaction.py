@@ -24,7 +24,7 @@ COMPACTION = (
             "interrupted": "a compaction has been interrupted while it replaced files: the log has {log_files!n}, its "
             "queue has {unit_files!n}",
             "no-queue": "the directory of its units is missing",
-            "size": "{size:byte} instead of {expected}",
+            "size": "{size:byte}, expected {expected}",
             "name": "the name is not a start offset",
             "queue-id": "the name of the directory is not a queue id",
         },
