@@ -90,7 +90,7 @@ COMPACTION = (
     Entry(
         code="compaction.position", treatment="files",
         title="The position of compactions is past the compacted log",
-        what="compaction/position-checkpoint has by queue the greatest queue offset that a compaction has looked at. "
+        what="compaction/position-checkpoint has by queue the greatest queue offset that a compaction has read. "
         "It is greater than that of every message of the log.",
         how="The file comes from another copy of the store than the compacted log; an editor, a flipped bit.",
         says="{position}, but the newest message of the compacted log has queue offset {newest}",
