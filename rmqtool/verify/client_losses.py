@@ -13,7 +13,7 @@ from rmqtool.base.errors import UnreadableError
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_record import DecodedDamage
 from rmqtool.broker.dispatched_units import QueueName
-from rmqtool.broker.dispatcher import TAGS, Dispatcher
+from rmqtool.broker.dispatcher import Dispatcher
 from rmqtool.broker.field_damage import PROPERTIES, FieldDamage
 from rmqtool.broker.prediction import QueueChange, StartPrediction
 from rmqtool.clients.delays import DelayRequest, LogEvidence, come_again, delayed_due
@@ -448,7 +448,7 @@ class ClientView:
         for event in scan_files(snapshot.log.files, begin, min(stop, self.total.log_end or 0), snapshot.reading):
             if isinstance(event, RecordRun):
                 keys = dispatcher.dispatch(event).keys
-                within = (keys.physical_offsets >= start) & (keys.physical_offsets < stop) & (keys.kinds != TAGS)
+                within = (keys.physical_offsets >= start) & (keys.physical_offsets < stop) & keys.are_found
                 count += int(within.sum())
         return count
 

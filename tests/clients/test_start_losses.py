@@ -165,6 +165,23 @@ def colliding_key_flipped(store: Path) -> None:
     write(file, file.read_bytes().index(b"Aa BB pay-25"), b"a")
 
 
+def key_twice(store: Path) -> None:
+    """Messages with the keys Aa BB, of one hash, have the key Aa twice: the index is as a broker makes it of both."""
+    for file in (store / "commitlog").iterdir():
+        file.write_bytes(file.read_bytes().replace(b"Aa BB", b"Aa Aa"))
+
+
+def magic_of_key_twice(store: Path) -> None:
+    """One of these messages has a wrong magic code, where the start ends the log."""
+    record = next(each for each in records_of(store) if each.physical_offset == 484630)
+    write(record.file, record.at + record.fields["magic code"], b"\0")
+
+
+def index_gone(store: Path) -> None:
+    """All index files are gone."""
+    shutil.rmtree(store / "index")
+
+
 def key_flipped(store: Path) -> None:
     """A key of one record; its index unit still has the right hash."""
     file = min((store / "commitlog").iterdir())
@@ -247,6 +264,10 @@ def last_file_twice(store: Path) -> None:
         ("5.5.0-killed", [index_begins_later], 823, 0),
         ("5.3.3-killed", [index_count_flipped], 728, 0),
         ("5.5.0-clean", [colliding_key_flipped], 1, 1),
+        ("4.9.7-trimmed", [key_twice], 0, 0),
+        ("4.9.7-trimmed", [key_twice, index_gone], 531, 0),
+        ("4.9.7-trimmed", [key_twice, slots_zeroed], 531, 0),
+        ("4.9.7-trimmed", [key_twice, magic_of_key_twice], 192, 3),
         ("5.3.3-shop", [last_file_twice], 0, 0),
         ("5.3.3-clean", [newer_than_checkpoint(0)], 2036, 0),
         ("5.3.3-clean", [newer_than_checkpoint(1)], 1037, 0),  # a message has its last key in the second file
