@@ -26,6 +26,7 @@ from rmqtool.clients.timers import timers_due, timers_without_files
 from rmqtool.findings.report import Report
 from rmqtool.formats import properties as names
 from rmqtool.formats.file_name import MAX_OFFSET
+from rmqtool.formats.message import MIN_MESSAGE_SIZE
 from rmqtool.rules.broker_conf import index_switched_off
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC, is_read_by_tag
 from rmqtool.rules.versions import MAGIC_CODE_DECODED, parse_version
@@ -220,6 +221,13 @@ class ClientView:
     def has_offsets_only(self) -> bool:
         """Whether no message, or no queue, is left, so that only committed offsets show what else was served."""
         return not self.total.totals.messages or not self.ranges
+
+    @cached_property
+    def most_of_queue(self) -> int:
+        """How many messages a queue can have had: as many as fit into a log from 0 on, and into a file that is gone."""
+        log = self.snapshot.log
+        end = log.files[-1].end_offset if log.files and not self.snapshot.log_min_offset else MAX_OFFSET
+        return (end + log.file_size) // MIN_MESSAGE_SIZE
 
     def is_unknown(self, name: QueueName) -> bool:
         """Whether the log has no message of a queue, whose topic was not deleted."""
@@ -510,7 +518,8 @@ class _WholeQueues:
         found: dict[QueueName, int] = {}
         for each in self.committed if self.view.has_offsets_only else ():
             name = QueueName(each.topic, each.queue_id)
-            found[name] = max(found.get(name, 0), each.offset)
+            if each.offset <= self.view.most_of_queue:
+                found[name] = max(found.get(name, 0), each.offset)
         return found
 
     def _now(self, name: QueueName) -> QueueRange | None:
