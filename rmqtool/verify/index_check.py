@@ -42,6 +42,7 @@ _MAX_WRONG_MAGIC = 1 << 14
 _NO_DAMAGE = (None, TORN, UNREAD, *UNSOUND_FIELDS)  # a torn record was never whole on disk
 _LENGTHS = "lengths"  # of a record that says another size than it has
 _PUT_AGAIN = "the next start puts these keys into the index"
+_PUT_UNDER_ANOTHER = "the next start puts these keys under the damaged topic, where queries do not find the messages"
 _TAGS_NOT_FOUND = "queries by tag, which brokers answer since 5.4.0, do not find these messages"
 
 
@@ -344,6 +345,9 @@ def check_missing_keys(
     `switched_off` is the setting with which brokers write no index, or None.
     """
     problem = "keys" if reader.index.files else _without_units(reader)
+    renamed = [offset for offset in keys.renamed if after is not None and after.puts_again(offset)]
+    if renamed and not reader.index.files and switched_off is None:
+        _report_missing(report, len(renamed), renamed[0], problem, effect=_PUT_UNDER_ANOTHER)
     for offset, count in keys.runs_missing():
         if switched_off is not None:
             effect = f"none of its own: with {switched_off}=false no index file is written"

@@ -297,6 +297,22 @@ def test_keys_that_a_broker_does_not_find(
     assert outcome.clients.keys_in_damage == keys_after_plan
 
 
+@pytest.mark.slow
+def test_an_index_that_a_start_would_make_under_a_damaged_topic(tmp_path: Path) -> None:
+    """It is made before the start, with the topic that the queue entry shows, and the start keeps it."""
+    store = stores.unpack("5.1.4-killed", tmp_path)
+    topic_flipped(425318)(store)
+    index_gone(store)
+    conf = tmp_path / "broker.conf"
+    conf.write_text("".join(f"{name}={value}\n" for name, value in (SETTINGS | LEVELS).items()))
+    broker = ("--broker-version", "5.1.4", "--broker-conf", conf)
+    result = run("verify", store, *broker, "--json").document["result"]
+    assert [result[part]["clients"]["keys_not_found"] for part in ("start", "plan")] == [3, 0]
+    assert run("repair", store, "--yes", *broker).status == 1  # the topic stays as it is
+    result = run("verify", store, *broker, "--json").document["result"]
+    assert result["start"]["clients"]["keys_not_found"] == 0
+
+
 WRONG_MAGIC = [
     ("4.4.0-clean", "orders", 100, 1, 0x01, {}, {}),
     ("4.4.0-clean", "orders", 100, 1, 0x0C, {}, {}),  # that of the second format, whose topics have longer lengths
