@@ -81,17 +81,18 @@ def _split(text: bytes) -> list[str]:
     return pieces
 
 
-UNIQUE_KEY, KEY, TAGS = 0, 1, 2
-"""Kinds of keys: the unique key, one key of KEYS, or the tags (since 5.4.0)."""
+UNIQUE_KEY, KEY, TAGS, REPEATED = 0, 1, 2, 3
+"""Kinds of keys: the unique key, one key of KEYS, the tags (since 5.4.0), or a key that the record has put already."""
 
 _KEY_SEPARATOR = 0x20
+_MOST_KEYS = 256  # of one record; repeated ones further apart are taken for others
 
 
 @dataclass(frozen=True)
 class IndexKeys:
     """Index units in the order of the puts, one array for each field, all of the same length.
 
-    `key_hashes` are as stored, never negative; `kinds` are UNIQUE_KEY, KEY or TAGS; `rows` are the records of the run.
+    `key_hashes` are as stored, never negative; `kinds` are UNIQUE_KEY, ... REPEATED; `rows` are the records of the run.
     """
 
     key_hashes: NDArray[np.int32]
@@ -104,9 +105,14 @@ class IndexKeys:
         return len(self.key_hashes)
 
     @property
+    def are_found(self) -> NDArray[np.bool_]:
+        """Which of them are pairs of a key and a message that queries by key find: each once, and no tags."""
+        return self.kinds < TAGS
+
+    @property
     def hashes_without_tags(self) -> list[int]:
-        """The hashes of keys, those of tags left out."""
-        hashes: list[int] = self.key_hashes[self.kinds != TAGS].tolist()
+        """The hashes of keys, each key once, those of tags left out."""
+        hashes: list[int] = self.key_hashes[self.are_found].tolist()
         return hashes
 
     def __getitem__(self, rows: NDArray[np.bool_]) -> IndexKeys:
@@ -169,6 +175,17 @@ def interleaving(texts: list[KeyTexts]) -> Callable[[Sequence[NDArray[Any]]], ND
     kind = np.uint16 if len(all_rows) == 0 or int(all_rows.max()) >> 16 == 0 else np.uint32
     order = np.argsort(all_rows.astype(kind), kind="stable")
     return lambda columns: np.concatenate(columns).take(order)
+
+
+def _of_one_hash(rows: NDArray[np.intp], hashes: NDArray[np.int32]) -> Iterator[tuple[int, int]]:
+    """The keys that have the hash of an earlier one of their record: of both the place."""
+    at, apart = np.flatnonzero(rows[1:] == rows[:-1]), 1
+    while len(at) and apart < _MOST_KEYS:
+        same = at[hashes[at] == hashes[at + apart]].tolist()
+        yield from ((place, place + apart) for place in same)
+        apart += 1
+        at = at[at + apart < len(rows)]
+        at = at[rows[at] == rows[at + apart]]
 
 
 _TAG_KEY_PREFIX = "T#"  # topic#T#TAGS: IndexService#buildKey with MessageConst.INDEX_TAG_TYPE
@@ -358,12 +375,17 @@ class Dispatched:
             texts.append(texts_at(self._values(names.TAGS), indexed))
         in_order = interleaving(texts)
         rows = in_order([text.rows for text in texts])
-        hashes = [self._key_hashes(kind, text) for kind, text in enumerate(texts)]
+        hashes = in_order([self._key_hashes(kind, text) for kind, text in enumerate(texts)])
+        kinds = in_order([np.full(len(text.rows), kind, np.uint8) for kind, text in enumerate(texts)])
+        if pairs := [pair for pair in _of_one_hash(rows, hashes) if kinds[pair[1]] != TAGS]:
+            numbers = in_order([np.arange(len(text.rows)) for text in texts])
+            of = {at: texts[kinds[at]].texts.text(numbers[at]) for pair in pairs for at in pair}
+            kinds[[again for first, again in pairs if of[first] == of[again]]] = REPEATED
         keys = IndexKeys(
-            in_order(hashes),
+            hashes,
             self._frames.physical_offsets.take(rows).astype(np.int64, copy=False),
             self._frames.headers.field("store_timestamp").take(rows),
-            in_order([np.full(len(text.rows), kind, np.uint8) for kind, text in enumerate(texts)]),
+            kinds,
             rows.astype(np.int32),
         )
         for row, proven in self.proven_rows.items():

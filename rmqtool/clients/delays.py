@@ -171,7 +171,7 @@ class _Levels:
         begin = max(offset, after.first)
         if self._is_corrected:
             begin = min(begin, max(after.derived.start if self._derives_late else after.end, after.first))
-        delivered = self._delivered(level, offset)
+        delivered = self._delivered(level, offset) if self._request.newest else self._due_until(offset, queue)
         waits_from = max(first, delivered)
         if self._highest is not None and level > self._highest:
             yield Due(never=max(0, end - waits_from))
@@ -247,11 +247,21 @@ class _Levels:
 
     def _delivered(self, level: int, offset: int) -> int:
         """The queue offset after the last message that clients have got, by the log; else as the file says."""
-        end = self._deliveries.end_of(level) if self._request.newest else None  # without a log nothing shows it
+        end = self._deliveries.end_of(level)
         if end is not None:
             return end
         run = self._by_run.get(level)
         return offset + run.repeated - run.skipped if run else offset
+
+    def _due_until(self, offset: int, queue: LoadedQueue | None) -> int:
+        """The same without a log: what was due before its last message, as the checkpoint says, was delivered."""
+        until = (self._snapshot.checkpoint or {}).get("physic_message_timestamp", 0)
+        for numbers, units in written_units(queue.queue, max(0, offset), queue.range.max_offset) if queue else ():
+            waits = (units["tags_code"] <= MAX_EXT_ADDRESS) | (units["tags_code"] >= until)
+            if waits.any():
+                return max(offset, int(numbers[np.argmax(waits)]))
+            offset = int(numbers[-1]) + 1
+        return offset
 
     def _moved(self, level: int, queue: LoadedQueue | None, reached: range, after: _After) -> Due:
         """Of messages that are reached, those that come at another time."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ from rmqtool.broker.prediction import StartPrediction
 from rmqtool.clients.losses import MovedGroup
 from rmqtool.clients.queues import read_changes
 from rmqtool.rules.versions import BEYOND_MAX_TO_MAX, Version
+from rmqtool.store.config_json import NO_NAME
 from rmqtool.store.config_tables import CommittedOffset
 from rmqtool.store.queue_units import QueueRange
 
@@ -76,6 +78,13 @@ def next_message(
     if committed > queue.max_offset and version < BEYOND_MAX_TO_MAX and queue.min_offset == 0:
         return 0
     return min(max(committed, queue.min_offset), queue.max_offset)
+
+
+def may_have_been(damaged: CommittedOffset, other: CommittedOffset) -> bool:
+    """Whether damage may have made the names of an offset from those of another, which are whole."""
+    name = f"{damaged.topic}@{damaged.group}" if damaged.group else damaged.topic
+    pattern = ".+".join(map(re.escape, re.split(f"{NO_NAME.pattern}+", name)))
+    return damaged.queue_id == other.queue_id and bool(re.fullmatch(pattern, f"{other.topic}@{other.group}"))
 
 
 def ranges_after_start(start: StartPrediction, *, twice: bool) -> dict[QueueName, QueueRange]:

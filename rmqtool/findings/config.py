@@ -32,18 +32,20 @@ CONFIG = (
     Entry(
         code="config.unreadable", fault="F48", severity="warning", treatment="config",
         title="A configuration file cannot be read",
-        what="A JSON file in config/ is empty or not JSON.",
-        how="A full disk or a power loss while it was written; an edit by hand.",
+        what="A JSON file in config/ is empty or not JSON, or names in it are damaged: with zeros, control characters "
+        "or what is not UTF-8, or of a topic or group that repeats its name as another one.",
+        how="A full disk or a power loss while it was written; bad sectors; an edit by hand.",
         says={
             "backup-read": "{why}; the broker reads {backup}",
             "no-backup": "{why}; there is no .bak",
             "both": "{why}; its .bak cannot be read either",
             "backup": "{why}: should the file be lost, there is no fallback",
+            "names": "{names:name} in it that no broker has written so: {shown}",
         },
         effect="the broker reads the .bak file instead; when that cannot be read either it refuses to start",
         versions={
             "all": "main file and .bak bad: refuses to start. Main file empty or missing and no .bak: starts without "
-            "any topic, group or offset.",
+            "any topic, group or offset. A damaged name: takes it for another topic, group or field.",
             "5.3.4 and later": "deletes the bad main file after a start that was refused.",
         },
         repair="`rmqtool repair` puts back the .bak, or the entries of the two that are whole. Never put an empty file "

@@ -12,7 +12,7 @@ from rmqtool.base.paths import modified_ms
 from rmqtool.base.times import with_times
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_units import QueueUnits
-from rmqtool.broker.dispatcher import KEY, TAGS, UNIQUE_KEY, Dispatched, Dispatcher
+from rmqtool.broker.dispatcher import KEY, REPEATED, TAGS, UNIQUE_KEY, Dispatched, Dispatcher
 from rmqtool.clients.queue_view import QueueHole, QueueView, QueueViews
 from rmqtool.formats.consume_queue import is_ext_address
 from rmqtool.formats.message import record_crc, stored_record_crc
@@ -35,7 +35,7 @@ IndexState = Literal["ok", "missing", "not-indexed", "no-index", "unknown"]
 """ok: the unit is there. missing: the chain has no such unit. not-indexed: no index file covers the message. no-index:
 no index file has a unit. unknown: an index file is damaged."""
 
-_KINDS_OF_PROPERTIES = {UNIQUE_KEY: "unique-key", KEY: "key", TAGS: "tags"}
+_KINDS_OF_PROPERTIES = {UNIQUE_KEY: "unique-key", KEY: "key", TAGS: "tags", REPEATED: "key"}
 _MAX_CHAIN_LENGTH = 100_000  # units that are read; a chain has four in a full file of default size
 
 

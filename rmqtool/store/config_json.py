@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any, NoReturn
 from weakref import WeakValueDictionary
 
 from rmqtool.base.errors import EndingError, RmqtoolError, UnreadableError, WrongKindError, note_failure
-from rmqtool.base.files import InputFile
+from rmqtool.base.files import InputFile, read_all
 from rmqtool.base.paths import is_remote
 from rmqtool.formats import fastjson
 from rmqtool.formats.java import decode_text
@@ -23,6 +24,9 @@ _EMPTY = "the file is empty"
 _NOTHING: dict[str, Any] = {}  # what the file ``null`` is decoded to: no decoder refuses it
 _SPACE = " \t\r\n"
 _MAX_SIZE = 256 << 20  # bytes; a broker with a million groups writes less
+_PLAIN = bytes(range(0x20, 0x7F)) + b"\t\r\n"
+_CONTROLS = bytes(range(0x20))
+NO_NAME = re.compile("[\x00-\x1f\ud800-\udfff\ufffd]")  # brokers write no such bytes, and what is not UTF-8
 _LARGE = 1 << 20  # bytes
 _BARE_NAME = re.compile(r"[{,]\s*-?\d+\s*:")
 _STRING_OR_BARE_NAME = re.compile(
@@ -81,6 +85,35 @@ def backup_problem_of(path: Path, version: Version | None = None) -> str | None:
     """Why the ``.bak`` of a file cannot be decoded; None when it can, is missing, or empty as after a first write."""
     _, problem, _ = _try_to_decode(backup_of(path), path.name, version)
     return None if problem == _EMPTY else problem
+
+
+def has_odd_bytes(path: Path) -> bool:
+    """Whether a file that can be read has control characters, or what is not UTF-8, in its strings."""
+    data = read_all(path, _MAX_SIZE)
+    rest = data.translate(None, _PLAIN)
+    try:
+        is_odd = "\ufffd" in data.decode() if rest else False
+    except UnicodeDecodeError:
+        return True
+    return is_odd or b"\\u00" in data or any(control in rest for control in _CONTROLS)
+
+
+def is_damaged_name(name: str) -> bool:
+    """Whether damage must have changed a name."""
+    return NO_NAME.search(name) is not None
+
+
+def damaged_in(value: object) -> Iterator[str]:
+    """The damaged names of members, at any depth."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            if is_damaged_name(name):
+                yield name
+            else:
+                yield from damaged_in(inner) if isinstance(inner, dict | list) else ()
+    elif isinstance(value, list):
+        for inner in value:
+            yield from damaged_in(inner)
 
 
 def read_config_file(path: Path) -> dict[str, Any]:

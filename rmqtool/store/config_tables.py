@@ -30,7 +30,7 @@ from rmqtool.rules.versions import (
     Releases,
     Version,
 )
-from rmqtool.store.config_json import ConfigFile, load_config
+from rmqtool.store.config_json import ConfigFile, is_damaged_name, load_config
 from rmqtool.store.rocksdb import RocksDb, is_readable
 from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONFIG, CONSUME_QUEUE, Store, is_rocksdb_directory
 
@@ -399,6 +399,11 @@ class CommittedOffset:
     queue_id: int
     offset: int
 
+    @property
+    def is_damaged(self) -> bool:
+        """Whether damage has changed the names, so that the broker has the offset for no group that asks."""
+        return is_damaged_name(self.topic) or is_damaged_name(self.group)
+
 
 @dataclass(frozen=True)
 class CommittedOffsets:
@@ -461,9 +466,11 @@ def _offsets_in(content: Mapping[str, Any]) -> Iterator[CommittedOffset]:
     queues_of += [(name, {str(LMQ_QUEUE_ID): offset}.items()) for name, offset in lights]
     for topic_at_group, queues in queues_of:
         topic, at, group = topic_at_group.partition("@")
+        if not at and not is_damaged_name(topic):
+            continue
         for queue_id, offset in queues:
             # Whole numbers that fit into Java's `long`.
-            if at and type(offset) is int and abs(offset) <= _MAX_OFFSET and _QUEUE_ID.fullmatch(queue_id):
+            if type(offset) is int and abs(offset) <= _MAX_OFFSET and _QUEUE_ID.fullmatch(queue_id):
                 yield CommittedOffset(group, topic, int(queue_id), offset)
 
 
@@ -533,8 +540,9 @@ class ConsumerFilters:
 
     @property
     def lost(self) -> int:
-        """How many filters the broker ignores; none where its Bloom filter may be theirs."""
-        return len(self.filters) if self.contradicting and not self.may_be_of_broker else 0
+        """How many filters the broker ignores, or has for nobody; none where its Bloom filter may be theirs."""
+        is_any = bool(self.contradicting) and not self.may_be_of_broker
+        return sum(is_any or is_damaged_name(each.topic) or is_damaged_name(each.group) for each in self.filters)
 
     @property
     def may_be_of_broker(self) -> bool:

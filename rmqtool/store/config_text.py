@@ -14,7 +14,14 @@ from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import read_all
 from rmqtool.rules.config_shapes import shape_problem
 from rmqtool.rules.versions import OFFSETS_HAVE_DATA_VERSION, OLDEST, Releases
-from rmqtool.store.config_json import backup_of, parse_fastjson, read_config_file
+from rmqtool.store.config_json import (
+    backup_of,
+    damaged_in,
+    has_odd_bytes,
+    is_damaged_name,
+    parse_fastjson,
+    read_config_file,
+)
 from rmqtool.store.config_tables import (
     DELAYS,
     FILE_TABLES,
@@ -25,6 +32,7 @@ from rmqtool.store.config_tables import (
     MAIN_TABLES,
     OFFSETS,
     TOPICS,
+    entries_in,
 )
 
 MAX_SIZE = 256 << 20
@@ -49,6 +57,22 @@ class Member(NamedTuple):
     start: int
     value: int
     stop: int
+
+
+def damaged_names(file: str, content: Mapping[str, Any], path: Path | None = None) -> list[str]:
+    """The names in a config file, of tables, entries and fields, that no broker has written so.
+
+    Topics and groups repeat their names (`TopicConfigManager#putTopicConfig`). Where the content is that of a `path`,
+    its bytes may show that there is nothing to look for.
+    """
+    found = [*damaged_in(content)] if path is None or has_odd_bytes(path) else []
+    if file in (TOPICS, GROUPS):
+        table = FILE_TABLES[file]
+        for name, value in entries_in(content, table.name).items():
+            repeated = value.get(table.named_by) if isinstance(value, dict) else None
+            if isinstance(repeated, str) and repeated != name and not is_damaged_name(name):
+                found.append(name)
+    return found
 
 
 def text_of(path: Path) -> str | None:
@@ -237,6 +261,10 @@ def draft_of(path: Path, releases: Releases) -> Draft:
     text, from_backup = (sound_text(each, name, releases) for each in (path, backup_of(path)))
     if text is not None and has_entries(name, text):
         return Draft(name, text, is_old=False)
+    if text is None and _sound_content(path, name, releases) is not None:  # names of it are damaged
+        salvaged = _salvaged(path, releases, is_sound=False)
+        if salvaged and salvaged.text and has_entries(name, salvaged.text):
+            return salvaged
     if from_backup is not None and has_entries(name, from_backup):
         lost = "what has changed since its .bak was written"
         return Draft(name, from_backup, ["put back from its .bak"], [lost])
@@ -244,12 +272,21 @@ def draft_of(path: Path, releases: Releases) -> Draft:
 
 
 def sound_text(path: Path, name: str, releases: Releases) -> str | None:
-    """The text of a file, or of a ``.bak``, that brokers can decode; None when it is missing or they cannot."""
+    """The text of a file, or of a ``.bak``, that brokers can decode; None when it is missing or they cannot.
+
+    Nor may it have damaged names.
+    """
+    content = _sound_content(path, name, releases)
+    return None if content is None or damaged_names(name, content, path) else text_of(path)
+
+
+def _sound_content(path: Path, name: str, releases: Releases) -> dict[str, Any] | None:
+    """What brokers decode of a file; None when it is missing or they cannot."""
     try:
         content = read_config_file(path)
     except RmqtoolError:
         return None
-    return text_of(path) if _is_sound(name, content, releases) else None
+    return content if _is_sound(name, content, releases) else None
 
 
 def _is_sound(name: str, content: Mapping[str, Any], releases: Releases) -> bool:
@@ -315,6 +352,8 @@ def whole_entries(path: Path, table: str, releases: Releases, *, with_backup: bo
 
     def accepts(key: str, value: Any) -> bool:
         if value is None or not _is_sound(name, {table: {key: value}}, releases):
+            return False
+        if is_damaged_name(key) or damaged_names(name, {table: {key: value}}):
             return False
         if named_by:
             return isinstance(value, dict) and value.get(named_by) == key

@@ -7,16 +7,17 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import takewhile
+from pathlib import Path
 
 from rmqtool.base.errors import UnreadableError
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_record import DecodedDamage
 from rmqtool.broker.dispatched_units import QueueName
-from rmqtool.broker.dispatcher import TAGS, Dispatcher
+from rmqtool.broker.dispatcher import Dispatcher
 from rmqtool.broker.field_damage import PROPERTIES, FieldDamage
 from rmqtool.broker.prediction import QueueChange, StartPrediction
 from rmqtool.clients.delays import DelayRequest, LogEvidence, come_again, delayed_due
-from rmqtool.clients.groups import Ranges, moved_groups, ranges_after_start
+from rmqtool.clients.groups import Ranges, may_have_been, moved_groups, ranges_after_start
 from rmqtool.clients.keys import IndexAfter
 from rmqtool.clients.losses import ClientLosses, Due, Had, MovedGroup, ServedDamage, Unreachable, UnreachableQueue
 from rmqtool.clients.never_delivered import half_messages_unchecked, lacks_pop_store, pop_lost, pops_in_timer
@@ -25,6 +26,7 @@ from rmqtool.clients.timers import timers_due, timers_without_files
 from rmqtool.findings.report import Report
 from rmqtool.formats import properties as names
 from rmqtool.formats.file_name import MAX_OFFSET
+from rmqtool.formats.message import MIN_MESSAGE_SIZE
 from rmqtool.rules.broker_conf import index_switched_off
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC, is_read_by_tag
 from rmqtool.rules.versions import MAGIC_CODE_DECODED, parse_version
@@ -33,6 +35,7 @@ from rmqtool.scan.reader import scan_files
 from rmqtool.scan.single_record import record_at
 from rmqtool.store.config_tables import (
     CONSUMER_OFFSET,
+    OFFSETS,
     CommittedOffset,
     config_database,
     counting_file,
@@ -41,7 +44,7 @@ from rmqtool.store.config_tables import (
     offsets_of_start,
     reads_no_offsets,
 )
-from rmqtool.store.config_text import whole_tables
+from rmqtool.store.config_text import damaged_names, whole_tables
 from rmqtool.store.index_files import IndexFile, stored_offset
 from rmqtool.store.queue_units import QueueRange, queue_range
 from rmqtool.store.snapshot import Snapshot
@@ -159,7 +162,8 @@ class ClientView:
 
     def _add_groups(self, losses: ClientLosses, start: StartPrediction) -> None:
         """Add the groups that go on elsewhere, since their queue or their committed offset changes."""
-        after = self.of_queues(offsets_of_start(self.snapshot.store, parse_version(start.version)))
+        read = offsets_of_start(self.snapshot.store, parse_version(start.version))
+        after = self.of_queues(each for each in read if not (self._has_damaged_names and each.is_damaged))
         before = self.of_queues(self._committed())
         changed = ranges_after_start(start, twice=self.snapshot.has_queues_twice)
         whole = _WholeQueues(self, start, before, after, changed)
@@ -168,13 +172,34 @@ class ClientView:
         losses.by_offsets = whole
 
     def _committed(self) -> Sequence[CommittedOffset]:
-        """The offsets that the last broker had: of a damaged file its whole entries, and others of its ``.bak``."""
-        file = self.snapshot.committed.file
-        is_damaged = file.problem and not file.is_forbidden
-        name = counting_file(self.snapshot.store, self.snapshot.version) or CONSUMER_OFFSET
+        """The offsets that the last broker had: of a damaged file its whole entries, and others of its ``.bak``.
+
+        One with damaged names is that of an entry of the ``.bak`` which it may have been, or else of nobody known.
+        """
+        file, offsets = self.snapshot.committed.file, self.snapshot.committed.offsets
+        is_damaged = (file.problem and not file.is_forbidden) or self._has_damaged_names
         if not is_damaged or config_database(self.snapshot.store, CONSUMER_OFFSET):
-            return self.snapshot.committed.offsets
-        return offsets_in(whole_tables(self.snapshot.store.root / CONFIG / name, self.snapshot.releases))
+            return offsets
+        whole = {*offsets_in(whole_tables(self._file_of_offsets, self.snapshot.releases))}
+        for each in (each for each in offsets if each.is_damaged):
+            was = next((other for other in sorted(whole.difference(offsets)) if may_have_been(each, other)), None)
+            whole -= {was}
+            whole.add(replace(was, offset=each.offset) if was else each)
+        return sorted(whole)
+
+    @property
+    def _file_of_offsets(self) -> Path:
+        store, path = self.snapshot.store, self.snapshot.committed.file.path
+        if path is not None:
+            return path.with_name(path.name.removesuffix(".bak"))
+        return store.root / CONFIG / (counting_file(store, self.snapshot.version) or CONSUMER_OFFSET)
+
+    @cached_property
+    def _has_damaged_names(self) -> bool:
+        """Whether the file of offsets has names that damage has changed."""
+        file = self.snapshot.committed.file
+        is_file = file.path is not None and file.path.name.removesuffix(".bak") in OFFSETS
+        return is_file and bool(damaged_names(CONSUMER_OFFSET, file.content, file.path))
 
     def range_had(self, name: QueueName) -> QueueRange | None:
         """The range of a queue that clients had, by its units, and by the log; None where neither knows the queue."""
@@ -196,6 +221,13 @@ class ClientView:
     def has_offsets_only(self) -> bool:
         """Whether no message, or no queue, is left, so that only committed offsets show what else was served."""
         return not self.total.totals.messages or not self.ranges
+
+    @cached_property
+    def most_of_queue(self) -> int:
+        """How many messages a queue can have had: as many as fit into a log from 0 on, and into a file that is gone."""
+        log = self.snapshot.log
+        end = log.files[-1].end_offset if log.files and not self.snapshot.log_min_offset else MAX_OFFSET
+        return (end + log.file_size) // MIN_MESSAGE_SIZE
 
     def is_unknown(self, name: QueueName) -> bool:
         """Whether the log has no message of a queue, whose topic was not deleted."""
@@ -424,7 +456,7 @@ class ClientView:
         for event in scan_files(snapshot.log.files, begin, min(stop, self.total.log_end or 0), snapshot.reading):
             if isinstance(event, RecordRun):
                 keys = dispatcher.dispatch(event).keys
-                within = (keys.physical_offsets >= start) & (keys.physical_offsets < stop) & (keys.kinds != TAGS)
+                within = (keys.physical_offsets >= start) & (keys.physical_offsets < stop) & keys.are_found
                 count += int(within.sum())
         return count
 
@@ -486,7 +518,8 @@ class _WholeQueues:
         found: dict[QueueName, int] = {}
         for each in self.committed if self.view.has_offsets_only else ():
             name = QueueName(each.topic, each.queue_id)
-            found[name] = max(found.get(name, 0), each.offset)
+            if each.offset <= self.view.most_of_queue:
+                found[name] = max(found.get(name, 0), each.offset)
         return found
 
     def _now(self, name: QueueName) -> QueueRange | None:

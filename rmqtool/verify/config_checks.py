@@ -22,7 +22,14 @@ from rmqtool.formats.layout import FormatError
 from rmqtool.formats.rocksdb_log import first_damage, goes_on
 from rmqtool.formats.rocksdb_rows import config_entry
 from rmqtool.rules.versions import FASTJSON_2, SINGLE_ROCKSDB_CONFIG, Releases, Version
-from rmqtool.store.config_json import backup_of, backup_problem_of, load_config, read_config_file
+from rmqtool.store.config_json import (
+    ConfigFile,
+    backup_of,
+    backup_problem_of,
+    is_damaged_name,
+    load_config,
+    read_config_file,
+)
 from rmqtool.store.config_tables import (
     CONFIG_DATABASES,
     CONSUMER_FILTER,
@@ -44,6 +51,7 @@ from rmqtool.store.config_tables import (
     load_filters,
     main_table,
 )
+from rmqtool.store.config_text import damaged_names
 from rmqtool.store.file_findings import offset_findings
 from rmqtool.store.rocksdb import DamagedDatabaseError, RocksDb, holds_rows, is_readable
 from rmqtool.store.side_rows import POP_STORE
@@ -52,6 +60,7 @@ from rmqtool.store.store import CONFIG, SIDE_STORE, Store, is_rocksdb_directory
 from rmqtool.transaction.undo import was_killed
 
 _CONFIG_NAME = re.compile(r"\w+\.json|timermetrics")
+_SHOWN = 4  # names
 _SIDE_SETTINGS = ("indexRocksDBEnable", "timerRocksDBEnable", "transRocksDBEnable")
 VERSIONED_FILES = (TOPICS, GROUPS)
 """Files whose data version grows with each change of their main table; offsets change without it."""
@@ -157,10 +166,27 @@ def _check_readable(store: Store, name: str, version: Version | None, report: Re
         else:
             effect = "the broker starts without what was in it"
         report.add("config.unreadable", file=path, severity=severity, effect=effect, details=facts)
-    elif file.path and not file.is_backup and (why := backup_problem_of(file.path, version)):
+        return
+    if name not in OFFSETS or counting_file(store) in (name, None):
+        _check_names(store, name, file, report)
+    if file.path and not file.is_backup and (why := backup_problem_of(file.path, version)):
         report.add("config.unreadable", severity="info", file=f"{path}.bak",
                    effect="none, as long as the file itself can be read",
                    details={"problem": "backup", "why": why})  # fmt: skip
+
+
+def _check_names(store: Store, name: str, file: ConfigFile, report: Report) -> None:
+    """A broker reads a name that damage has changed as another one."""
+    names = damaged_names(name, file.content, file.path) if file.path else []
+    if file.path is None or not names:
+        return
+    effect = "the broker knows what they name as something else"
+    if name in OFFSETS:
+        effect = "groups of these names begin again by their own policy"
+    shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
+    facts = {"problem": "names", "names": len(names), "shown": shown}
+    report.add("config.unreadable", file=store.relative(file.path), severity="error" if name in OFFSETS else None,
+               effect=effect, details=facts)  # fmt: skip
 
 
 def copies_of(store: Store, name: str) -> tuple[Mapping[str, Any], Mapping[str, Any]] | None:
@@ -184,7 +210,7 @@ def _check_sources(store: Store, name: str, report: Report) -> None:
         return
     differing = [*_differing(main_table(name, main) or {}, main_table(name, other) or {})]
     if differing:
-        shown = ", ".join(differing[:4]) + (", ..." if len(differing) > 4 else "")
+        shown = ", ".join(differing[:_SHOWN]) + (", ..." if len(differing) > _SHOWN else "")
         facts = {"counter": version.get("counter"), "shown": shown}
         report.add("config.backup-differs", file=f"{CONFIG}/{name}", count=len(differing), details=facts)
 
@@ -342,7 +368,7 @@ def _why_bad_json(table: ConfigTable | None, family: str, name: str, text: str) 
     if table.named_by:
         found = content.get(table.named_by)
         return None if found == name else f"its {table.named_by} is {found!r}"
-    if "@" not in name:
+    if "@" not in name or is_damaged_name(name):
         return "no topic and group"
     queues = content.get(table.name)
     offsets = queues.items() if isinstance(queues, dict) else [("", None)]

@@ -42,6 +42,7 @@ _MAX_WRONG_MAGIC = 1 << 14
 _NO_DAMAGE = (None, TORN, UNREAD, *UNSOUND_FIELDS)  # a torn record was never whole on disk
 _LENGTHS = "lengths"  # of a record that says another size than it has
 _PUT_AGAIN = "the next start puts these keys into the index"
+_PUT_UNDER_ANOTHER = "the next start puts these keys under the damaged topic, where queries do not find the messages"
 _TAGS_NOT_FOUND = "queries by tag, which brokers answer since 5.4.0, do not find these messages"
 
 
@@ -74,10 +75,10 @@ class IndexCheck:
         """Compare the keys of a run of records, some of them damaged."""
         start, stop = records.physical_offset, records.physical_offset + records.size
         self._report.check("index.missing", len(keys))
-        self._tally.add(start, int(np.count_nonzero(keys.kinds != TAGS)))
+        self._tally.add(start, int(np.count_nonzero(keys.are_found)))
         self._not_whole = not_whole
         if len(not_whole):
-            self._tally.damaged.extend(keys.physical_offsets[self._are_damaged(keys) & (keys.kinds != TAGS)].tolist())
+            self._tally.damaged.extend(keys.physical_offsets[self._are_damaged(keys) & keys.are_found].tolist())
         if not len(keys) or self._match_in_order(keys, with_tags=self._with_tags):
             return
         if self._match_in_order(keys, with_tags=not self._with_tags):
@@ -204,8 +205,8 @@ class IndexCheck:
         reasons = [self._extents.reason_at(offset) for offset in units["physical_offset"].tolist()]
         in_damage = units[[reason not in _NO_DAMAGE for reason in reasons]]
         if len(in_damage):
-            self._count_in_damage(in_damage)
-            self._note_wrong_magic(units[[reason in WRONG_MAGIC for reason in reasons]])
+            self._count_in_damage(self._once(in_damage))
+            self._note_wrong_magic(self._once(units[[reason in WRONG_MAGIC for reason in reasons]]))
         for unit_number, unit, reason in zip(unit_numbers.tolist(), units, reasons, strict=True):
             offset = int(unit["physical_offset"])
             if 0 <= offset < self._log_start or reason not in (None, *UNSOUND_FIELDS):
@@ -227,6 +228,18 @@ class IndexCheck:
                 problem, facts = "other-key", {"found": int(unit["key_hash"])}
             of_unit = {"problem": problem, "physical_offset": offset, **facts}
             self._add(code, of_unit, np.array([unit_number]))
+
+    def _once(self, units: NDArray[np.void]) -> NDArray[np.void]:
+        """Units of damage without those of keys that a message has twice, where it can be read in spite of it."""
+        kept = np.ones(len(units), dtype=np.bool_)
+        pairs, counts = np.unique(units[["physical_offset", "key_hash"]], return_counts=True)
+        for offset, key_hash in pairs[counts > 1].tolist():
+            derived = self._lookups.with_wrong_magic_code(offset)
+            keys = self._lookups.keys_of_hash(offset, key_hash)
+            keys = derived.keys.hashes_without_tags.count(key_hash) if derived else keys
+            same = np.flatnonzero((units["physical_offset"] == offset) & (units["key_hash"] == key_hash))
+            kept[same[keys or len(same) :]] = False
+        return units[kept]
 
     def _count_in_damage(self, units: NDArray[np.void]) -> None:
         """Count units of messages that are damaged; where the index holds tags, one of each message is of its tags."""
@@ -268,7 +281,7 @@ class IndexCheck:
             first = int(keys.physical_offsets[int(np.argmax(tags))])
             count = int(np.count_nonzero(tags))
             _report_missing(self._report, count, first, severity="info", effect=_TAGS_NOT_FOUND)
-        rows &= ~are_tags
+        rows &= keys.are_found
         if len(self._not_whole) and rows.any():
             rows &= ~self._are_damaged(keys)  # which are lost anyway
         self._tally.miss(keys.physical_offsets[rows])
@@ -332,6 +345,9 @@ def check_missing_keys(
     `switched_off` is the setting with which brokers write no index, or None.
     """
     problem = "keys" if reader.index.files else _without_units(reader)
+    renamed = [offset for offset in keys.renamed if after is not None and after.puts_again(offset)]
+    if renamed and not reader.index.files and switched_off is None:
+        _report_missing(report, len(renamed), renamed[0], problem, effect=_PUT_UNDER_ANOTHER)
     for offset, count in keys.runs_missing():
         if switched_off is not None:
             effect = f"none of its own: with {switched_off}=false no index file is written"

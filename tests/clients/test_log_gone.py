@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -75,3 +77,31 @@ def test_groups_of_expired_queues_that_are_gone(deleted: bool, moved: set[str], 
     result = rmqtool("verify", store, "--broker-version", "4.4.0", "--broker-conf", conf, "--json").document["result"]
     for clients in (result["start"]["clients"], result["plan"]["clients"]):
         assert {each["group"] for each in clients["groups"] if each["topic"] == "early"} == moved
+
+
+@pytest.mark.parametrize(
+    ("gone", "file", "pattern", "new", "expected"),
+    [
+        # What was due before the last message of the log had been delivered, whatever the offsets say.
+        ([LOG], "delayOffset.json", r":(\d+)(?=[,\n])", lambda _: ":0", {"groups": 9, "delayed": 5}),
+        # A queue without a message in a log from 0 on cannot have had 100000 of them.
+        ([QUEUES, BATCHES, "index"], "lmqConsumerOffset.json", r"(?<=\d:)(\d+)",
+         lambda found: f"{int(found[1]) + 100000}", {"groups": 9}),
+    ],
+)  # fmt: skip
+def test_offsets_that_are_wrong_too(
+    gone: list[str], file: str, pattern: str, new: Callable[[re.Match[str]], str], expected: dict[str, int],
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """They do not count as what clients had."""
+    store, conf = stores.unpack("5.1.4-shop", tmp_path), tmp_path / "broker.conf"
+    conf.write_text(CONF, encoding="utf-8")
+    for directory in gone:
+        shutil.rmtree(store / directory)
+    for path in store.glob(f"config/{file}*"):
+        table, content = '"offsetTable"', path.read_text()
+        at = content.index(table)
+        path.write_text(content[:at] + re.sub(pattern, new, content[at:]))
+    result = rmqtool("verify", store, "--broker-version", "5.1.4", "--broker-conf", conf, "--json").document["result"]
+    clients = result["start"]["clients"]
+    assert expected.items() <= {"groups": len(clients["groups"]), "delayed": clients["delayed"]["never"]}.items()

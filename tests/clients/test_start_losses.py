@@ -165,6 +165,23 @@ def colliding_key_flipped(store: Path) -> None:
     write(file, file.read_bytes().index(b"Aa BB pay-25"), b"a")
 
 
+def key_twice(store: Path) -> None:
+    """Messages with the keys Aa BB, of one hash, have the key Aa twice: the index is as a broker makes it of both."""
+    for file in (store / "commitlog").iterdir():
+        file.write_bytes(file.read_bytes().replace(b"Aa BB", b"Aa Aa"))
+
+
+def magic_of_key_twice(store: Path) -> None:
+    """One of these messages has a wrong magic code, where the start ends the log."""
+    record = next(each for each in records_of(store) if each.physical_offset == 484630)
+    write(record.file, record.at + record.fields["magic code"], b"\0")
+
+
+def index_gone(store: Path) -> None:
+    """All index files are gone."""
+    shutil.rmtree(store / "index")
+
+
 def key_flipped(store: Path) -> None:
     """A key of one record; its index unit still has the right hash."""
     file = min((store / "commitlog").iterdir())
@@ -247,6 +264,10 @@ def last_file_twice(store: Path) -> None:
         ("5.5.0-killed", [index_begins_later], 823, 0),
         ("5.3.3-killed", [index_count_flipped], 728, 0),
         ("5.5.0-clean", [colliding_key_flipped], 1, 1),
+        ("4.9.7-trimmed", [key_twice], 0, 0),
+        ("4.9.7-trimmed", [key_twice, index_gone], 531, 0),
+        ("4.9.7-trimmed", [key_twice, slots_zeroed], 531, 0),
+        ("4.9.7-trimmed", [key_twice, magic_of_key_twice], 192, 3),
         ("5.3.3-shop", [last_file_twice], 0, 0),
         ("5.3.3-clean", [newer_than_checkpoint(0)], 2036, 0),
         ("5.3.3-clean", [newer_than_checkpoint(1)], 1037, 0),  # a message has its last key in the second file
@@ -274,6 +295,22 @@ def test_keys_that_a_broker_does_not_find(
     assert lost(outcome).get("keys_not_found", 0) == keys
     assert outcome.clients is not None
     assert outcome.clients.keys_in_damage == keys_after_plan
+
+
+@pytest.mark.slow
+def test_an_index_that_a_start_would_make_under_a_damaged_topic(tmp_path: Path) -> None:
+    """It is made before the start, with the topic that the queue entry shows, and the start keeps it."""
+    store = stores.unpack("5.1.4-killed", tmp_path)
+    topic_flipped(425318)(store)
+    index_gone(store)
+    conf = tmp_path / "broker.conf"
+    conf.write_text("".join(f"{name}={value}\n" for name, value in (SETTINGS | LEVELS).items()))
+    broker = ("--broker-version", "5.1.4", "--broker-conf", conf)
+    result = run("verify", store, *broker, "--json").document["result"]
+    assert [result[part]["clients"]["keys_not_found"] for part in ("start", "plan")] == [3, 0]
+    assert run("repair", store, "--yes", *broker).status == 1  # the topic stays as it is
+    result = run("verify", store, *broker, "--json").document["result"]
+    assert result["start"]["clients"]["keys_not_found"] == 0
 
 
 WRONG_MAGIC = [

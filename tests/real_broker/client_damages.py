@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import struct
 from collections.abc import Callable, Iterator, Sequence
@@ -331,6 +332,29 @@ def _not_by_chance() -> Iterator[Loss]:
         scene, record.file, at - 2, 2)))  # fmt: skip
     yield Loss("a record: properties of zeros", _properties(lambda _, record, at, size: _overwrite(
         record.file, at, bytes(size))))  # fmt: skip
+
+    for name in ("consumerOffset.json", "lmqConsumerOffset.json", "topics.json", "subscriptionGroup.json",
+                 "delayOffset.json", "consumerFilter.json"):  # fmt: skip
+        yield Loss(f"config/{name}: zeros in a name", _in_a_name(name))
+
+
+def _in_a_name(name: str) -> Callable[[Scene], bool]:
+    """Of a table, an entry or a field, in the file or in its ``.bak`` too; not where a survey asks for the name."""
+
+    def apply(scene: Scene) -> bool:
+        files = sorted(scene.store.glob(f"config/{name}*"))
+        names = sorted({*re.findall(rb'"([^"]+)"\s*:', files[0].read_bytes())} - {b"topicName"}) if files else []
+        if not names:
+            return False
+        found = scene.random.choice(names)
+        at = scene.random.randrange(len(found))
+        at = 0 if b"@" in found[at : at + 2] else at
+        new = found[:at] + bytes(len(found[at : at + 2])) + found[at + 2 :]
+        for file in files[: scene.random.randint(1, 2)]:
+            file.write_bytes(file.read_bytes().replace(b'"%b"' % found, b'"%b"' % new, 1))
+        return True
+
+    return apply
 
 
 def _properties(change: Callable[[Scene, LogRecord, int, int], object]) -> Callable[[Scene], bool]:

@@ -13,6 +13,7 @@ from rmqtool.rules.versions import NEWEST
 from rmqtool.show.verify_reports import outcome_json
 from rmqtool.store.config_tables import load_filters
 from rmqtool.store.store import open_store
+from tests.commands.running import rmqtool
 from tests.golden import stores
 from tests.verify.small_store import small_store
 from tests.verify.verifying import codes_of, only, verify
@@ -108,6 +109,59 @@ def test_no_filters(store: Path, content: str) -> None:
     """What holds none loses none."""
     write(store, "consumerFilter.json", content)
     assert load_filters(open_store(store), NEWEST).lost == 0
+
+
+@pytest.mark.parametrize(
+    ("damaged", "backup", "groups"),
+    [
+        (b"orders@fi\0\0t", b"orders@first", ["first"]),
+        (b"orders\0first", b"orders@first", ["first"]),
+        (b"ord\xffrs@first", b"orders@first", ["first"]),
+        (b"orders@fi\0\0t", None, ["fi\0\0t"]),
+        (b"orders\0first", None, [""]),
+        (b"orders@fi\\u0000t", b"orders@fi\\u0000t", ["fi\0t"]),
+    ],
+)
+def test_groups_whose_names_are_damaged(store: Path, damaged: bytes, backup: bytes | None, groups: list[str]) -> None:
+    """A broker decodes what no broker wrote, and has the offset for nobody; a repair puts the name back."""
+    text = b'{"offsetTable":{"%b":{"0":2},"orders@other":{"0":2}}}'
+    path = store / "config" / "consumerOffset.json"
+    path.write_bytes(text % damaged)
+    if backup:
+        path.with_name(f"{path.name}.bak").write_bytes(text % backup)
+    outcome = verify(store)
+    assert [(each.code, each.severity) for each in outcome.findings] == [("config.unreadable", "error")]
+    lost = outcome_json(outcome)["start"]["clients"]["groups"]
+    assert [(each["group"], each["next_after"]) for each in lost] == [(groups[0], None)]
+    assert rmqtool("repair", store, "--yes").status == 0
+    assert (b"orders@first" in path.read_bytes()) == (backup == b"orders@first")
+    assert verify(store).verdict == "clean"
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("topics.json", b'{"topicConfigTable":{"orders":{"read\0ueueNums":4,"topicName":"orders"}}}'),
+        ("topics.json", b'{"topicConfigTable":{"orders":{"topicName":"ordfrs"}}}'),
+        ("topics.json", b'{"topicConfigTable":{"orders":{"topicName":"orders"}},"data\x01ersion":{}}'),
+        ("subscriptionGroup.json", b'{"subscriptionGroupTable":{"g":{"groupName":"f"}}}'),
+        ("delayOffset.json", b'{"off\0\0tTable":{}}'),
+        ("consumerFilter.json", b'{"filterDataByTopic":{"ord\0rs":{"groupFilterData":{}}}}'),
+    ],
+)
+def test_damaged_names_in_other_files(store: Path, name: str, content: bytes) -> None:
+    """What they named the broker takes for something else, or leaves at its default."""
+    (store / "config" / name).write_bytes(content)
+    (found,) = verify(store, selection=only("config.unreadable")).findings
+    assert (found.severity, found.details["names"]) == ("warning", 1)
+    assert verify(store).verdict == "corrupt"
+
+
+def test_names_that_are_not_damaged(store: Path) -> None:
+    """Other alphabets, and control characters in values."""
+    text = '{"filterDataByTopic":{"größe":{"groupFilterData":{"g":{"expression":"a\\u0000\t = \'ü\'"}}}}}'
+    write(store, "consumerFilter.json", text)
+    assert not verify(store, selection=only("config.unreadable")).findings
 
 
 @pytest.mark.slow
