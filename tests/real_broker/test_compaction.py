@@ -13,7 +13,7 @@ from tests.conftest import GoldenStore
 from tests.copies import copied
 from tests.real_broker.harness import Harness
 from tests.real_broker.tools import HarnessError
-from tests.verify.test_compacted_queues import DAMAGES
+from tests.verify.compacted_damages import DAMAGES
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 SETTINGS = {"compactionMappedFileSize": "4600", "compactionCqMappedFileSize": "920"}
