@@ -257,13 +257,13 @@ def _show_messages(style: Style, snapshot: Snapshot, question: Question, given: 
         return Exit.FINDINGS
     if save_to is not None:
         _save_body(last, save_to)
-    if not style.quiet and not style.json:
+    if not style.quiet and not style.json and "place" not in last:
         _note_next(snapshot, last, count, given)
     return Exit.OK
 
 
 def _show_message(style: Style, snapshot: Snapshot, message: Message, given: QueryOptions) -> None:
-    if given.trace:
+    if given.trace and "place" not in message:
         from rmqtool.query.trace import trace_of
 
         message["places"] = trace_of(snapshot, message).as_json(snapshot)
@@ -275,7 +275,7 @@ def _show_message(style: Style, snapshot: Snapshot, message: Message, given: Que
     from rmqtool.show.messages import object_text
 
     write_text(object_text(message, given.body_format, color=style.wants_color(), width=terminal_width()))
-    if given.trace:
+    if given.trace and "place" not in message:
         from rmqtool.show.query import show_trace
 
         show_trace(style.console(), message)
@@ -322,10 +322,10 @@ _GOES_ON = ("ok", "hole", "never-consumed")  # states of an offset from which a 
 
 def pull(style: Style, snapshot: Snapshot, given: QueryOptions, notes: Notes) -> Exit:
     """Print the broker's answer to a pull, whatever its status."""
+    from rmqtool.broker.compaction import compacted_puller
     from rmqtool.broker.pull import Subscription, puller_from
     from rmqtool.clients.queue_view import QueueView, QueueViews
     from rmqtool.query.by_place import why_no_queue
-    from rmqtool.store.config_tables import is_compacted
 
     filters = given.filters
     topic, queue_id = one_queue("pull", filters.topics, filters.queue_ids)
@@ -333,11 +333,11 @@ def pull(style: Style, snapshot: Snapshot, given: QueryOptions, notes: Notes) ->
     if start is None:
         raise UsageError("--pull needs --queue-offset", hint="where the consumer stands: rmqtool query STORE --group G")
     views = QueueViews.of_snapshot(snapshot)
-    puller = puller_from(snapshot, views.loaded(topic, queue_id))
+    compacted = compacted_puller(snapshot, topic, queue_id)
+    puller = compacted or puller_from(snapshot, views.loaded(topic, queue_id))
     if puller.queue is None:
-        notes.add(why_no_queue(snapshot, topic, queue_id))
-    if is_compacted(snapshot.store, topic):
-        notes.add(f"{topic} is compacted: a broker answers from compaction/, this is what the plain queue gives")
+        notes.add(f"{topic} queue {queue_id} is compacted, and a broker loads no compacted log of it" if compacted else
+                  why_no_queue(snapshot, topic, queue_id))  # fmt: skip
     subscription = Subscription(filters.tags)
 
     def answer_of(version: Version) -> Answer:
@@ -345,7 +345,7 @@ def pull(style: Style, snapshot: Snapshot, given: QueryOptions, notes: Notes) ->
 
     answer = answer_of(puller.version)
     _note_other_releases(snapshot.releases, answer_of, answer, notes)
-    view = QueueView() if answer.status == "FOUND" else views.of(topic, queue_id)
+    view = QueueView() if answer.status == "FOUND" or compacted else views.of(topic, queue_id)
     hole = view.hole_at(start) or view.hole_at(answer.next_begin_offset)
     if hole:
         notes.add(_hole_text(views, topic, queue_id, hole), lossy=True)
@@ -361,7 +361,10 @@ def pull(style: Style, snapshot: Snapshot, given: QueryOptions, notes: Notes) ->
         "tags": list(filters.tags),
         **{name: getattr(answer, name) for name in ("status", "next_begin_offset", "min_offset", "max_offset")},
         "hole": hole.as_json() if hole else None,
-        "messages": [_sent(snapshot, unit, subscription, given, notes) for unit in answer.units],
+        "messages": [
+            _sent(snapshot, unit, subscription, given, notes, compacted.files if compacted else ())
+            for unit in answer.units
+        ],
     }
     _show_pull(style, given.redaction.value(line) if given.redaction else line, given.body_format)
     return Exit.OK
@@ -394,11 +397,13 @@ def _note_other_releases(
             notes.add(f"{answers}: --broker-version names the release")
 
 
-def _sent(snapshot: Snapshot, unit: Any, subscription: Subscription, given: QueryOptions, notes: Notes) -> Message:
+def _sent(
+    snapshot: Snapshot, unit: Any, subscription: Subscription, given: QueryOptions, notes: Notes, compacted: Any
+) -> Message:
     """The message that is sent for a unit, or the damage where no such message is."""
     from rmqtool.query.by_place import message_at
 
-    message = message_at(snapshot, unit.physical_offset, given.body_read)
+    message = message_at(snapshot, unit.physical_offset, given.body_read, compacted)
     if message is None or message["message_size"] != unit.message_size:
         notes.add(f"the bytes at {unit.physical_offset} are sent, but are no message of that size", lossy=True)
         reason = "physical-offset" if message is None else "lengths"

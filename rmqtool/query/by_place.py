@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from rmqtool.base.errors import UnsupportedError
-from rmqtool.base.mapped_files import file_at
+from rmqtool.base.mapped_files import MappedFile, file_at
 from rmqtool.base.visible import quote
+from rmqtool.broker.compaction import compacted_puller
 from rmqtool.clients.queue_view import QueueViews
 from rmqtool.formats.message import format_host, parse_message_id
 from rmqtool.scan.block import REASON_MEANINGS, Blank
@@ -39,14 +40,20 @@ Message = dict[str, Any]
 """The message object of the machine interface."""
 
 
-def message_at(snapshot: Snapshot, physical_offset: int, body: BodyChoice = "none") -> Message | None:
-    """The message that begins at a physical offset; None when no sound record does."""
-    frame = record_at(snapshot.log.files, physical_offset)
-    mapped = file_at(snapshot.log.files, physical_offset)
+def message_at(
+    snapshot: Snapshot, physical_offset: int, body: BodyChoice = "none", compacted: Sequence[MappedFile] = ()
+) -> Message | None:
+    """The message that begins at a physical offset; None when no sound record does.
+
+    With files of a `compacted` log the offset is one of that log. Such a message has no id: ids name the commit log.
+    """
+    files = compacted or snapshot.log.files
+    frame = record_at(files, physical_offset)
+    mapped = file_at(files, physical_offset)
     if frame is None or mapped is None:
         return None
     (message,) = message_dicts(frame, snapshot.store.relative(mapped.path), body)
-    return message
+    return {**message, "message_id": None, "place": "compacted"} if compacted else message
 
 
 def by_offset(snapshot: Snapshot, physical_offset: int, body: BodyChoice, notes: Notes) -> Iterator[Message]:
@@ -83,6 +90,16 @@ def by_queue_offset(
     """The message to which a unit leads; `queue_name` is topic and queue id."""
     queue = QueueViews.of_snapshot(snapshot).loaded(*queue_name)
     unit = queue.unit_at(queue_offset) if queue and queue_offset < queue.range.max_offset else None
+    if compacted := compacted_puller(snapshot, *queue_name):
+        served = compacted.queue.unit_at(queue_offset) if compacted.queue else None
+        is_logged = unit is not None and message_at(snapshot, unit.physical_offset) is not None
+        if served and not is_logged:
+            message = message_at(snapshot, served.physical_offset, body, compacted.files)
+            if message is not None:
+                yield message
+                return
+        elif not served:
+            notes.add(f"the compacted log does not have queue offset {queue_offset}: consumers do not get this message")
     if queue is None or unit is None:
         if (message := _in_hole(snapshot, queue_name, queue_offset, body, notes)) is not None:
             yield message

@@ -101,7 +101,7 @@ def _fields(message: dict[str, Any]) -> list[str]:
     flags = ", ".join(name for bit, name in _SYS_FLAG_NAMES.items() if message["sys_flag"] & bit)
     sys_flag = f"{message['sys_flag']} ({flags})" if flags else message["sys_flag"]
     lines = [
-        f"id {message['message_id']}  {message['magic_code']}  in {message['file']}",
+        f"id {message['message_id'] or '-'}  {message['magic_code']}  in {message['file']}",
         f"unique key {message['unique_key'] or '-'}  keys {keys}  tags {message['tags'] or '-'}",
         f"born {born} at {message['born_host']}  stored at {message['store_host']}",
         f"flag {message['flag']}  sys flag {sys_flag}  reconsumed {message['reconsume_times']}",

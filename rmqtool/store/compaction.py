@@ -33,9 +33,12 @@ from rmqtool.scan.properties import read_properties
 from rmqtool.scan.reader import scan_files
 from rmqtool.scan.single_record import record_at
 from rmqtool.store.config_json import load_config
+from rmqtool.store.consume_queues import Queue
 from rmqtool.store.paths import COMPACTION, COMPACTION_CHECKPOINT, COMPACTION_LOG, COMPACTION_QUEUE
+from rmqtool.store.queue_units import LoadedQueue, QueueFile, QueueRange, Unit
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import Store
+from rmqtool.store.unit_files import count_leading
 
 LOG_FILE_SIZE, QUEUE_FILE_SIZE = "compactionMappedFileSize", "compactionCqMappedFileSize"
 DEFAULT_LOG_FILE_SIZE, DEFAULT_QUEUE_FILE_SIZE = 104_857_600, 10_485_760
@@ -260,13 +263,29 @@ def whole_copies(
             yield place, bytes(data)
 
 
-def served_units(queue: CompactedQueue, reading: ReadPolicy = UNLIMITED) -> NDArray[np.void]:
-    """The units that consumers of the queue are served by, in order."""
-    found = [np.zeros(0, BATCH_UNIT_DTYPE)]
-    for file in queue.units.files:
-        units = stored_units(file, reading)
-        found.append(units[is_batch_written(units)])
-    return joined(found)
+class CompactedFiles(LoadedQueue):
+    """The units of a compacted queue that a start keeps, which are found by queue offset though some are missing."""
+
+    def __init__(self, queue: CompactedQueue) -> None:
+        super().__init__(Queue(queue.topic, queue.queue_id, "batch", queue.units), QueueRange(-1, 0))
+        filled = [file for file in self.files if file.count]
+        if filled and filled[0].first and filled[-1].last:
+            first, last = filled[0].first, filled[-1].last
+            self.range = QueueRange(first.queue_offset, last.queue_offset + 1, last.physical_offset)
+
+    @cached_property
+    def files(self) -> list[QueueFile]:
+        """All files with their units before the first that is not written (`SparseConsumeQueue#recover`)."""
+        stored = ((file, stored_units(file)) for file in self.queue.files.files)
+        return [QueueFile(self.queue, file, count_leading(is_batch_written(units))) for file, units in stored]
+
+    def units_from(self, queue_offset: int, count: int | None = None) -> Iterator[Unit] | None:
+        """The units from the first at or after `queue_offset` to the end of its file (`#iterateFromOrNext`)."""
+        for file in self.files:
+            if file.last is not None and file.last.queue_offset >= queue_offset:
+                offsets = stored_units(file.mapped)["base_queue_offset"][: file.count]
+                return file.units(int(np.searchsorted(offsets, queue_offset)), count)
+        return None
 
 
 def leftovers(store: Store) -> Iterator[Path]:

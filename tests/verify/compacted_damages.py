@@ -1,4 +1,4 @@
-"""Damages of the files below ``compaction/`` of a golden store."""
+"""Damages of compacted queues, done to the recorded stores whose broker has compacted a topic."""
 
 from __future__ import annotations
 
