@@ -20,6 +20,8 @@ from typing import Any, NamedTuple
 
 import rmqtool
 from rmqtool.copy.manifest import Manifest, read_manifest
+from rmqtool.copy.order import Step
+from rmqtool.copy.run import Copying
 from tests.commands.running import rmqtool as run
 from tests.copies import copied
 from tests.real_broker.harness import Harness
@@ -28,13 +30,14 @@ ROCKSDB = {"storeType": "defaultRocksDB"}
 LOAD = {
     **dict.fromkeys(("mappedFileSizeCommitLog", "mapedFileSizeCommitLog"), str(1 << 20)),
     **dict.fromkeys(("mappedFileSizeConsumeQueue", "mapedFileSizeConsumeQueue"), "6000"),
-    "maxHashSlotNum": "5000",
-    "maxIndexNum": "20000",
-    "flushIntervalConsumeQueue": "500",
+    "maxHashSlotNum": "50000",
+    "maxIndexNum": "400000",  # is not full before the copies: in production a file takes hours
+    # Instead of 60 s and 10 s: a copy of seconds stands for one of minutes.
+    **dict.fromkeys(("flushConsumeQueueThoroughInterval", "flushCommitLogThoroughInterval"), "2000"),
 }
 RATE = 2000  # messages a second
 _VERSIONS = ("4.9.7", "5.3.3", "5.5.0")
-_BEFORE_S = 2.0  # between the start of the load and the first copy
+_BEFORE_S = 8.0  # between the start of the load and the first copy
 _AT_ONCE = 32  # messages of a pull
 _KEY_ONE_IN = 7
 
@@ -124,6 +127,8 @@ def _wrong(
         wrong["queue entries"] += found is None
         wrong["other messages"] += found is not None and found != each.physical_offset
     for each, queried in zip(with_keys, answers["query"], strict=True):
+        if each.physical_offset not in queried:
+            print(f"lost key: {each}", file=sys.stderr)
         wrong["keys"] += each.physical_offset not in queried
     return +wrong
 
@@ -147,6 +152,17 @@ def copies(
     yield from made
 
 
+def pausing(seconds: float) -> None:
+    """Let time go by after each step of a copy."""
+    step = Copying._copy_step
+
+    def slow(self: Copying, name: Step) -> None:
+        step(self, name)
+        time.sleep(seconds)
+
+    Copying._copy_step = slow  # type: ignore[method-assign]
+
+
 def main() -> None:
     """Judge copies of each release, and print what is missing in them."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -154,8 +170,11 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=3)
     parser.add_argument("--rocksdb", action="store_true")
     parser.add_argument("--raw", action="store_true")
+    parser.add_argument("--pause", type=float, default=0, help="between two steps: stands for a large store (s)")
     given = parser.parse_args()
     settings = {**LOAD, **(ROCKSDB if given.rocksdb else {})}
+    if given.pause:
+        pausing(given.pause)
     print("| release | copies | messages before | later ones | lost |\n|---|---|---|---|---|")
     failed = False
     for version in given.versions:
@@ -172,6 +191,7 @@ def main() -> None:
                 failed |= bool(status)
         lost = ", ".join(f"{count} {what}" for what, count in sorted(total.wrong.items())) or "nothing"
         name = f"{version}{', RocksDB' if given.rocksdb else ''}{', --raw' if given.raw else ''}"
+        name += f", {given.pause:g} s between steps" if given.pause else ""
         print(f"| {name} | {given.count} | {total.before} | {total.later} | {lost} |", flush=True)
         failed |= bool(total.wrong)
     sys.exit(failed)
