@@ -12,7 +12,7 @@ from rmqtool.base.errors import Exit, UsageError
 from rmqtool.base.visible import join
 from rmqtool.commands import shared_options as shared
 from rmqtool.commands import writing
-from rmqtool.commands.options import command, flag, jobs_option
+from rmqtool.commands.options import command, flag, jobs_option, option
 from rmqtool.show.output import Style, note, write_document
 from rmqtool.show.progress import byte_progress, job_progress
 
@@ -31,6 +31,11 @@ class CopyOptions(shared.OnStore):
     update: bool = flag("Bring a copy up to date: only what has changed is read.")
     prune: bool = flag("With --update, drop what the store's cleaner has deleted. Otherwise the copy keeps it.")
     verify: bool = flag("Check a copy: STORE against its manifest, then as verify does.")
+    as_: str | None = option(
+        "The copy is for a slave of this broker (slave), for a replica under a controller (controller), or for another "
+        "broker of this NAME: what names the old one goes.",
+        "--as", metavar="slave|controller|NAME",
+    )  # fmt: skip
     raw: bool = flag("Leave the copy as after a crash: queues and index are not completed, nothing is proven.")
     fresh_times: bool = flag("When a copy is restored: count the age of its log files from now on.")
     dry_run: bool = shared.dry_run_option()
@@ -44,7 +49,9 @@ class CopyOptions(shared.OnStore):
 
     def require_consistent(self) -> None:
         """Raise UsageError for options that do not fit each other."""
-        if self.verify and (self.output or self.update or self.prune or self.raw or self.fresh_times or self.dry_run):
+        if self.verify and (
+            self.output or self.update or self.prune or self.raw or self.fresh_times or self.dry_run or self.as_
+        ):
             raise UsageError("--verify checks the copy that is named in place of STORE, and writes nothing")
         if not self.verify and self.output is None:
             raise UsageError("--output is missing", hint="name the directory of the copy with --output DIR")
@@ -58,6 +65,7 @@ class CopyOptions(shared.OnStore):
         "rmqtool copy /data/rocketmq/store --output /backup/store --update --prune",
         "rmqtool copy --verify /backup/store",
         "rmqtool copy /backup/store --output /data/rocketmq/new-store --fresh-times",
+        "rmqtool copy /data/rocketmq/store --output /data/slave --as slave",
     ),
     {
         Exit.OK: "done, planned, or the copy is as its manifest says",
@@ -86,8 +94,8 @@ def _copy(style: Style, given: CopyOptions) -> Exit:
 
     snapshot = given.opened.snapshot
     require_plain_log(snapshot.store, "copy")
-    request = CopyRequest(given.target, given.update, given.prune, given.raw, given.fresh_times, given.jobs,
-                          given.limit_rate)  # fmt: skip
+    request = CopyRequest(given.target, given.update, given.prune, given.raw, given.fresh_times, given.as_,
+                          given.jobs, given.limit_rate)  # fmt: skip
     job = CopyJob(snapshot, request)
     if given.dry_run:
         return _show_plan(style, given, job)
@@ -124,7 +132,7 @@ def _show_plan(style: Style, given: CopyOptions, job: CopyJob) -> Exit:
         return Exit.OK
     show_copy_plan(job.plan, style)
     if not style.quiet:
-        words = given.words("path", "output", "update", "prune", "raw", "fresh_times", *shared.OF_NEXT)
+        words = given.words("path", "output", "update", "prune", "as_", "raw", "fresh_times", *shared.OF_NEXT)
         note(f"nothing is written yet; next: {join(['rmqtool', 'copy', *words])}")
     return Exit.OK
 
@@ -139,6 +147,10 @@ def _show(style: Style, given: CopyOptions, found: CopyResult) -> Exit:
     show_copy(found, style)
     if not style.quiet:
         words = given.words("broker_conf", "broker_version")
+        if given.as_:
+            from rmqtool.copy.identity import settings_of
+
+            note(f"its broker.conf must have {settings_of(given.as_, given.broker_conf)}")
         if found.mode == "restore":
             note(f"done; next: {join(['rmqtool', 'verify', str(given.output), *words])}, then start the broker")
         else:

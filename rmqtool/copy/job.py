@@ -15,6 +15,7 @@ from rmqtool import __version__
 from rmqtool.base.errors import ChangedError, RmqtoolError, UnsupportedError, UsageError
 from rmqtool.base.files import UNLIMITED, Progress, RateLimit, no_progress
 from rmqtool.base.mapped_files import MappedFiles, list_mapped_files, read_at
+from rmqtool.copy.identity import cut_epochs, require_possible, take_identity
 from rmqtool.copy.manifest import CopiedFile, Manifest, is_unchanged, read_manifest
 from rmqtool.copy.run import Copied, Copying, Earlier, Totals, described, needed_bytes, stamp_of
 from rmqtool.copy.settle import Settled, copy_store, leave_unsettled, problems, settle
@@ -41,6 +42,7 @@ class CopyRequest:
     prune: bool = False
     raw: bool = False
     fresh_times: bool = False
+    identity: str | None = None
     jobs: int = 1
     limit: RateLimit | None = None
 
@@ -121,6 +123,7 @@ class CopyJob:
             raise UsageError("--prune is for --update: a new copy has only what the store has")
         if request.fresh_times and self.mode != "restore":
             raise UsageError("--fresh-times is for what is restored of a copy, and this is none")
+        require_possible(store, request.identity)
         if self._earlier:
             _require_apart(request.target, sources)
             if self._earlier.root.is_mount():
@@ -204,6 +207,9 @@ class CopyJob:
     def finish(self, new: NewStore, copied: Copied, settled: Settled | None) -> CopyResult:
         """Write the manifest, and bring the copy to its place."""
         root, releases = new.directory, self._snapshot.releases
+        cut_epochs(root, copied.end.end)
+        if self._request.identity:
+            take_identity(root, copy_store(root, self._store.conf), self._request.identity)
         findings = list(settled.findings) if settled else []
         if settled and not settled.is_proven:
             known = {each.code for each in findings}

@@ -7,7 +7,7 @@ than a queue; releases from 5.4.0 on look at ten files of the log at most.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,7 +127,7 @@ def write_checkpoint(root: Path, store: Store, end: LogEnd, release: Version) ->
     }
     if before.get("logics_physical_offset", 0) > 0 or release >= CHECKPOINT_HAS_LOGICS_OFFSET:
         fields["logics_physical_offset"] = max(0, end.last_record)
-    _write(root / CHECKPOINT, fields)
+    write_checkpoint_fields(root / CHECKPOINT, fields)
 
 
 def leave_unsettled(root: Path, store: Store, *, was_clean: bool) -> None:
@@ -141,10 +141,11 @@ def leave_unsettled(root: Path, store: Store, *, was_clean: bool) -> None:
     before = read_checkpoint(store)
     newest = max((file.end_timestamp for file in list_index_files(store)), default=0)
     if before is not None and newest > before.get("index_message_timestamp", 0):
-        _write(root / CHECKPOINT, {**before, "index_message_timestamp": newest})
+        write_checkpoint_fields(root / CHECKPOINT, {**before, "index_message_timestamp": newest})
 
 
-def _write(path: Path, fields: dict[str, int]) -> None:
+def write_checkpoint_fields(path: Path, fields: Mapping[str, int]) -> None:
+    """Write a checkpoint in a file of its own, with the mode and times of the one before."""
     data = checkpoint_file(fields)
     status = path.stat() if path.exists() else None
     path.unlink(missing_ok=True)
