@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo quick test lint ruff pages site flips golden starts losses clients repairs table rebuilds replays randoms faults cleaner settings everything matrix speed bench clean
+.PHONY: help demo quick test lint ruff pages site flips golden starts losses clients repairs table rebuilds replays copies randoms faults cleaner settings everything matrix speed bench clean
 
 define show
 	@printf '\n$$ %s\n' '$(1)'
@@ -105,6 +105,11 @@ rebuilds: $(VENV)/.test ## compare rebuilds of 200 random logs with RocketMQ's o
 replays: $(VENV)/.test ## send a store to RocketMQ itself, kill rmqtool 210 times meanwhile, and count what a consumer gets
 	@tests/setup-java.sh
 	$(BIN)/python -m tests.real_broker.replays
+
+copies: $(VENV)/.test ## copy stores of running brokers, and let RocketMQ say what is missing; the table of docs/copy.md
+	@tests/setup-java.sh
+	$(BIN)/python -m tests.real_broker.copies
+	$(BIN)/python -m tests.real_broker.copies --rocksdb 5.5.0
 
 randoms: $(VENV)/.test ## compare random stores, with and without RocksDB, with what RocketMQ itself answers about them
 	@tests/setup-java.sh

@@ -28,6 +28,7 @@ _NAME = "rmqtool"
 _REPORT = "please report it with the traceback; the output before it is not complete"
 
 _READING = "Look (nothing is changed)"
+_COPYING = "Back up (the store is only read; the broker may run)"
 _WRITING = "Repair (all but salvage and convert write to the store: stop the broker first)"
 _SENDING = "Send (to live brokers, over the network)"
 _SECTIONS = {
@@ -41,6 +42,9 @@ _SECTIONS = {
         "diff": ("Compare a store with its replica or its backup.", "rmqtool.commands.diff:diff"),
         "export": ("Write messages to Parquet, CSV or NDJSON files.", "rmqtool.commands.export:export"),
         "explain": ("Explain a finding, and how to repair it.", "rmqtool.commands.explain:explain"),
+    },
+    _COPYING: {
+        "copy": ("Copy a store, also of a running broker, or restore one.", "rmqtool.commands.copy:copy"),
     },
     _WRITING: {
         "repair": ("Carry out the plan that verify ends with.", "rmqtool.commands.repair:repair"),

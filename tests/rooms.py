@@ -21,6 +21,7 @@ ROOMS: Mapping[str, str] = {
     "show": "everything anyone sees",
     "library": "what Python programs import",
     "report": "one page about a store, from what the jobs find out",
+    "copy": "a whole copy of a store that a broker may write meanwhile",
     "inspect": "what a store, or a path in it, holds",
     "verify": "log, queues and index compared both ways",
     "repair": "one plan for all findings, and the changes that no rebuild makes",

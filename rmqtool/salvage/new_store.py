@@ -39,7 +39,7 @@ from rmqtool.store.store import CHECKPOINT, COMMIT_LOG, CONFIG, CONSUME_QUEUE_EX
 from rmqtool.transaction.system import SYSTEM, remove_tree, sync_path
 
 _LOCK = "new-store.lock"
-_STORE, _DERIVED, _TREE = "store", "derived", "tree"
+_STORE, _DERIVED, _TREE, _NOTES = "store", "derived", "tree", "notes"
 _RESERVE = 64 << 20  # bytes that stay free
 _ELSEWHERE = "name a directory on another file system"
 
@@ -97,19 +97,35 @@ def partial_directory(target: Path) -> Path:
 
 
 class NewStore:
-    """A store that is being made; `directory` is where, `derived` is the place beside it of a rebuild's tree."""
+    """A store that is being made; `directory` is where, `derived` is the place beside it of a rebuild's tree.
 
-    def __init__(self, target: Path) -> None:
+    One that `goes_on` keeps what an interrupted run has written, for the next one.
+    """
+
+    def __init__(self, target: Path, *, goes_on: bool = False) -> None:
         self._target = Path(os.path.abspath(target))
+        self._goes_on = goes_on
+        self._is_done = False
         self._partial = partial_directory(target)
         self.directory = self._partial / _STORE
         self.derived = self._partial / _DERIVED
         self.began_anew = False
         """Whether an earlier run was interrupted, and what it had written is removed."""
 
+    @property
+    def notes(self) -> Path:
+        """A file beside the store, for what the next run must know to go on."""
+        return self._partial / _NOTES
+
+    def begin_anew(self) -> None:
+        """Remove what an interrupted run has written."""
+        self.notes.unlink(missing_ok=True)
+        remove_tree(SYSTEM, str(self.directory))
+        SYSTEM.make_directory(str(self.directory))
+
     @contextmanager
     def making(self) -> Iterator[NewStore]:
-        """Make it; what is not finished when the block ends is removed.
+        """Make it; what is not finished when the block ends is removed, unless the next run goes on with it.
 
         Raises UsageError where another run is about it, UnwritableError for what cannot be written.
         """
@@ -123,8 +139,9 @@ class NewStore:
                 raise _unwritable(self._partial, error.__cause__) from error
             raise
         finally:
-            with suppress(OSError):  # the next run removes what is left
-                remove_tree(SYSTEM, str(self._partial))
+            if self._is_done or not self._goes_on:
+                with suppress(OSError):  # the next run removes what is left
+                    remove_tree(SYSTEM, str(self._partial))
             os.close(lock)
 
     def require_space(self, size: int) -> None:
@@ -150,17 +167,26 @@ class NewStore:
             SYSTEM.rename(entry.path, str((directory or self.directory) / entry.name))
 
     def finish(self, owner: tuple[int, int] | None) -> None:
-        """Bring it to the disk and to its place; `owner` is the user and group that it gets."""
+        """Bring it to the disk and to its place; `owner` is the user and group that it gets.
+
+        A store that is in that place changes places with it, and is removed.
+        """
         for path in _paths_below(self.directory):
             if owner:
                 os.chown(path, *owner, follow_symlinks=False)
         _sync_all_below(self.directory)
-        SYSTEM.rename(str(self.directory), str(self._target))
+        if os.path.isdir(self._target) and any(self._target.iterdir()):
+            SYSTEM.exchange(str(self.directory), str(self._target))
+        else:
+            SYSTEM.rename(str(self.directory), str(self._target))
         sync_path(SYSTEM, str(self._target.parent))
+        self._is_done = True
 
     def _begin(self) -> int:
         """Make the directory, after what an earlier run has left of one; a descriptor that holds its lock."""
         try:
+            if self._goes_on and os.path.isdir(self.directory):
+                return self._locked(os.O_RDWR)
             if os.path.lexists(self._partial):
                 os.close(self._locked(os.O_RDWR))
                 remove_tree(SYSTEM, str(self._partial))

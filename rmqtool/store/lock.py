@@ -27,7 +27,7 @@ _ON_MACOS = sys.platform == "darwin"
 _FLOCK = struct.Struct("@qqihh" if _ON_MACOS else "@hhqqi4x")
 _MAX_PROCESS_ID_SIZE = 20
 _OF_DESCRIPTION = -1  # the process of a lock of an open file description, as writers of ours take it on Linux
-_WRITERS = ("repair", "rebuild-cq", "rebuild-index", "undo", "clean", "convert", "salvage", "replay")
+_WRITERS = ("repair", "rebuild-cq", "rebuild-index", "undo", "clean", "convert", "salvage", "replay", "copy")
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from rmqtool.commands.explain import Explained
 from rmqtool.commands.report import Written
 from rmqtool.commands.undo import UndoResult
 from rmqtool.show.clean_json import CleanResult
+from rmqtool.show.copy import CopyAnswer
 from rmqtool.show.overview_json import InspectResult
 from rmqtool.show.pending import PendingResult
 from rmqtool.show.rebuild import RebuildResult
@@ -291,6 +292,14 @@ DOCUMENTS = {
         "The version of rmqtool.",
         frozenset({Exit.OK}),
         "Always empty.",
+    ),
+    "copy": Document(
+        "copy",
+        CopyAnswer,
+        "rmqtool copy STORE --output DIR --json",
+        "The one document about a copy that was made, planned or checked.",
+        frozenset({Exit.OK, Exit.FINDINGS, Exit.LOSSY}),
+        "What is wrong with the store, or with the copy.",
     ),
     "convert": Document(
         "convert",

@@ -191,6 +191,11 @@ def test_examples_in_help_are_command_lines(name: str, store: Path, tmp_path: Pa
         places["/data/rocketmq/store"] = entry_log(10).write(tmp_path / "node")
     if name == "salvage":
         places |= {f"/data/{node}/store": entry_log(10).write(tmp_path / node) for node in ("n0", "n1")}
+    places |= {
+        "/data/rocketmq/new-store": tmp_path / "restored",
+        "/data/slave": tmp_path / "slave",
+        "/backup/store": tmp_path / "backup",
+    }
     (conf := tmp_path / "broker.conf").touch()
     with FakeCluster() as cluster:
         places["localhost:9876"] = cluster.address
@@ -290,6 +295,7 @@ def test_an_unknown_command_gets_the_nearest_names(word: str, said: str) -> None
 
 
 OTHER_MEANINGS = {
+    "--as": "a location is read as a kind, a copy is made for a role",
     "--body-format": "a file keeps what is not text as base64, text output shows it as hex",
     "--columns": "export has columns that no listing shows",
     "--engine": "an export takes Spark where it is worth it, diff and verify where it is asked for",
@@ -299,6 +305,7 @@ OTHER_MEANINGS = {
     "--jobs": "an export takes all cores",
     "--limit": "a listing stops, a summary goes on counting",
     "--only": "diff chooses a side, verify codes",
+    "--raw": "salvage reads a file of raw bytes, a copy is left as after a crash",
     "--scan": "an overview counts, a query searches",
     "--to": "filters end at a time, rebuild-cq brings queues to files or to RocksDB",
     "--trace": "query traces what it finds, a report the messages that are named",

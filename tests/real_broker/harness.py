@@ -270,9 +270,14 @@ class Harness:
             return [answers[line] for line in lines]
 
     @contextmanager
-    def hold(self, root: Path, messages_per_second: int = 0, settings: dict[str, str] | None = None) -> Iterator[int]:
-        """Keep a store running on `root`, yield its process id, stop it cleanly at the end, unless it is killed."""
-        with self._jvm(["hold", str(root), str(messages_per_second)], settings) as jvm:
+    def hold(
+        self, root: Path, messages_per_second: int = 0, settings: dict[str, str] | None = None, *, many: bool = False
+    ) -> Iterator[int]:
+        """Keep a store running on `root`, yield its process id, stop it cleanly at the end, unless it is killed.
+
+        The messages go to one queue, or to `many`, of more and more topics.
+        """
+        with self._jvm(["load" if many else "hold", str(root), str(messages_per_second)], settings) as jvm:
             jvm.wait_ready()
             yield jvm.pid
             jvm.finish()

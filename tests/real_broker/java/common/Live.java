@@ -1,18 +1,30 @@
 import java.nio.file.Path;
 import java.util.concurrent.locks.LockSupport;
+import java.util.function.IntFunction;
 
 /** A store that is in use until the parent closes the standard input. */
 final class Live {
+    private static final int QUEUES = 16;
+    private static final int MESSAGES_OF_A_TOPIC = 2000;
     private static volatile boolean released;
 
     private Live() {
     }
 
     static void hold(Path root, int messagesPerSecond) throws Exception {
+        hold(root, messagesPerSecond, Live::draft);
+    }
+
+    /** As many messages to many queues, of topics of which there are more and more. */
+    static void load(Path root, int messagesPerSecond) throws Exception {
+        hold(root, messagesPerSecond, Live::loadDraft);
+    }
+
+    private static void hold(Path root, int messagesPerSecond, IntFunction<Draft> drafts) throws Exception {
         Session session = Session.start(root);
-        Thread writer = new Thread(() -> append(session, messagesPerSecond), "harness-writer");
+        Thread writer = new Thread(() -> append(session, messagesPerSecond, drafts), "harness-writer");
         if (messagesPerSecond > 0) {
-            put(session, 0);
+            session.put(drafts.apply(0));
             writer.start();
         }
         Main.ready();
@@ -26,14 +38,21 @@ final class Live {
         session.stop();
     }
 
-    private static void append(Session session, int messagesPerSecond) {
+    private static void append(Session session, int messagesPerSecond, IntFunction<Draft> drafts) {
+        long began = System.nanoTime();
         for (int number = 1; !released; number++) {
-            put(session, number);
-            LockSupport.parkNanos(1_000_000_000L / messagesPerSecond);
+            session.put(drafts.apply(number));
+            LockSupport.parkNanos(began + number * (1_000_000_000L / messagesPerSecond) - System.nanoTime());
         }
     }
 
-    private static void put(Session session, int number) {
-        session.put(Draft.to("live", 0).body("live " + number).tags("Aa").keys("live-" + number).unique(number));
+    private static Draft draft(int number) {
+        return Draft.to("live", 0).body("live " + number).tags("Aa").keys("live-" + number).unique(number);
+    }
+
+    private static Draft loadDraft(int number) {
+        String body = "x".repeat(200 + number % 400);
+        return Draft.to("load-" + number / MESSAGES_OF_A_TOPIC, number % QUEUES).body(body).tags("Aa")
+            .keys("load-" + number).unique(number);
     }
 }

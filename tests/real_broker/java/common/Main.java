@@ -53,6 +53,9 @@ public final class Main {
             case "hold":
                 Live.hold(root, Integer.parseInt(argument));
                 break;
+            case "load":
+                Live.load(root, Integer.parseInt(argument));
+                break;
             default:
                 throw new IllegalArgumentException("no such command: " + command);
         }

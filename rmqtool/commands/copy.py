@@ -1,0 +1,187 @@
+"""`rmqtool copy STORE --output DIR`: a copy of a stopped or running broker's store; the same restores one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rmqtool.base.errors import Exit, UsageError
+from rmqtool.base.visible import join
+from rmqtool.commands import shared_options as shared
+from rmqtool.commands import writing
+from rmqtool.commands.options import command, flag, jobs_option, option
+from rmqtool.show.output import Style, note, write_document
+from rmqtool.show.progress import byte_progress, job_progress
+
+if TYPE_CHECKING:
+    from rmqtool.copy.job import CopyJob, CopyResult
+
+
+@dataclass(frozen=True, kw_only=True)
+class CopyOptions(shared.OnStore):
+    """What was asked for."""
+
+    output: Path | None = shared.output_option(
+        "The copy: a directory that is empty, or does not exist yet; with --update one with a copy.",
+        "DIR", click.Path(path_type=Path),
+    )  # fmt: skip
+    update: bool = flag("Bring a copy up to date: only what has changed is read.")
+    prune: bool = flag("With --update, drop what the store's cleaner has deleted. Otherwise the copy keeps it.")
+    verify: bool = flag("Check a copy: STORE against its manifest, then as verify does.")
+    as_: str | None = option(
+        "The copy is for a slave of this broker (slave), for a replica under a controller (controller), or for another "
+        "broker of this NAME: what names the old one goes.",
+        "--as", metavar="slave|controller|NAME",
+    )  # fmt: skip
+    raw: bool = flag("Leave the copy as after a crash: queues and index are not completed, nothing is proven.")
+    fresh_times: bool = flag("When a copy is restored: count the age of its log files from now on.")
+    dry_run: bool = shared.dry_run_option()
+    yes: bool = shared.yes_option()
+    jobs: int = jobs_option()
+
+    @property
+    def target(self) -> Path:
+        """The directory of the copy, of options that fit each other."""
+        return self.output or Path()
+
+    def require_consistent(self) -> None:
+        """Raise UsageError for options that do not fit each other."""
+        if self.verify and (
+            self.output or self.update or self.prune or self.raw or self.fresh_times or self.dry_run or self.as_
+        ):
+            raise UsageError("--verify checks the copy that is named in place of STORE, and writes nothing")
+        if not self.verify and self.output is None:
+            raise UsageError("--output is missing", hint="name the directory of the copy with --output DIR")
+
+
+@command(
+    "copy",
+    CopyOptions,
+    (
+        "rmqtool copy /data/rocketmq/store --output /backup/store --limit-rate 50MiB",
+        "rmqtool copy /data/rocketmq/store --output /backup/store --update --prune",
+        "rmqtool copy --verify /backup/store",
+        "rmqtool copy /backup/store --output /data/rocketmq/new-store --fresh-times",
+        "rmqtool copy /data/rocketmq/store --output /data/slave --as slave",
+    ),
+    {
+        Exit.OK: "done, planned, or the copy is as its manifest says",
+        Exit.FINDINGS: "done, with findings; or the copy is not as its manifest says",
+        Exit.USAGE: "the options do not fit, the output is not empty, or nobody confirmed",
+        Exit.FAILED: "could not finish: the next run goes on; an earlier copy is as it was",
+    },
+)
+def copy(style: Style, given: CopyOptions) -> Exit:
+    """Copy a store, also of a running broker, or restore one.
+
+    All that was acknowledged before the copy began is in it, with its queue entries, keys and topics. Files are copied
+    in an order in which none points at what is not there; the copy gets a proven end and starts like a broker that was
+    stopped. Its manifest comes last: without one a directory is no copy. A run that was interrupted goes on when the
+    same command is given again.
+
+    STORE may be such a copy: then it is restored, and each byte is compared with the manifest.
+    """
+    given.require_consistent()
+    return _verify(style, given) if given.verify else _copy(style, given)
+
+
+def _copy(style: Style, given: CopyOptions) -> Exit:
+    from rmqtool.copy.job import CopyJob, CopyRequest
+    from rmqtool.store.store import require_plain_log
+
+    snapshot = given.opened.snapshot
+    require_plain_log(snapshot.store, "copy")
+    request = CopyRequest(given.target, given.update, given.prune, given.raw, given.fresh_times, given.as_,
+                          given.jobs, given.limit_rate)  # fmt: skip
+    job = CopyJob(snapshot, request)
+    if given.dry_run:
+        return _show_plan(style, given, job)
+    _ask_about_retention(given, job)
+    return _show(style, given, _run(style, given, job))
+
+
+def _ask_about_retention(given: CopyOptions, job: CopyJob) -> None:
+    """Ask before files are restored that the broker's cleaner would delete at once."""
+    from rmqtool.show.copy import expired_sentence
+
+    if job.plan.expired.files:
+        note(expired_sentence(job.plan.expired))
+        writing.confirm("Restore with these times all the same?", yes=given.yes)
+
+
+def _run(style: Style, given: CopyOptions, job: CopyJob) -> CopyResult:
+    from rmqtool.salvage.new_store import NewStore
+
+    new = NewStore(given.target, goes_on=True)
+    with new.making():
+        with byte_progress("copying", job.plan.needed, style=style) as bar:
+            copied = job.copy(new, bar.add)
+        with byte_progress("completing queues and index", copied.log_bytes, style=style) as bar:
+            settled = job.settle(new, copied, bar.update)
+        return job.finish(new, copied, settled)
+
+
+def _show_plan(style: Style, given: CopyOptions, job: CopyJob) -> Exit:
+    from rmqtool.show.copy import plan_json, show_copy_plan
+
+    if style.json:
+        write_document(style, "copy", plan_json(job.plan, given.path, given.target))
+        return Exit.OK
+    show_copy_plan(job.plan, style)
+    if not style.quiet:
+        words = given.words("path", "output", "update", "prune", "as_", "raw", "fresh_times", *shared.OF_NEXT)
+        note(f"nothing is written yet; next: {join(['rmqtool', 'copy', *words])}")
+    return Exit.OK
+
+
+def _show(style: Style, given: CopyOptions, found: CopyResult) -> Exit:
+    from rmqtool.show.copy import copy_json, show_copy
+
+    status = Exit.FINDINGS if found.findings else Exit.OK
+    if style.json:
+        write_document(style, "copy", copy_json(found, given.target), findings=found.findings, status=status)
+        return status
+    show_copy(found, style)
+    if not style.quiet:
+        words = given.words("broker_conf", "broker_version")
+        if given.as_:
+            from rmqtool.copy.identity import settings_of
+
+            note(f"its broker.conf must have {settings_of(given.as_, given.broker_conf)}")
+        if found.mode == "restore":
+            note(f"done; next: {join(['rmqtool', 'verify', str(given.output), *words])}, then start the broker")
+        else:
+            note(f"done; to check it: {join(['rmqtool', 'copy', '--verify', str(given.output), *words])}")
+    return status
+
+
+def _verify(style: Style, given: CopyOptions) -> Exit:
+    from rmqtool.base.files import ReadPolicy
+    from rmqtool.copy.manifest import differences, read_manifest
+    from rmqtool.copy.settle import copy_store
+    from rmqtool.library.store import Store
+    from rmqtool.show.copy import check_json, show_check
+    from rmqtool.store.snapshot import Snapshot
+    from rmqtool.verify.task import VerifyRequest
+
+    manifest = read_manifest(given.path)
+    if manifest is None:
+        raise UsageError("not a copy: it has no manifest", file=given.path,
+                         hint="a copy that was interrupted has none; rmqtool verify checks any store")  # fmt: skip
+    with byte_progress("comparing with the manifest", sum(file.used for file in manifest.files), style=style) as bar:
+        different = [*differences(given.path, manifest, ReadPolicy(given.limit_rate), bar.add)]
+    opened = Store(Snapshot(copy_store(given.path, given.broker_conf), given.broker_version, given.limit_rate))
+    with job_progress(style, "verifying") as progress:
+        request = VerifyRequest(opened.snapshot.version, jobs=given.jobs, rate=opened.snapshot.bytes_per_second)
+        verified = opened.verified(request, progress)
+    findings = [each for each in verified.findings if each.severity != "info"]
+    status = Exit.FINDINGS if different or findings else Exit.OK
+    if style.json:
+        result = check_json(manifest, different, verified.verdict, given.path)
+        write_document(style, "copy", result, findings=findings, status=status)
+        return status
+    show_check(manifest, different, verified.verdict, findings, style)
+    return status

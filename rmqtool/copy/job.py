@@ -1,0 +1,288 @@
+"""One copy from beginning to end: what it may be made of and where, the copying, the settling, the manifest."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+from rmqtool import __version__
+from rmqtool.base.errors import ChangedError, RmqtoolError, UnsupportedError, UsageError
+from rmqtool.base.files import UNLIMITED, Progress, RateLimit, no_progress
+from rmqtool.base.mapped_files import MappedFiles, list_mapped_files, read_at
+from rmqtool.copy.identity import cut_epochs, require_possible, take_identity
+from rmqtool.copy.manifest import CopiedFile, Manifest, is_unchanged, read_manifest
+from rmqtool.copy.run import Copied, Copying, Earlier, Totals, described, needed_bytes, stamp_of
+from rmqtool.copy.settle import Settled, copy_store, leave_unsettled, problems, settle
+from rmqtool.copy.transfer import content_of
+from rmqtool.findings.finding import Finding
+from rmqtool.rules.retention import settings_of
+from rmqtool.salvage.new_store import NewStore, require_free_name
+from rmqtool.store.lock import ABORT_FILE
+from rmqtool.store.rocksdb import is_readable, without_library
+from rmqtool.store.snapshot import Snapshot
+from rmqtool.store.store import COMMIT_LOG, Store
+
+Mode = Literal["full", "update", "restore"]
+_COMPARED = 64 << 10  # bytes before the end of the earlier copy
+_MS = 1_000_000  # ns
+
+
+@dataclass(frozen=True)
+class CopyRequest:
+    """What was asked for."""
+
+    target: Path
+    update: bool = False
+    prune: bool = False
+    raw: bool = False
+    fresh_times: bool = False
+    identity: str | None = None
+    jobs: int = 1
+    limit: RateLimit | None = None
+
+
+@dataclass(frozen=True)
+class Expired:
+    """The files of a restored log that the first run of the broker's cleaner would delete."""
+
+    files: int = 0
+    log_files: int = 0
+    bytes: int = 0
+    reserved_hours: int = 72
+
+
+@dataclass(frozen=True)
+class CopyPlan:
+    """What a copy would do."""
+
+    mode: Mode
+    running: bool
+    needed: int
+    expired: Expired
+
+
+@dataclass(frozen=True)
+class CopyResult:
+    """What a copy has; `settled` is None where that was not asked for, or was so before."""
+
+    mode: Mode
+    manifest: Manifest
+    totals: Totals
+    settled: Settled | None
+    findings: Sequence[Finding] = field(default=())
+
+
+class CopyJob:
+    """A copy of the store of a snapshot; raises UsageError, UnsupportedError, ChangedError for what cannot be done."""
+
+    def __init__(self, snapshot: Snapshot, request: CopyRequest) -> None:
+        self._snapshot, self._request = snapshot, request
+        self._store: Store = snapshot.store
+        self._expected = self._manifest_of_source()
+        self.mode: Mode = "update" if request.update else "restore" if self._expected else "full"
+        self._check()
+
+    @cached_property
+    def plan(self) -> CopyPlan:
+        """What it would do."""
+        needed = needed_bytes(self._store, self._earlier)
+        return CopyPlan(self.mode, self._is_live, needed, self._expired())
+
+    @property
+    def _is_live(self) -> bool:
+        return self._snapshot.holder is not None
+
+    @cached_property
+    def _earlier(self) -> Earlier | None:
+        """The copy that is brought up to date."""
+        if not self._request.update:
+            return None
+        manifest = read_manifest(self._request.target)
+        if manifest is None:
+            raise UsageError("no copy is here, for it has no manifest: without --update one is made",
+                             file=self._request.target)  # fmt: skip
+        return Earlier(self._request.target, manifest, self._request.prune)
+
+    def _manifest_of_source(self) -> Manifest | None:
+        """That of a copy on which no broker has run since; what another one says counts no more."""
+        manifest = read_manifest(self._store.root)
+        return manifest if manifest and not self._is_live and is_unchanged(self._store.root, manifest) else None
+
+    # What may be copied, and where
+
+    def _check(self) -> None:
+        request, store = self._request, self._store
+        sources = [store.root, *store.log_directories]
+        if request.prune and not request.update:
+            raise UsageError("--prune is for --update: a new copy has only what the store has")
+        if request.fresh_times and self.mode != "restore":
+            raise UsageError("--fresh-times is for what is restored of a copy, and this is none")
+        require_possible(store, request.identity)
+        if self._earlier:
+            _require_apart(request.target, sources)
+            if self._earlier.root.is_mount():
+                raise UsageError("a mount cannot change places with the new copy: name a directory in it",
+                                 file=request.target)  # fmt: skip
+            self._require_same_source(self._earlier.manifest)
+        elif read_manifest_or_none(request.target):
+            raise UsageError("a copy is here already", file=request.target, hint="--update brings it up to date")
+        else:
+            require_free_name(request.target, sources)
+        if store.reads_only_rocksdb or store.layout == "rocksdb":
+            if not is_readable():
+                raise without_library(store.root)
+            if request.raw:
+                raise UnsupportedError(
+                    "--raw would lose queue entries: of queues in RocksDB the newest rows are in the broker's memory "
+                    "alone, and from 5.4.0 on a start looks at ten files of the log at most",
+                    file=store.root,
+                    hint="without --raw they are made again from the log",
+                )
+
+    def _require_same_source(self, before: Manifest) -> None:
+        """Raise ChangedError unless the source goes on from where the copy ends."""
+        if not before.files:
+            return
+        now, there = self._store.commit_log(), list_mapped_files(self._request.target / COMMIT_LOG)
+        hint = "look at the source first; a copy of what it is now goes to another directory"
+        if not now.files or now.files[0].start_offset > before.end_offset:
+            has = f"begins at {now.files[0].start_offset}" if now.files else "is empty"
+            raise ChangedError(
+                f"the log of the source {has}, and the copy ends at {before.end_offset}: it is not brought up to date",
+                file=self._store.root, hint=hint,
+            )  # fmt: skip
+        start, data = _before(there, before.end_offset)
+        start = max(start, now.files[0].start_offset)
+        data = data[len(data) - (before.end_offset - start) :]
+        if data and read_at(now.files, start, len(data)) != data:
+            raise ChangedError(
+                f"the source does not hold what the copy has before its end at {before.end_offset}: it was cut since, "
+                "or is another store. The copy is as it was",
+                file=self._store.root, hint=hint,
+            )  # fmt: skip
+
+    def _expired(self) -> Expired:
+        """What the first cleaning would delete of what is restored."""
+        settings = settings_of(self._store.conf.settings, {}, self._snapshot.release)
+        if self.mode != "restore" or self._request.fresh_times:
+            return Expired(reserved_hours=settings.file_reserved_time)
+        files = self._store.commit_log().files
+        limit = time.time_ns() - settings.reserved_ms * _MS
+        expired = 0
+        while expired < len(files) - 1 and os.stat(files[expired].path).st_mtime_ns < limit:
+            expired += 1
+        size = sum(file.size for file in files[:expired])
+        return Expired(expired, len(files), size, settings.file_reserved_time)
+
+    # Copying
+
+    def copy(self, new: NewStore, progress: Progress) -> Copied:
+        """Copy all, and note what an interrupted run has copied for the next one."""
+        request = self._request
+        new.require_space(self.plan.needed)
+        copying = Copying(
+            self._snapshot, new, limit=request.limit, earlier=self._earlier, expected=self._expected, progress=progress
+        )
+        return copying.run()
+
+    def settle(self, new: NewStore, copied: Copied, progress: Progress) -> Settled | None:
+        """Complete and prove the copy; one that is restored was that before, and one that is raw is not."""
+        root, conf = new.directory, self._store.conf
+        was_clean = not (self._is_live or (self._store.root / ABORT_FILE).exists())
+        if self._request.raw:
+            leave_unsettled(root, copy_store(root, conf), was_clean=was_clean)
+            return None
+        if self._expected:  # it is as it was, with an `abort` that copies leave out
+            leave_unsettled(root, copy_store(root, conf), was_clean=was_clean)
+            return None
+        return settle(root, conf, self._snapshot.releases, copied.end, was_clean=was_clean, limit=self._request.limit,
+                      jobs=self._request.jobs, progress=progress)  # fmt: skip
+
+    def finish(self, new: NewStore, copied: Copied, settled: Settled | None) -> CopyResult:
+        """Write the manifest, and bring the copy to its place."""
+        root, releases = new.directory, self._snapshot.releases
+        cut_epochs(root, copied.end.end)
+        if self._request.identity:
+            take_identity(root, copy_store(root, self._store.conf), self._request.identity)
+        findings = list(settled.findings) if settled else []
+        if settled and not settled.is_proven:
+            known = {each.code for each in findings}
+            findings += [each for each in problems(root, self._store.conf, settled.starts) if each.code not in known]
+        manifest = Manifest(
+            source=os.path.realpath(self._store.root),
+            host=os.uname().nodename,
+            tool=__version__,
+            started=copied.started,
+            ended=time.time_ns() // _MS,
+            settled=settled is not None and settled.complete,
+            running=self._is_live,
+            release=str(releases.newest) if releases.is_named else f"{releases.oldest} to {releases.newest}",
+            min_offset=copied.end.start,
+            end_offset=copied.end.end,
+            last_record=copied.end.last_record,
+            last_store_timestamp=copied.end.last_store_timestamp,
+            files=tuple(_as_they_are(root, copied)),
+        )
+        if self.mode == "restore":
+            if self._request.fresh_times:
+                make_times_fresh(root)
+        else:
+            manifest.write(root)
+        new.finish(None)
+        return CopyResult(self.mode, manifest, copied.totals, settled, tuple(findings))
+
+
+def read_manifest_or_none(root: Path) -> Manifest | None:
+    """The manifest of a directory, None too where it is none that can be read."""
+    with suppress(RmqtoolError):
+        return read_manifest(root)
+    return None
+
+
+def _require_apart(target: Path, sources: Sequence[Path]) -> None:
+    where = Path(os.path.realpath(target))
+    for source in map(Path, map(os.path.realpath, sources)):
+        if where == source or source in where.parents or where in source.parents:
+            raise UsageError("a copy must not be inside its source, nor the source inside it", file=target)
+
+
+def _before(log: MappedFiles, end: int) -> tuple[int, bytes]:
+    """The last bytes before an offset in the file that ends there, and where they begin."""
+    for file in log.files:
+        if file.start_offset < end <= file.end_offset:
+            start = max(file.start_offset, end - _COMPARED)
+            return start, read_at(log.files, start, end - start)
+    return end, b""
+
+
+def _as_they_are(root: Path, copied: Copied) -> list[CopiedFile]:
+    """The files that a copy has in the end; what the settling has changed is read again."""
+    found, files, stamps = [], copied.files, copied.stamps
+    for above, directories, names in os.walk(root):
+        directories.sort()
+        for name in sorted(names):
+            path = Path(above, name)
+            relative = path.relative_to(root).as_posix()
+            status, known = os.stat(path), files.get(relative)
+            if known and stamps.get(relative) == stamp_of(status):
+                found.append(replace(known, mtime_ns=status.st_mtime_ns))
+                continue
+            content = content_of(path, UNLIMITED, no_progress)
+            made = described(relative, known.kind if known else "made", content, status.st_mtime_ns)
+            found.append(replace(made, is_full=known.is_full, origin=known.origin) if known else made)
+    return found
+
+
+def make_times_fresh(root: Path) -> None:
+    """Let the log's files be changed just now, in their order: the cleaner counts their age from there."""
+    files = list_mapped_files(root / COMMIT_LOG).files
+    now = time.time_ns()
+    for number, file in enumerate(files):
+        moment = now - (len(files) - 1 - number) * _MS
+        os.utime(file.path, ns=(moment, moment))

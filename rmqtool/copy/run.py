@@ -1,0 +1,420 @@
+"""The copying of a store, step by step, in a directory beside its place, where an interrupted run goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+
+from rmqtool.base.errors import UnreadableError
+from rmqtool.base.files import Progress, RateLimit, ReadPolicy, no_progress
+from rmqtool.base.mapped_files import list_mapped_files
+from rmqtool.copy.log_end import LogEnd, end_log
+from rmqtool.copy.manifest import CopiedFile, Manifest, Origin
+from rmqtool.copy.order import STEPS, Database, Found, Step, inventory
+from rmqtool.copy.transfer import (
+    Content,
+    content_of,
+    copy_attributes,
+    copy_content,
+    copy_database,
+    copy_index,
+    copy_small,
+    copy_tables,
+    vanishing,
+)
+from rmqtool.formats.file_name import start_offset_of
+from rmqtool.rules.recovery import RecoveryRules
+from rmqtool.salvage.new_store import NewStore
+from rmqtool.store.consume_queues import UNIT_FORMATS
+from rmqtool.store.snapshot import Snapshot
+from rmqtool.store.store import COMMIT_LOG, Store
+
+BLOCK = 512  # of st_blocks, bytes
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+_BULK_PASSES = 3  # files that are full meanwhile are copied by the next one
+_BUFFERED = 1.0  # seconds for which an acknowledged message may be in the broker's memory alone, and more
+_SMALL = {"positions", "names"}
+_UNIT_SIZES = {each.directory: each.dtype.itemsize for each in UNIT_FORMATS.values()}
+
+
+@dataclass
+class Totals:
+    """What was done; `linked` files are those of the earlier copy that had not changed."""
+
+    copied: int = 0
+    linked: int = 0
+    went_on: int = 0
+    vanished: int = 0
+    bytes_read: int = 0
+    bulk_seconds: float = 0
+    ordered_seconds: float = 0
+
+
+@dataclass
+class Copied:
+    """A store that is copied, before it is settled."""
+
+    end: LogEnd
+    files: dict[str, CopiedFile]
+    stamps: dict[str, tuple[int, int]]  # of each file when it was copied: what has another one now was changed since
+    started: int
+    totals: Totals = field(default_factory=Totals)
+
+    @property
+    def log_bytes(self) -> int:
+        """Sizes of the log's files together, bytes."""
+        return sum(file.size for file in self.files.values() if file.kind == "log")
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """A copy that is brought up to date: where it is, and its manifest; with `prune` what the source lacks goes."""
+
+    root: Path
+    manifest: Manifest
+    prune: bool = False
+
+
+class Copying:
+    """Copies a store into `new`; `earlier` is the copy that it follows."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        new: NewStore,
+        *,
+        limit: RateLimit | None = None,
+        earlier: Earlier | None = None,
+        expected: Manifest | None = None,
+        progress: Progress = no_progress,
+    ) -> None:
+        self._snapshot, self._store, self._new = snapshot, snapshot.store, new
+        self._root = new.directory
+        self._earlier = earlier
+        self._before = earlier.manifest.by_path if earlier else {}
+        self._expected = expected.by_path if expected else {}
+        self._is_live = snapshot.holder is not None
+        self._reading = ReadPolicy(limit, drop_page_cache=self._is_live)
+        self._progress = progress
+        self._notes = _Notes(new, self._store)
+        self._files: dict[str, CopiedFile] = {}
+        self._stamps: dict[str, tuple[int, int]] = {}
+        self._totals = Totals()
+
+    def run(self) -> Copied:
+        """Copy all; raises UnreadableError, ChangedError, OSError."""
+        started, began = time.time_ns() // 1_000_000, time.monotonic()
+        self._begin()
+        self._bulk()
+        ordered = time.monotonic()
+        for step in STEPS:
+            if step == "log" and self._is_live:
+                time.sleep(max(0.0, _BUFFERED - (time.monotonic() - began)))
+            self._copy_step(step)
+            if step == "log":
+                end = self._end()
+        self._keep_earlier()
+        self._totals.bulk_seconds = ordered - began
+        self._totals.ordered_seconds = time.monotonic() - ordered
+        return Copied(end, self._files, self._stamps, started, self._totals)
+
+    def _begin(self) -> None:
+        """Go on with what an interrupted run has copied, where that was of the same store."""
+        known = self._notes.read()
+        if known is None:
+            self._new.begin_anew()
+            known = {}
+        self._known = known
+        self._notes.open(is_new=not known)
+        for name, directory in inventory(self._store).directories:
+            self._make_like(self._root / name, directory)
+
+    # What never changes again comes first, at any rate
+
+    def _bulk(self) -> None:
+        for _ in range(_BULK_PASSES):
+            found = inventory(self._store)
+            left = [file for file in found.files if file.is_full and file.name not in self._files]
+            for file in left:
+                self._copy_full(file)
+            for database in found.databases:
+                copy_tables(database.path, self._made(f"{database.name}/.").parent, self._reading, self._count)
+            if not left:
+                break
+        self._drop_gap()
+
+    def _copy_full(self, file: Found) -> None:
+        """Copy a file that the broker writes no more; one that an earlier run or copy has is taken from there."""
+        with vanishing(file.path) as gone:
+            status = os.stat(file.path)
+            if not (self._take_known(file, status) or self._take_linked(file, status)):
+                self._copy(file, status)
+                self._notes.add(self._files[file.name])
+        self._totals.vanished += len(gone)
+
+    def _take_known(self, file: Found, status: os.stat_result) -> bool:
+        known = self._known.get(file.name)
+        if known is None or known.origin != Origin.of(status):
+            return False
+        with suppress(OSError):
+            if os.stat(self._root / file.name).st_size == known.size:
+                self._have(known)
+                self._totals.went_on += 1
+                self._count(_allocated(status))
+                return True
+        return False
+
+    def _take_linked(self, file: Found, status: os.stat_result) -> bool:
+        """Share a file with the earlier copy, where neither the source's nor that one has changed."""
+        before = self._before.get(file.name)
+        if not self._earlier or not before or not before.is_full or before.origin != Origin.of(status):
+            return False
+        if not self._link(before, self._earlier):
+            return False
+        self._totals.linked += 1
+        self._count(_allocated(status))
+        return True
+
+    def _link(self, before: CopiedFile, earlier: Earlier) -> bool:
+        """Give a file of the earlier copy a second name here; where the file system has none, copy it."""
+        path, to = earlier.root / before.path, self._made(before.path)
+        status = os.stat(path)
+        if (status.st_size, status.st_mtime_ns) != (before.size, before.mtime_ns):
+            return False
+        to.unlink(missing_ok=True)
+        try:
+            os.link(path, to)
+        except OSError:
+            copy_content(path, to, self._reading, no_progress)
+            copy_attributes(status, to)
+        self._have(before)
+        return True
+
+    def _drop_gap(self) -> None:
+        """Drop the log files before a gap, which the broker's cleaner has made meanwhile: it deletes the oldest."""
+        files = list_mapped_files(self._root / COMMIT_LOG).files
+        for before, after in reversed([*pairwise(files)]):
+            if before.end_offset < after.start_offset and self._is_live:
+                for file in files:
+                    if file.start_offset <= before.start_offset:
+                        file.path.unlink()
+                        self._files.pop(f"{COMMIT_LOG}/{file.path.name}", None)
+                return
+
+    # What changes comes in order
+
+    def _copy_step(self, step: Step) -> None:
+        """Copy what is listed now, the newest file of a sequence first: so that what is copied has no gap.
+
+        Where the newest was empty, nothing that was copied before points into it; where it was not, the one before it
+        was full.
+        """
+        found = inventory(self._store)
+        for database in found.databases:
+            if database.step == step:
+                self._copy_database(database)
+        files = [file for file in found.of(step) if file.name not in self._files]
+        for file in reversed(files) if step in ("queues", "log") else files:
+            self._copy_changing(file)
+
+    def _copy_changing(self, file: Found) -> None:
+        with vanishing(file.path) as gone:
+            if file.step in _SMALL:
+                status = os.stat(file.path)
+                if copy_small(file.path, self._made(file.name)):
+                    self._add(file, content_of(self._root / file.name, self._reading, self._count), status)
+            else:
+                self._copy(file, os.stat(file.path))
+        self._totals.vanished += len(gone)
+
+    def _copy(self, file: Found, status: os.stat_result) -> None:
+        to = self._made(file.name)
+        if file.step == "index" and not file.is_full:
+            geometry = self._snapshot.shown_index_geometry
+            content = copy_index(file.path, to, geometry, self._reading, self._count)
+        else:
+            content = copy_content(file.path, to, self._reading, self._count)
+        self._add(file, content, status)
+
+    def _add(self, file: Found, content: Content, status: os.stat_result) -> None:
+        copy_attributes(status, self._root / file.name)
+        expected = self._expected.get(file.name)
+        if expected and (expected.used, expected.sha256) != (content.used, content.sha256):
+            raise UnreadableError(
+                "not as the manifest of the copy says: the copy is damaged",
+                file=file.path,
+                hint="copy --verify names all files that are; another copy may have them whole",
+            )
+        made = described(file.name, file.step, content, status.st_mtime_ns)
+        self._have(replace(made, is_full=file.is_full, origin=Origin.of(status)))
+        self._totals.copied += 1
+
+    def _have(self, file: CopiedFile) -> None:
+        self._files[file.path] = file
+        self._stamps[file.path] = stamp_of(os.stat(self._root / file.path))
+
+    def _copy_database(self, database: Database) -> None:
+        to = self._made(f"{database.name}/CURRENT").parent
+        statuses = copy_database(database.path, to, self._reading, self._count)
+        for name, status in statuses.items():
+            path = f"{database.name}/{name}"
+            content = content_of(self._root / path, ReadPolicy(), no_progress)
+            self._have(described(path, "database", content, status.st_mtime_ns))
+            self._totals.copied += 1
+
+    def _end(self) -> LogEnd:
+        sources = {file.name: file.path for file in inventory(self._store).of("log")}
+
+        def source(name: str) -> Path:
+            return sources.get(f"{COMMIT_LOG}/{name}", self._store.root / COMMIT_LOG / name)
+
+        def again(name: str) -> None:
+            path = source(name)
+            self._copy(Found(f"{COMMIT_LOG}/{name}", path, "log"), os.stat(path))
+
+        self._drop_gap()
+        rules = RecoveryRules.of(self._snapshot.release, self._store.conf)
+        return end_log(self._root / COMMIT_LOG, source, rules, again=again if self._is_live else None)
+
+    def _keep_earlier(self) -> None:
+        """Keep what the earlier copy has and the source's cleaner has deleted: older files of log, queues and index."""
+        earlier = self._earlier
+        if earlier is None or earlier.prune:
+            return
+        firsts = _first_files(self._files)
+        for file in earlier.manifest.files:
+            if file.path in self._files or not file.is_full:
+                continue
+            directory, _, name = file.path.rpartition("/")
+            start = start_offset_of(name)
+            is_older = directory not in firsts or start is None or start < firsts[directory]
+            if file.kind in ("log", "queues", "index") and is_older:
+                self._link(file, earlier)
+
+    def _made(self, name: str) -> Path:
+        """A path of the copy, with the directories above; some are new in the source."""
+        path = self._root / name
+        if not path.parent.is_dir():
+            for above in reversed(Path(name).parents):
+                self._make_like(self._root / above, self._store.root / above)
+        return path
+
+    def _make_like(self, path: Path, directory: Path) -> None:
+        """Make a directory with the mode and owner of one of the source."""
+        path.mkdir(exist_ok=True)
+        with vanishing(directory):
+            status = os.stat(directory)
+            os.chmod(path, status.st_mode & 0o7777)
+            if os.geteuid() == 0:
+                os.chown(path, status.st_uid, status.st_gid)
+
+    def _count(self, size: int) -> None:
+        self._totals.bytes_read += size
+        self._progress(size)
+
+
+def _first_files(files: dict[str, CopiedFile]) -> dict[str, int]:
+    """The start of the first mapped file of each directory."""
+    firsts: dict[str, int] = {}
+    for path in files:
+        directory, _, name = path.rpartition("/")
+        start = start_offset_of(name)
+        if start is not None:
+            firsts[directory] = min(start, firsts.get(directory, start))
+    return firsts
+
+
+def stamp_of(status: os.stat_result) -> tuple[int, int]:
+    """What changes with each change of a file: its inode, and the time of its last change."""
+    return status.st_ino, status.st_ctime_ns
+
+
+def described(path: str, kind: str, content: Content, mtime_ns: int) -> CopiedFile:
+    """A file as the manifest describes it."""
+    return CopiedFile(path, kind, content.size, content.used, content.sha256, mtime_ns, *_range_of(path, content))
+
+
+def _range_of(name: str, content: Content) -> tuple[int | None, int | None]:
+    """First and last offset of a file: bytes of a log, units of a queue."""
+    start = start_offset_of(name.rsplit("/", 1)[-1])
+    if start is None:
+        return None, None
+    unit = _UNIT_SIZES.get(name.split("/", 1)[0], 1)
+    return start // unit, (start + content.used + unit - 1) // unit
+
+
+def _allocated(status: os.stat_result) -> int:
+    return min(status.st_size, status.st_blocks * BLOCK)
+
+
+def needed_bytes(store: Store, earlier: Earlier | None = None) -> int:
+    """About how many bytes a copy reads and writes: what the files hold that an earlier one does not have."""
+    found = inventory(store)
+    known = earlier.manifest.by_path if earlier else {}
+    total = 0
+    for file in found.files:
+        with suppress(OSError):
+            status = os.stat(file.path)
+            before = known.get(file.name)
+            if not (before and before.is_full and before.origin == Origin.of(status)):
+                total += _allocated(status)
+    for database in found.databases:
+        with suppress(OSError), os.scandir(database.path) as entries:
+            total += sum(entry.stat().st_size for entry in entries if entry.is_file())
+    return total
+
+
+class _Notes:
+    """What is copied, beside the copy: a process that was killed has left it, a machine that fell has not.
+
+    The data of a file may be in memory when it is noted: what another start of the machine has noted does not count.
+    """
+
+    def __init__(self, new: NewStore, store: Store) -> None:
+        self._path = new.notes
+        status = os.stat(store.root)
+        boot = _BOOT.read_text().strip() if _BOOT.exists() else ""
+        self._head = {"store": os.path.realpath(store.root), "inode": status.st_ino, "boot": boot}
+        self._descriptor = -1
+
+    def read(self) -> dict[str, CopiedFile] | None:
+        """What an earlier run has copied of this store; None without one."""
+        try:
+            lines = self._path.read_bytes().splitlines()
+        except FileNotFoundError:
+            return None
+        with suppress(ValueError, KeyError, TypeError, IndexError):
+            if json.loads(lines[0]) != self._head or not self._head["boot"]:
+                return None
+            found: dict[str, CopiedFile] = {}
+            for line in lines[1:]:
+                with suppress(ValueError, TypeError):  # the last one may be cut
+                    document = json.loads(line)
+                    each = CopiedFile(**{**document, "origin": Origin(**document["origin"])})
+                    found[each.path] = each
+            return found
+        return None
+
+    def open(self, *, is_new: bool) -> None:
+        """Begin to write."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | (os.O_TRUNC if is_new else 0)
+        self._descriptor = os.open(self._path, flags, 0o600)
+        self._write(self._head if is_new else {})
+
+    def add(self, file: CopiedFile) -> None:
+        """Note a file that is copied."""
+        self._write(asdict(file))
+
+    def close(self) -> None:
+        """Write no more."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _write(self, document: dict[str, object]) -> None:
+        os.write(self._descriptor, (json.dumps(document) + "\n").encode())

@@ -1,0 +1,315 @@
+"""`rmqtool copy`: a copy that verify finds clean, killed runs, updates, what is refused, restores."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from rmqtool.base.errors import Exit
+from rmqtool.copy.manifest import MANIFEST, read_manifest
+from tests.building import LOG
+from tests.commands.running import Result, killed_at_a_call, rmqtool
+from tests.conftest import GoldenStore
+from tests.copies import copied
+from tests.sampling import one_in
+from tests.unchanged import snapshot, tree, unchanged
+from tests.verify.small_store import FILE_SIZE, StoreBuilder, small_log, small_store
+
+NOT_COPIED = {"lock", "abort", "abort.bak", "LOCK"}
+GOLDEN = ("4.4.0-clean", "4.9.7-clean", "5.3.3-shop", "5.5.0-clean", "5.5.0-trimmed", "5.3.3-empty")
+DAY_S = 86_400
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return small_store(tmp_path / "store")
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    return tmp_path / "copy"
+
+
+def copy(store: Path, target: Path, *options: str | Path) -> Result:
+    """Copy a store, and assert that it is as before."""
+    with unchanged(store):
+        return rmqtool("copy", store, "--output", target, *options)
+
+
+def grown(store: Path, records: int) -> None:
+    """Write a store again with more messages, as its broker does; files that stay as they were keep their inodes."""
+    new = small_store(store.with_name("grown"), small_log(records))
+    for name, content in tree(new).items():
+        path = store / name
+        if not path.exists() or path.read_bytes() != content:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+            if name.startswith(LOG):
+                os.utime(path)
+    shutil.rmtree(new)
+
+
+def contents(store: Path) -> dict[str, bytes]:
+    """The files of a store or copy that copies have."""
+    files = tree(store).items()
+    return {
+        name: data for name, data in files if Path(name).name not in NOT_COPIED and not name.startswith(".rmqtool/")
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", GOLDEN)
+def test_a_stopped_store(golden_store: GoldenStore, target: Path, name: str) -> None:
+    """The copy of a stopped store has the same bytes, times, modes and holes, and a manifest of all of them."""
+    store = golden_store(name)
+    done = copy(store, target, "--json")
+    assert (done.status, done.document["result"]["proven"]) == (Exit.OK, True)
+    assert contents(target) == contents(store)
+    before, after = snapshot(store), snapshot(target)
+    for file in contents(store):
+        assert (after[file].mtime_ns, after[file].mode) == (before[file].mtime_ns, before[file].mode)
+        assert os.stat(target / file).st_blocks <= os.stat(store / file).st_blocks + 8
+    manifest = read_manifest(target)
+    assert manifest
+    assert {file.path for file in manifest.files} == contents(target).keys()
+    assert rmqtool("copy", "--verify", target).status == Exit.OK
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["4.4.0-killed", "5.3.3-killed", "5.5.0-killed", "more/5.5.0-rocksdb"])
+def test_what_a_killed_broker_has_left_is_settled(golden_store: GoldenStore, target: Path, name: str) -> None:
+    """The copy is as after a clean stop: verify finds nothing, there is no `abort`, and its start loses nothing."""
+    done = copy(golden_store(name), target, "--json")
+    assert (done.status, done.document["result"]["settled"], done.document["result"]["proven"]) == (Exit.OK, True, True)
+    assert not (target / "abort").exists()
+    checked = rmqtool("copy", "--verify", target, "--json")
+    assert (checked.status, checked.document["result"]["verdict"]) == (Exit.OK, "clean")
+
+
+def test_the_end_is_a_whole_record_and_zeros_follow(store: Path, target: Path) -> None:
+    """A record that is only half written goes, and what stands after it does not come back."""
+    last = max((store / LOG).iterdir())
+    data = bytearray(last.read_bytes())
+    whole = rmqtool("verify", store, "--json").document["result"]["start"]["max_offset_after"]
+    end = whole % FILE_SIZE
+    data[end : end + 60] = data[:60]
+    last.write_bytes(data)
+    (store / "abort").touch()
+    done = copy(store, target, "--json")
+    assert done.document["result"]["end_offset"] == whole
+    assert (target / LOG / last.name).read_bytes() == bytes(data[:end]).ljust(FILE_SIZE, b"\0")
+    assert rmqtool("verify", target).status == Exit.OK
+
+
+def test_raw_is_as_after_a_crash(store: Path, target: Path) -> None:
+    """With `abort`, and a checkpoint that lets a start keep the newest index file."""
+    (store / "abort").touch()
+    assert copy(store, target, "--raw").status == Exit.OK
+    assert (target / "abort").exists()
+    checkpoint = (target / "checkpoint").read_bytes()
+    assert int.from_bytes(checkpoint[16:24], "big") > 0
+
+
+def test_an_update_reads_what_has_changed(store: Path, target: Path) -> None:
+    """Full files are shared with the copy before; the copy is that of the store as it is now."""
+    copy(store, target)
+    grown(store, 90)
+    done = copy(store, target, "--update", "--json").document["result"]
+    assert done["mode"] == "update"
+    assert done["files"]["same"] >= 2
+    assert contents(target) == contents(store)
+    assert rmqtool("copy", "--verify", target).status == Exit.OK
+    assert sorted(path.name for path in target.parent.iterdir()) == ["copy", "store"]
+
+
+def test_what_the_cleaner_has_deleted_stays_unless_pruned(store: Path, target: Path) -> None:
+    """Without --prune a copy is an archive; with it, it has what the store has."""
+    grown(store, 90)
+    copy(store, target)
+    oldest = min((store / LOG).iterdir())
+    oldest.unlink()
+    assert copy(store, target, "--update").status == Exit.OK
+    assert (target / LOG / oldest.name).exists()
+    assert copy(store, target, "--update", "--prune").status == Exit.OK
+    assert not (target / LOG / oldest.name).exists()
+
+
+@pytest.mark.parametrize("lost", ["all", "older", "cut"])
+def test_a_wiped_store_does_not_wipe_its_backup(store: Path, target: Path, tmp_path: Path, lost: str) -> None:
+    """An empty log, one that begins later, and one that went on otherwise after a cut are refused."""
+    copy(store, target)
+    logs = sorted((store / LOG).iterdir())
+    if lost == "cut":
+        other = StoreBuilder(file_size=FILE_SIZE)
+        for number in range(80):
+            other.put(body=b"another %d" % number)
+        shutil.rmtree(store)
+        small_store(store, other)
+    else:
+        for path in logs:
+            path.unlink()
+        if lost == "older":
+            (store / LOG / f"{FILE_SIZE * 1000:020}").write_bytes(logs[0].name.encode().ljust(FILE_SIZE, b"\0"))
+    with unchanged(target):
+        refused = copy(store, target, "--update", "--prune")
+    assert refused.status == Exit.FAILED
+    assert str(store) in refused.err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("update", [False, True])
+def test_killed_anywhere(store: Path, target: Path, update: bool) -> None:
+    """There is no copy, or the one before, or the new one, each of them whole; the next run goes on."""
+    options = ["--update"] if update else []
+    base = target.with_name("base")
+    if update:
+        copy(store, base)
+        grown(store, 90)
+    copy(store, target)
+    new = contents(target)
+    shutil.rmtree(target)
+    old = contents(base) if update else None
+
+    def again() -> None:
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.rmtree(target.with_name(".copy.rmqtool-new"), ignore_errors=True)
+        if update:
+            copied(base, target)
+
+    with killed_at_a_call("copy", store, "--output", target, *options) as run_until:
+        for number in one_in(8, range(1000), "copy"):
+            again()
+            status = run_until(number)
+            if target.exists():
+                assert contents(target) in (old, new), number
+                assert rmqtool("copy", "--verify", target).status == Exit.OK, number
+            if status != 9:
+                break
+            if not target.exists() or contents(target) == old:
+                assert copy(store, target, *options).status == Exit.OK, number
+            assert contents(target) == new
+    assert number > 20
+
+
+def test_an_interrupted_run_goes_on(store: Path, target: Path) -> None:
+    """Full files that it has copied are not read again, but for those that have changed since."""
+    grown(store, 90)
+    with killed_at_a_call("copy", store, "--output", target) as run_until:
+        assert run_until(30) == 9
+    assert not target.exists()
+    done = copy(store, target, "--json").document["result"]
+    assert done["files"]["went_on"] > 0
+    assert contents(target) == contents(store)
+
+
+@pytest.mark.parametrize("damage", ["content", "size", "missing", "extra"])
+def test_a_check_finds_what_is_not_as_it_was(store: Path, target: Path, damage: str) -> None:
+    copy(store, target)
+    name = f"{LOG}/{min(os.listdir(store / LOG))}"
+    path = target / name
+    if damage == "content":
+        with path.open("r+b") as file:
+            file.seek(40)
+            file.write(b"!")
+    elif damage == "size":
+        os.truncate(path, FILE_SIZE - 1)
+    elif damage == "missing":
+        path.unlink()
+    else:
+        name += "0"
+        (target / name).touch()
+    checked = rmqtool("copy", "--verify", target, "--json")
+    assert checked.status == Exit.FINDINGS
+    assert [(each["path"], each["problem"]) for each in checked.document["result"]["differences"]] == [(name, damage)]
+
+
+def test_a_restore(store: Path, target: Path, tmp_path: Path) -> None:
+    """The same bytes and times, but no manifest: a broker changes it from now on."""
+    copy(store, target)
+    done = copy(target, tmp_path / "restored", "--json")
+    assert (done.status, done.document["result"]["mode"]) == (Exit.OK, "restore")
+    assert contents(tmp_path / "restored") == contents(store)
+    assert not (tmp_path / "restored" / MANIFEST).exists()
+
+
+def test_a_damaged_copy_is_not_restored(store: Path, target: Path, tmp_path: Path) -> None:
+    """Each byte is compared with the manifest, though sizes and times are as they were."""
+    copy(store, target)
+    path = min((target / LOG).iterdir())
+    status = path.stat()
+    with path.open("r+b") as file:
+        file.seek(40)
+        file.write(b"!")
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    refused = copy(target, tmp_path / "restored")
+    assert refused.status == Exit.FAILED
+    assert path.name in refused.err
+    assert not (tmp_path / "restored").exists()
+
+
+def test_a_copy_on_which_a_broker_has_run_is_a_store(store: Path, target: Path, tmp_path: Path) -> None:
+    copy(store, target)
+    (target / "checkpoint").write_bytes((target / "checkpoint").read_bytes())
+    done = copy(target, tmp_path / "second", "--json")
+    assert (done.status, done.document["result"]["mode"]) == (Exit.OK, "full")
+
+
+def test_a_restore_asks_about_retention(store: Path, target: Path, tmp_path: Path) -> None:
+    """Files that the first cleaning would delete are restored only where somebody agrees, or with new times."""
+    grown(store, 90)
+    for path in (store / LOG).iterdir():
+        os.utime(path, (time.time() - 4 * DAY_S,) * 2)
+    copy(store, target)
+    asked = copy(target, tmp_path / "restored")
+    assert asked.status == Exit.USAGE
+    assert "fileReservedTime" in asked.err
+    assert copy(target, tmp_path / "agreed", "--yes").status == Exit.OK
+    assert copy(target, tmp_path / "fresh", "--fresh-times").status == Exit.OK
+    times = [path.stat().st_mtime for path in sorted((tmp_path / "fresh" / LOG).iterdir())]
+    assert times == sorted(times)
+    assert min(times) > time.time() - DAY_S
+    (conf := tmp_path / "broker.conf").write_text("fileReservedTime=240\n")
+    assert copy(target, tmp_path / "kept", "--broker-conf", conf).status == Exit.OK
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["{store}"], "--output is missing"),
+        (["--verify", "{store}"], "not a copy"),
+        (["--verify", "{store}", "--output", "{new}"], "--verify checks"),
+        (["{store}", "--output", "{store}/inside"], "inside"),
+        (["{store}", "--output", "{new}", "--prune"], "--prune is for --update"),
+        (["{store}", "--output", "{new}", "--fresh-times"], "--fresh-times is for"),
+        (["{store}", "--output", "{new}", "--update"], "no copy is here"),
+        (["{store}", "--output", "{copy}"], "a copy is here already"),
+        (["{store}", "--output", "{store}/../other"], "empty directory"),
+    ],
+)
+def test_what_is_refused(store: Path, target: Path, tmp_path: Path, words: list[str], said: str) -> None:
+    """Each with a sentence, and nothing is written."""
+    copy(store, target)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").touch()
+    with unchanged(tmp_path):
+        refused = rmqtool("copy", *(word.format(store=store, new=tmp_path / "new", copy=target) for word in words))
+    assert refused.status == Exit.USAGE
+    assert said in refused.err
+
+
+def test_a_dry_run_writes_nothing(store: Path, target: Path, tmp_path: Path) -> None:
+    with unchanged(tmp_path):
+        planned = copy(store, target, "--dry-run", "--json")
+    assert planned.document["result"]["state"] == "planned"
+    assert planned.document["result"]["needed_bytes"] > 0
+
+
+def test_a_manifest_that_cannot_be_read(store: Path, target: Path) -> None:
+    copy(store, target)
+    (target / MANIFEST).write_text(json.dumps({"format": 99}))
+    assert rmqtool("copy", "--verify", target).status == Exit.FAILED

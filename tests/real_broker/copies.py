@@ -1,0 +1,201 @@
+"""Copies of running brokers, judged by RocketMQ: ``python -m tests.real_broker.copies [--count N] [VERSION ...]``.
+
+A broker takes messages to many queues, and to more and more topics, while its store is copied. The broker of the same
+release starts on each copy, and is asked for each message that was stored when the copy began, and for each later one
+that the copy has: by its physical offset, by queue and queue offset, and by key. Prints a row of docs/copy.md for each
+release and form.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import rmqtool
+from rmqtool.copy.manifest import Manifest, read_manifest
+from rmqtool.copy.order import Step
+from rmqtool.copy.run import Copying
+from tests.commands.running import rmqtool as run
+from tests.copies import copied
+from tests.real_broker.harness import Harness
+
+ROCKSDB = {"storeType": "defaultRocksDB"}
+LOAD = {
+    **dict.fromkeys(("mappedFileSizeCommitLog", "mapedFileSizeCommitLog"), str(1 << 20)),
+    **dict.fromkeys(("mappedFileSizeConsumeQueue", "mapedFileSizeConsumeQueue"), "6000"),
+    "maxHashSlotNum": "50000",
+    "maxIndexNum": "400000",  # is not full before the copies: in production a file takes hours
+    # Instead of 60 s and 10 s: a copy of seconds stands for one of minutes.
+    **dict.fromkeys(("flushConsumeQueueThoroughInterval", "flushCommitLogThoroughInterval"), "2000"),
+}
+RATE = 2000  # messages a second
+_VERSIONS = ("4.9.7", "5.3.3", "5.5.0")
+_BEFORE_S = 8.0  # between the start of the load and the first copy
+_AT_ONCE = 32  # messages of a pull
+_KEY_ONE_IN = 7
+
+
+class Sent(NamedTuple):
+    """A message that a broker has stored."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    store_timestamp: int
+    key: str
+
+
+@dataclass
+class Judged:
+    """What a broker does not give of a copy; `before` messages were stored when it began, `later` ones after that."""
+
+    before: int = 0
+    later: int = 0
+    wrong: Counter[str] = field(default_factory=Counter)
+
+    def __str__(self) -> str:
+        found = ", ".join(f"{count} {what}" for what, count in sorted(self.wrong.items()))
+        return f"{self.before} before, {self.later} later: {found or 'nothing lost'}"
+
+
+def sent_messages(root: Path) -> list[Sent]:
+    """All messages of a store that is stopped, in the order of its log."""
+    found = rmqtool.open(root).messages()
+    return [
+        Sent(each.topic, each.queue_id, each.queue_offset, each.physical_offset,
+             int(each.store_timestamp.timestamp() * 1000), each.keys[0])
+        for each in found
+    ]  # fmt: skip
+
+
+def judge(broker: Harness, copy: Path, sent: Sequence[Sent], settings: dict[str, str]) -> Judged:
+    """Start the broker on a copy, and ask for each message that it must have."""
+    manifest = read_manifest(copy)
+    assert manifest
+    wanted = [each for each in sent if _must_have(each, manifest)]
+    judged = Judged()
+    judged.before = sum(each.store_timestamp < manifest.started for each in wanted)
+    judged.later = len(wanted) - judged.before
+    pulls = [*_pulls(wanted)]
+    with_keys = wanted[::_KEY_ONE_IN]
+    questions = {
+        "look": [[each.physical_offset] for each in wanted],
+        "pull": [[*pull, _AT_ONCE, None] for pull in pulls],
+        "query": [[each.topic, each.key, _AT_ONCE, 0, 1 << 50] for each in with_keys],
+    }
+    with TemporaryDirectory(prefix="rmqtool-judged-") as scratch:
+        answers = broker.ask(copied(copy, Path(scratch, "store")), questions, settings)
+    judged.wrong = _wrong(wanted, pulls, with_keys, answers)
+    return judged
+
+
+def _must_have(sent: Sent, manifest: Manifest) -> bool:
+    return sent.store_timestamp < manifest.started or sent.physical_offset < manifest.end_offset
+
+
+def _pulls(wanted: Sequence[Sent]) -> Iterator[tuple[str, int, int]]:
+    """Topic, queue and offset of pulls that get all of them."""
+    offsets: dict[tuple[str, int], list[int]] = {}
+    for each in wanted:
+        offsets.setdefault((each.topic, each.queue_id), []).append(each.queue_offset)
+    for (topic, queue_id), found in sorted(offsets.items()):
+        yield from ((topic, queue_id, offset) for offset in range(min(found), max(found) + 1, _AT_ONCE))
+
+
+def _wrong(
+    wanted: Sequence[Sent], pulls: Sequence[tuple[str, int, int]], with_keys: Sequence[Sent], answers: dict[str, Any]
+) -> Counter[str]:
+    wrong: Counter[str] = Counter()
+    for each, looked in zip(wanted, answers["look"], strict=True):
+        place = (each.topic, each.queue_id, each.queue_offset, each.physical_offset)
+        names = ("topic", "queue_id", "queue_offset", "physical_offset")
+        wrong["records"] += looked is None or tuple(looked[name] for name in names) != place
+    given: dict[tuple[str, int, int], int] = {}
+    for (topic, queue_id, offset), pulled in zip(pulls, answers["pull"], strict=True):
+        for number, physical_offset in enumerate(pulled["physical_offsets"]):
+            given[topic, queue_id, offset + number] = physical_offset
+    for each in wanted:
+        found = given.get((each.topic, each.queue_id, each.queue_offset))
+        wrong["queue entries"] += found is None
+        wrong["other messages"] += found is not None and found != each.physical_offset
+    for each, queried in zip(with_keys, answers["query"], strict=True):
+        if each.physical_offset not in queried:
+            print(f"lost key: {each}", file=sys.stderr)
+        wrong["keys"] += each.physical_offset not in queried
+    return +wrong
+
+
+def copies(
+    broker: Harness, scratch: Path, count: int, settings: dict[str, str], options: Sequence[str]
+) -> Iterator[tuple[Path, int]]:
+    """Copy a store while its broker is sent to; the copies with the exit statuses, then nothing more is sent."""
+    root = scratch / "store"
+    root.mkdir()
+    made = []
+    with broker.hold(root, RATE, settings, many=True):
+        time.sleep(_BEFORE_S)
+        for number in range(count):
+            copy = scratch / f"copy-{number}"
+            found = run("copy", root, "--output", copy, "--broker-version", broker.version, *options)
+            if found.status:
+                print(found.out, found.err, file=sys.stderr)
+            made.append((copy, found.status))
+            time.sleep(1)
+    yield from made
+
+
+def pausing(seconds: float) -> None:
+    """Let time go by after each step of a copy."""
+    step = Copying._copy_step
+
+    def slow(self: Copying, name: Step) -> None:
+        step(self, name)
+        time.sleep(seconds)
+
+    Copying._copy_step = slow  # type: ignore[method-assign]
+
+
+def main() -> None:
+    """Judge copies of each release, and print what is missing in them."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("versions", nargs="*", default=_VERSIONS)
+    parser.add_argument("--count", type=int, default=3)
+    parser.add_argument("--rocksdb", action="store_true")
+    parser.add_argument("--raw", action="store_true")
+    parser.add_argument("--pause", type=float, default=0, help="between two steps: stands for a large store (s)")
+    given = parser.parse_args()
+    settings = {**LOAD, **(ROCKSDB if given.rocksdb else {})}
+    if given.pause:
+        pausing(given.pause)
+    print("| release | copies | messages before | later ones | lost |\n|---|---|---|---|---|")
+    failed = False
+    for version in given.versions:
+        total, broker = Judged(), Harness(version)
+        with TemporaryDirectory(prefix="rmqtool-copies-") as directory:
+            made = [*copies(broker, Path(directory), given.count, settings, ["--raw"] if given.raw else [])]
+            sent = sent_messages(Path(directory) / "store")
+            for copy, status in made:
+                judged = judge(broker, copy, sent, settings)
+                print(f"{version} {copy.name}: {judged}; exit {status}", file=sys.stderr)
+                total.before += judged.before
+                total.later += judged.later
+                total.wrong += judged.wrong
+                failed |= bool(status)
+        lost = ", ".join(f"{count} {what}" for what, count in sorted(total.wrong.items())) or "nothing"
+        name = f"{version}{', RocksDB' if given.rocksdb else ''}{', --raw' if given.raw else ''}"
+        name += f", {given.pause:g} s between steps" if given.pause else ""
+        print(f"| {name} | {given.count} | {total.before} | {total.later} | {lost} |", flush=True)
+        failed |= bool(total.wrong)
+    sys.exit(failed)
+
+
+if __name__ == "__main__":
+    main()
