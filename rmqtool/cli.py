@@ -33,6 +33,7 @@ _WRITING = "Repair (all but salvage and convert write to the store: stop the bro
 _SENDING = "Send (to live brokers, over the network)"
 _SECTIONS = {
     _READING: {
+        "status": ("Show in five lines what an operator asks first.", "rmqtool.commands.status:status"),
         "inspect": ("Show what a store holds, or what is at a place in one.", "rmqtool.commands.inspect:inspect"),
         "verify": ("Check every message, queue entry and index entry.", "rmqtool.commands.verify:verify"),
         "query": ("Find a message: where it is, and who has read it.", "rmqtool.commands.query:query"),

@@ -322,6 +322,16 @@ def list_directory(path: Place) -> list[DirectoryEntry]:
         raise unreadable(path, None, error) from error
 
 
+def names_in(path: Path) -> list[str]:
+    """The names in a directory of this machine, in no order: for many, and for little time; empty without it."""
+    try:
+        return os.listdir(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise unreadable(path, None, error) from error
+
+
 def _usable(link: os.DirEntry[str]) -> DirectoryEntry:
     try:
         link.is_file()

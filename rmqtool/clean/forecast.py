@@ -84,7 +84,7 @@ def forecast(plan: CleanPlan) -> Forecast:
     growth = growth_of(facts)
     first = next((decision for decision in plan.kept if decision.reason not in NOT_BY_AGE), None)
     times = sorted({*_RESERVED_TIMES, rules.settings.file_reserved_time})
-    disk = _fullest_disk(facts)
+    disk = fullest_disk(facts)
     return Forecast(
         growth,
         first.expires if first else None,
@@ -95,7 +95,7 @@ def forecast(plan: CleanPlan) -> Forecast:
 
 def courses(plan: CleanPlan) -> list[Course]:
     """How the disk fares with the settings as they are, for each growth; none without a growth or a disk's size."""
-    growth, disk = growth_of(plan.facts), _fullest_disk(plan.facts)
+    growth, disk = growth_of(plan.facts), fullest_disk(plan.facts)
     return [_course(plan, plan.rules.settings, disk, growth, times) for times in _GROWTHS] if growth and disk else []
 
 
@@ -105,7 +105,7 @@ def _course(plan: CleanPlan, settings: RetentionSettings, disk: Disk, growth: Gr
     return Course(times, disk.total, [*_ratios(plan, rules, disk, growth.times(times))])
 
 
-def _fullest_disk(facts: Facts) -> Disk | None:
+def fullest_disk(facts: Facts) -> Disk | None:
     """The disk of the log that decides; None where its size is not known."""
     disk = min(facts.disks.log, key=lambda disk: disk.ratio(facts.snapshot.release), default=None)
     return disk if disk is not None and disk.total > 0 else None

@@ -56,10 +56,27 @@ def take_snapshot(
 ) -> Facts:
     """The facts about a store now; `used_ratio` (a fraction) replaces the measured ratio of all disks."""
     snapshot = Snapshot(store, version, limit)
-    log, release, reading = snapshot.log, snapshot.release, snapshot.reading
-    states = [first_state(queue, snapshot.log_min_offset, release) for queue in snapshot.queues]
-    log_files = [log_file for log_file in map(stat_log_file, log.files) if log_file]
+    states = [first_state(queue, snapshot.log_min_offset, snapshot.release) for queue in snapshot.queues]
     ends = [state.range.last_physical_offset for state in states if state.range.last_physical_offset is not None]
+    found = log_range(snapshot.log.files, max(ends, default=None), snapshot.reading)
+    return _facts(snapshot, found, states, used_ratio)
+
+
+def log_facts(snapshot: Snapshot, range_of_log: LogRange, newest: int) -> Facts:
+    """The facts about the log without queues; times are those of its `newest` files, and of the first one."""
+    return _facts(snapshot, range_of_log, [], None, newest)
+
+
+def _facts(
+    snapshot: Snapshot,
+    range_of_log: LogRange,
+    states: Sequence[QueueAfterRun],
+    used_ratio: float | None,
+    newest: int | None = None,
+) -> Facts:
+    store, log, release, reading = snapshot.store, snapshot.log, snapshot.release, snapshot.reading
+    log_files = [log_file for log_file in map(stat_log_file, log.files) if log_file]
+    timed = {id(each) for each in (log_files if newest is None else [*log_files[:1], *log_files[-newest:]])}
     measured = _measured_paths(store, release, has_plain_files=bool(snapshot.older_log.files))
     disks = [disk_of(path, release, used_ratio) for path in measured]
     queue_disk = disk_of(store.root / CONSUME_QUEUE, release, used_ratio)
@@ -68,9 +85,9 @@ def take_snapshot(
     major_size = log.size + sum(state.queue.files.size for state in states) + index_size
     return Facts(
         snapshot=snapshot,
-        log_range=log_range(log.files, max(ends, default=None), reading),
+        log_range=range_of_log,
         log_files=log_files,
-        first_timestamps=[_first_timestamp(log_file.file, reading) for log_file in log_files],
+        first_timestamps=[_first_timestamp(each.file, reading) if id(each) in timed else None for each in log_files],
         disks=Disks(disks, queue_disk, major_size),
         states=states,
     )

@@ -131,7 +131,7 @@ def overview_of(store: Store, version: Version | None = None, limit: RateLimit |
             signs |= snapshot.record_signs
     overview = Overview(
         snapshot=snapshot,
-        last_exit=_last_exit(store, snapshot.holder),
+        last_exit=last_exit_of(store, snapshot.holder),
         signs=tuple(sorted_signs(signs)),
         log_range=range_of_log,
         older_range=older_range,
@@ -144,7 +144,7 @@ def overview_of(store: Store, version: Version | None = None, limit: RateLimit |
     return replace(overview, unread=tuple(unread.errors), findings=findings)
 
 
-def _last_exit(store: Store, holder: Holder | None) -> str:
+def last_exit_of(store: Store, holder: Holder | None) -> str:
     """How the last broker ended: `abort` is there while one runs and after one that was killed."""
     if holder and holder.program is None:
         return "unknown"

@@ -18,6 +18,7 @@ from rmqtool.clean.plan import CleanPlan, QueueRows
 from rmqtool.findings.finding import Finding, counted, first_of
 from rmqtool.scan.filters import TopicChoice
 from rmqtool.show.output import Style, note, print_fact, print_labelled, show_apart, show_finding
+from rmqtool.show.times import duration
 
 
 def rows_text(plan: CleanPlan, rows: QueueRows) -> str:
@@ -135,9 +136,6 @@ def _bar(share: float, row: _Row) -> Text:
     return Text(bar, style="red" if row.deleted else "green")
 
 
-_MINUTE_MS = 60_000
-
-
 def answer(plan: CleanPlan, losses: Losses) -> str:
     """What is deleted and why, and who loses unread messages; or why nothing is deleted."""
     deleted = plan.deleted
@@ -228,15 +226,6 @@ def moment(timestamp: int | None, plan: CleanPlan) -> str:
         return f"at {timestamp} ms"
     text = local_time(timestamp, plan.rules.zone).strftime("%Y-%m-%d %H:%M %z")
     return f"{text[:-2]}:{text[-2:]}"
-
-
-def duration(milliseconds: int) -> str:
-    """A length of time in its two largest units, such as ``3 d 4 h``."""
-    minutes = abs(milliseconds) // _MINUTE_MS
-    days, hours, rest = minutes // 1440, minutes // 60 % 24, minutes % 60
-    if days:
-        return f"{days} d {hours} h" if days < 100 else f"{days} d"
-    return f"{hours} h {rest} min" if hours else f"{rest} min"
 
 
 _SHOWN_RUNS = 20

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 TIME = "_time"
 """How the names of fields end that hold a time as `rfc3339` writes it."""
 
+_MINUTE_MS = 60_000
 _QUARTER_MS = 15 * 60_000  # every zone's offset is a multiple of it since 1972
 _WITHOUT_ZONE = len("2026-11-21T10:52:00.123")
 
@@ -38,6 +39,15 @@ def time_text(timestamp: int | None) -> str:
     if timestamp is None:
         return "-"
     return local_rfc3339(timestamp, _Shown.zone) or f"{timestamp} ms"
+
+
+def duration(milliseconds: int) -> str:
+    """A length of time in its two largest units, such as ``3 d 4 h``."""
+    minutes = abs(milliseconds) // _MINUTE_MS
+    days, hours, rest = minutes // 1440, minutes // 60 % 24, minutes % 60
+    if days:
+        return f"{days} d {hours} h" if days < 100 else f"{days} d"
+    return f"{hours} h {rest} min" if hours else f"{rest} min"
 
 
 def sentence(text: str) -> str:

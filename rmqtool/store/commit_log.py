@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 from rmqtool.base.errors import UnreadableError
-from rmqtool.base.files import UNLIMITED, InputFile, ReadPolicy
+from rmqtool.base.files import UNLIMITED, InputFile, ReadPolicy, is_zero
 from rmqtool.base.mapped_files import MappedFile, MappedFiles, file_at
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.formats.layout import integer_at
@@ -67,6 +67,31 @@ def log_range(files: Sequence[MappedFile], hint: int | None = None, reading: Rea
     last = next(filter(None, earlier), None)
     timestamp_and_offset = (last.store_timestamp, last.offset) if last else (None, None)
     return LogRange(min_offset, files[file_number].start_offset, first_timestamp, *timestamp_and_offset)
+
+
+def near_end(files: Sequence[MappedFile], reading: ReadPolicy = UNLIMITED) -> LogRange:
+    """The range without the first time, from a few MiB wherever the log ends: its end may be a little further.
+
+    The last file is halved by its pages: those of zeros are taken for the rest. Where no record is near, it ends there.
+    """
+    if not files:
+        return LogRange()
+    number = next((each for each in reversed(range(len(files))) if _has_data(files[each], 0, reading)), 0)
+    mapped, low, high = files[number], 0, files[number].size
+    while high - low > _FIRST_PAGE:
+        middle = (low + high) // 2
+        low, high = (middle, high) if _has_data(mapped, middle, reading) else (low, middle)
+    start = mapped.start_offset + max(0, low - LONGEST_BLANK)
+    last = _last_record(files[number:], start, reading, mapped.start_offset + high)
+    if last is None:
+        return LogRange(files[0].start_offset, mapped.start_offset)
+    return LogRange(files[0].start_offset, last.end, None, last.store_timestamp, last.offset)
+
+
+def _has_data(mapped: MappedFile, position: int, reading: ReadPolicy) -> bool:
+    """Whether a page's worth of bytes from a position of a file on is not all zeros."""
+    with InputFile(mapped.path, reading) as file:
+        return not is_zero(file.read(position, min(_FIRST_PAGE, max(0, file.size - position))))
 
 
 def ends_in_a_record(file: MappedFile, end: int, reading: ReadPolicy = UNLIMITED) -> bool:
@@ -144,10 +169,12 @@ def _last_with_data(files: Sequence[MappedFile], hint: int | None, reading: Read
     return None
 
 
-def _last_record(files: Sequence[MappedFile], start: int, reading: ReadPolicy) -> _LastRecord | None:
+def _last_record(
+    files: Sequence[MappedFile], start: int, reading: ReadPolicy, stop: int = MAX_OFFSET
+) -> _LastRecord | None:
     """End and store timestamp of the last record from `start` on; after a blank the log goes on in the next file."""
     last_record = None
-    for event in scan_files(files[:1], start, reading=reading):
+    for event in scan_files(files[:1], start, stop, reading):
         if isinstance(event, RecordRun):
             timestamp, offset = int(event.headers.field("store_timestamp")[-1]), int(event.positions[-1])
             last_record = _LastRecord(event.block.start_offset + offset, event.physical_offset + event.size, timestamp)

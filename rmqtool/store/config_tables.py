@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -456,7 +457,7 @@ def offsets_of_start(store: Store, version: Version) -> tuple[CommittedOffset, .
 
 def offsets_in(content: Mapping[str, Any]) -> tuple[CommittedOffset, ...]:
     """The offsets in a file's object."""
-    return tuple(sorted(_offsets_in(content)))
+    return tuple(sorted(_offsets_in(content), key=attrgetter("group", "topic", "queue_id", "offset")))
 
 
 def _offsets_in(content: Mapping[str, Any]) -> Iterator[CommittedOffset]:

@@ -9,14 +9,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import chain, pairwise
 from operator import itemgetter
 from typing import Literal, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.base.files import list_directory
+from rmqtool.base.files import list_directory, names_in
 from rmqtool.base.mapped_files import MappedFile, MappedFiles, list_mapped_files, made
 from rmqtool.base.paths import DirectoryEntry, Place, entry_place
 from rmqtool.base.tolerant import ReadScope
@@ -101,6 +101,19 @@ def list_rocksdb_queues(database: QueueDatabase, scope: ReadScope = nullcontext)
     with scope():
         names += sorted(database.lasts)
     yield from (queue_in(database, *name) for name in names)
+
+
+def topics_on_disk(store: Store, database: QueueDatabase | None) -> set[str]:
+    """The topics that have a directory, or rows in a database."""
+    names = (names_in(store.root / units.directory) for units in UNIT_FORMATS.values())
+    return {*chain.from_iterable(names), *(topic for topic, _ in (database.lasts if database else ()))}
+
+
+def queue_ids_of(store: Store, topic: str, database: QueueDatabase | None) -> list[int]:
+    """The queue ids of one topic, whose directory alone is listed."""
+    names = chain.from_iterable(names_in(store.root / units.directory / topic) for units in UNIT_FORMATS.values())
+    found = {int(name) for name in names if _QUEUE_ID.fullmatch(name)}
+    return sorted(found | {queue_id for each, queue_id in (database.lasts if database else ()) if each == topic})
 
 
 def has_light_queues(store: Store, scope: ReadScope = nullcontext) -> bool:

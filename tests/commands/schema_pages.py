@@ -30,6 +30,7 @@ from rmqtool.show.pending import PendingResult
 from rmqtool.show.rebuild import RebuildResult
 from rmqtool.show.salvage import ConvertResult, SalvageResult
 from rmqtool.show.shapes import Error, Shape, json_name, rule_of
+from rmqtool.show.status import StatusResult
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schema"
 
@@ -277,6 +278,14 @@ DOCUMENTS = {
         "The one document about a report that was written.",
         frozenset({Exit.OK, Exit.FINDINGS, Exit.LOSSY}),
         "Empty: they are on the page; `rmqtool verify --json` has them.",
+    ),
+    "status": Document(
+        "status",
+        StatusResult,
+        "rmqtool status STORE --json",
+        "The one document about a store at a glance; with --watch one in each line.",
+        frozenset({Exit.OK, Exit.FINDINGS, Exit.LOSSY}),
+        "What names, sizes and small files show.",
     ),
     "undo": Document(
         "undo",
