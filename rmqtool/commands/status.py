@@ -44,7 +44,7 @@ class StatusOptions(OnStore):
         Exit.OK: "nothing is wrong at a glance",
         Exit.FINDINGS: "there are findings above info",
         Exit.USAGE: "the command line is wrong",
-        Exit.LOSSY: "no such findings, but not all was looked at, for lack of time",
+        Exit.LOSSY: "no such findings, but not all was read, for lack of time",
         Exit.FAILED: "the store cannot be listed or its layout read",
         Exit.INTERRUPTED: "--watch was ended by Ctrl-C",
     },

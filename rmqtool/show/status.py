@@ -79,7 +79,7 @@ def _broker(status: Status) -> str:
 def _checks(status: Status) -> str:
     root = quote(str(status.snapshot.store.root))
     codes = dict.fromkeys(each.code for each in status.findings if each.severity != "info")
-    left_out = "".join(f"; {each} not looked at" for each in status.not_looked_at if each.startswith("files"))
+    left_out = "".join(f"; {each} not read" for each in status.not_looked_at if each.startswith("files"))
     if not codes:
         return f"nothing wrong at a glance{left_out}; all is checked by: rmqtool verify {root}"
     return f"{status.verdict}: {first_of(list(codes), _SHOWN_CODES)}{left_out}; next: rmqtool verify {root}"
@@ -109,7 +109,7 @@ def _when_full(disk: DiskStatus, now: int) -> str:
 def _lag(status: Status) -> str:
     lags, is_whole = status.lags, "lags" not in status.not_looked_at
     if not lags:
-        return "no committed offsets" if is_whole else "not looked at: too many committed offsets"
+        return "no committed offsets" if is_whole else "not read: too many committed offsets"
     groups, total = len({each.group for each in lags}), sum(each.messages for each in lags)
     at_least = "" if is_whole else "at least "
     text = f"{at_least}{counted(total, 'message')} of {counted(groups, 'group')}"
@@ -121,7 +121,7 @@ def _waiting(waiting: Waiting, *, is_whole: bool) -> str:
     kinds = ((waiting.delayed, "delayed"), (waiting.timers, "in the timer's topic"), (waiting.retries, "to retry"),
              (waiting.halves, "half messages"), (waiting.dead_letters, "dead letters"))  # fmt: skip
     texts = [f"{count} {what.removesuffix('s') if count == 1 else what}" for count, what in kinds if count]
-    return ", ".join(texts + ([] if is_whole else ["more was not looked at"])) or "nothing"
+    return ", ".join(texts + ([] if is_whole else ["more was not read"])) or "nothing"
 
 
 class BrokerShown(Shape):

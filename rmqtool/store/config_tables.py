@@ -23,14 +23,7 @@ from rmqtool.findings.finding import Finding
 from rmqtool.formats.rocksdb_rows import config_entry, json_entry
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.system_topics import LITE_PREFIX, LMQ_PREFIX, is_system_topic
-from rmqtool.rules.versions import (
-    LIGHT_OFFSETS,
-    LIGHT_OFFSETS_READ,
-    LIGHT_QUEUES_EXPIRE,
-    OLDEST,
-    Releases,
-    Version,
-)
+from rmqtool.rules.versions import LIGHT_OFFSETS, LIGHT_OFFSETS_READ, LIGHT_QUEUES_EXPIRE, OLDEST, Releases, Version
 from rmqtool.store.config_json import ConfigFile, is_damaged_name, load_config
 from rmqtool.store.rocksdb import RocksDb, is_readable
 from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONFIG, CONSUME_QUEUE, Store, is_rocksdb_directory

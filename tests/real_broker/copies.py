@@ -160,7 +160,7 @@ def pausing(seconds: float) -> None:
         step(self, name)
         time.sleep(seconds)
 
-    Copying._copy_step = slow  # type: ignore[method-assign]
+    Copying._copy_step = slow  # type: ignore[assignment,method-assign]
 
 
 def main() -> None:
