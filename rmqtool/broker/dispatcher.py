@@ -179,13 +179,12 @@ def interleaving(texts: list[KeyTexts]) -> Callable[[Sequence[NDArray[Any]]], ND
 
 def _of_one_hash(rows: NDArray[np.intp], hashes: NDArray[np.int32]) -> Iterator[tuple[int, int]]:
     """The keys that have the hash of an earlier one of their record: of both the place."""
-    at, apart = np.flatnonzero(rows[1:] == rows[:-1]), 1
-    while len(at) and apart < _MOST_KEYS:
-        same = at[hashes[at] == hashes[at + apart]].tolist()
-        yield from ((place, place + apart) for place in same)
-        apart += 1
-        at = at[at + apart < len(rows)]
-        at = at[rows[at] == rows[at + apart]]
+    for apart in range(1, min(_MOST_KEYS, len(rows))):
+        same = rows[apart:] == rows[:-apart]
+        if not same.any():
+            return
+        same &= hashes[apart:] == hashes[:-apart]
+        yield from ((place, place + apart) for place in np.flatnonzero(same).tolist())
 
 
 _TAG_KEY_PREFIX = "T#"  # topic#T#TAGS: IndexService#buildKey with MessageConst.INDEX_TAG_TYPE

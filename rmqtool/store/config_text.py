@@ -255,19 +255,24 @@ class Draft:
             self.details += lines
 
 
+_SINCE_BACKUP = "what has changed since its .bak was written"
+
+
 def draft_of(path: Path, releases: Releases) -> Draft:
     """The best that can be read of a file: itself, its ``.bak``, or their whole entries."""
     name = path.name
     text, from_backup = (sound_text(each, name, releases) for each in (path, backup_of(path)))
     if text is not None and has_entries(name, text):
         return Draft(name, text, is_old=False)
-    if text is None and _sound_content(path, name, releases) is not None:  # names of it are damaged
+    content = _sound_content(path, name, releases) if text is None else None
+    if content is not None:  # names of it are damaged
         salvaged = _salvaged(path, releases, is_sound=False)
         if salvaged and salvaged.text and has_entries(name, salvaged.text):
+            if name in MAIN_TABLES and len(salvaged.names) >= len(entries_in(content, MAIN_TABLES[name])):
+                salvaged.lost = [_SINCE_BACKUP]  # which has all of them
             return salvaged
     if from_backup is not None and has_entries(name, from_backup):
-        lost = "what has changed since its .bak was written"
-        return Draft(name, from_backup, ["put back from its .bak"], [lost])
+        return Draft(name, from_backup, ["put back from its .bak"], [_SINCE_BACKUP])
     return _elsewhere(path, releases) or _salvaged(path, releases, is_sound=text is not None) or Draft(name)
 
 

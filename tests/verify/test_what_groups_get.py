@@ -133,6 +133,8 @@ def test_groups_whose_names_are_damaged(store: Path, damaged: bytes, backup: byt
     assert [(each.code, each.severity) for each in outcome.findings] == [("config.unreadable", "error")]
     lost = outcome_json(outcome)["start"]["clients"]["groups"]
     assert [(each["group"], each["next_after"]) for each in lost] == [(groups[0], None)]
+    begins = "begin where their consumeFromWhere says" in rmqtool("repair", store, "--dry-run").out
+    assert begins == (backup != b"orders@first")
     assert rmqtool("repair", store, "--yes").status == 0
     assert (b"orders@first" in path.read_bytes()) == (backup == b"orders@first")
     assert verify(store).verdict == "clean"
