@@ -1,4 +1,7 @@
-"""`rmqtool explain CODE`: what a finding means, how it happens, what each broker version does, how to repair."""
+"""`rmqtool explain CODE`: what a finding means, how it happens, what each broker version does, how to repair.
+
+Also what a broker or a client prints: where that leads.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from rmqtool.base.errors import Exit, UsageError
 from rmqtool.commands.help_page import HelpPage, examples_and_statuses
 from rmqtool.commands.options import global_options
 from rmqtool.findings.catalogue import CATALOGUE, Entry, close_matches, lookup
+from rmqtool.findings.symptoms import Symptom, symptoms_of
 from rmqtool.show.output import Style, note, show_table, table, write_document, write_text
 from rmqtool.show.pager import begin_paging
 from rmqtool.show.shapes import Shape, at, by
@@ -21,7 +25,8 @@ _WIDTH = 80  # columns; a page is prose, and wrapped where no terminal reads too
 _INDENT = "  "
 
 _EXAMPLES = (
-    "rmqtool explain commitlog.body-crc", "rmqtool explain F16", "rmqtool explain consumequeue", "rmqtool explain",
+    "rmqtool explain commitlog.body-crc", "rmqtool explain F16", "rmqtool explain consumequeue",
+    "rmqtool explain 'CODE: 14'", "rmqtool explain 'Lock failed,MQ already started'", "rmqtool explain",
 )  # fmt: skip
 _EPILOG = examples_and_statuses(_EXAMPLES, {Exit.OK: "done", Exit.USAGE: "there is no such code"})
 
@@ -60,10 +65,23 @@ class Page(Shape):
     not_detected: str | None  # What rmqtool does not see of it.
 
 
+class SymptomShown(Shape):
+    """What a broker or a client prints."""
+
+    texts: list[str]  # Pieces of it, in the words of any release.
+    classes: list[str]  # The Java classes that have them.
+    response: str | None = by(lambda each, _: each.response and each.response[0])  # The name of a response code.
+    response_code: int | None = by(lambda each, _: each.response and each.response[1])  # Its number.
+    what: str  # What the store has to do with it.
+    command: str  # The command to run next, with words in capitals to be filled in.
+    codes: list[str]  # The findings to read about.
+
+
 class Explained(Shape):
     """The pages."""
 
-    codes: list[Page]  # The pages that were asked for; without CODE all of them.
+    codes: list[Page]  # The pages that were asked for; without CODE all of them; those that symptoms lead to.
+    symptoms: list[SymptomShown]  # What was asked for by what is printed; empty where CODE is one of findings.
 
 
 @click.command("explain", cls=HelpPage, epilog=_EPILOG)
@@ -74,13 +92,17 @@ def explain(style: Style, /, *, code: str | None) -> Exit:
     """Explain a finding, and how to repair it.
 
     It says what the finding is, how it happens, and what each broker version does. CODE is what stands in a
-    finding, such as commitlog.body-crc, a fault's number such as F16, or the beginning of several codes. Without it
-    all codes are listed.
+    finding, such as commitlog.body-crc, a fault's number such as F16, or the beginning of several codes. It may also
+    be what a broker or a client prints: a response code such as 14, an exception, a line of a log. Without it all
+    codes are listed.
     """
-    entries = _entries(code)
+    entries, symptoms = _entries(code)
     begin_paging(style)
     if style.json:
-        write_document(style, "explain", {"codes": [Page.of(entry) for entry in entries]})
+        shown = [SymptomShown.of(each) for each in symptoms]
+        write_document(style, "explain", {"codes": [Page.of(entry) for entry in entries], "symptoms": shown})
+    elif symptoms:
+        write_text("\n".join("".join(f"{line}\n" for line in _symptom(each)) for each in symptoms))
     elif code is None or (len(entries) > 1 and entries[0].code.startswith(code.lower())):
         rows = [(entry.code, entry.fault or "", entry.severity, entry.title) for entry in entries]
         show_table(style.console(), table("", "Code, Fault, Severity, Title", rows))
@@ -91,15 +113,33 @@ def explain(style: Style, /, *, code: str | None) -> Exit:
     return Exit.OK
 
 
-def _entries(code: str | None) -> list[Entry]:
+def _entries(code: str | None) -> tuple[list[Entry], list[Symptom]]:
+    """The pages that are asked for, and the symptoms that lead to them, where it is by what is printed."""
     if code is None:
-        return list(CATALOGUE.values())
-    entries = lookup(code)
-    if not entries:
-        matches = close_matches(code)
-        hint = f"did you mean {' or '.join(matches)}?" if matches else "rmqtool explain lists all codes"
-        raise UsageError(f"no finding has the code {code!r}", hint=hint)
-    return entries
+        return list(CATALOGUE.values()), []
+    if entries := lookup(code):
+        return entries, []
+    if symptoms := symptoms_of(code):
+        codes = dict.fromkeys(each for symptom in symptoms for each in symptom.codes)
+        return [CATALOGUE[each] for each in codes], symptoms
+    matches = close_matches(code)
+    hint = f"did you mean {' or '.join(matches)}?" if matches else "rmqtool explain lists all codes"
+    raise UsageError(f"no finding has the code {code!r}, and nothing that brokers print is known by it", hint=hint)
+
+
+def _symptom(symptom: Symptom) -> Iterator[str]:
+    yield from _wrapped(symptom.title)
+    if symptom.classes:
+        yield from _section("Printed by", ", ".join(symptom.classes))
+    yield from _section("What", symptom.what)
+    yield from ("", "Next", f"{_INDENT}{symptom.command}")
+    if symptom.codes:
+        yield from ("", "Findings (rmqtool explain CODE)")
+        width = max(map(len, symptom.codes))
+        for code in symptom.codes:
+            first, *more = textwrap.wrap(CATALOGUE[code].title, _WIDTH - width - 4)
+            yield f"{_INDENT}{code:<{width}}  {first}"
+            yield from (f"{_INDENT}{'':<{width}}  {line}" for line in more)
 
 
 def _page(entry: Entry) -> Iterator[str]:

@@ -51,22 +51,6 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
     _EVERY: ("json", "int64", "time-zone", "color", "progress", "no-pager", "quiet", "verbose", "version", "help"),
 }
 _GROUP_OF = {name: group for group, names in _GROUPS.items() for name in names}
-_OTHER_NAMES = {
-    "--limit": ("--max", "--max-examples"),
-    "--max": ("--limit", "--max-examples"),
-    "--out": ("--output",),
-    "--output-dir": ("--output",),
-    "--queue-id": ("--queue",),
-    "--msgid": ("--msg-id",),
-    "--since": ("--from", "--time"),
-    "--until": ("--to",),
-    "--begin": ("--from",),
-    "--end": ("--to",),
-    "--threads": ("--jobs",),
-    "--release": ("--broker-version",),
-    "--config": ("--broker-conf",),
-}
-"""Options as other tools and commands call them, and ours."""
 _RANGE = re.compile(r"(?:; )?[-<=\d]*\bx[<>=]+-?\d+")  # of numbers, which an error tells whom it concerns
 _EMPTY = re.compile(r" *\[\]")
 
@@ -79,8 +63,10 @@ class HelpPage(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
+            from rmqtool.commands.other_names import OTHER_OPTIONS
+
             ours = {name for option in self.get_params(ctx) for name in option.opts}
-            meant = [name for name in _OTHER_NAMES.get(error.option_name, ()) if name in ours]
+            meant = [name for name in OTHER_OPTIONS.get(error.option_name, ()) if name in ours]
             if not meant:
                 raise
             message = f"No such option '{error.option_name}'. Did you mean '{meant[0]}'?"
@@ -178,9 +164,13 @@ class LazyGroup(HelpPage, click.Group):
         return super().resolve_command(ctx, args)
 
     def required(self, ctx: click.Context, name: str) -> click.Command:
-        """The command `name`; without one a usage error with the nearest names."""
+        """The command `name`; without one a usage error with what leads to it, or the nearest names."""
         command = self.get_command(ctx, name)
         if command is None:
+            from rmqtool.commands.other_names import OTHER_COMMANDS
+
+            if meant := OTHER_COMMANDS.get(name.lower()):
+                ctx.fail(f"no command {name}; it may be: rmqtool {meant}")
             near = get_close_matches(name, self.modules, cutoff=0.65)
             ctx.fail(f"no command {name}" + (f" (did you mean {' or '.join(near)}?)" if near else ""))
         return command
