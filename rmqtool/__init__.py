@@ -18,3 +18,8 @@ def __getattr__(name: str) -> Any:
     from rmqtool.library.store import open_path
 
     return open_path
+
+
+def __dir__() -> list[str]:
+    """The names for programs, also before they are loaded."""
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

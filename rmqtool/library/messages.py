@@ -6,12 +6,16 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
 
-from rmqtool.base.errors import UsageError
+from rmqtool.base.errors import RmqtoolError, UsageError
+from rmqtool.findings.finding import counted
+from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.library.checked import checked
+from rmqtool.library.notebook import facts_table, rows_table
 from rmqtool.query.by_place import Notes
 from rmqtool.query.lookup import By, Lookup
 from rmqtool.scan.filters import Filters
@@ -25,7 +29,7 @@ _AT_ONCE = 1000  # messages that are Python objects at the same time
 _WAY_OUT = "on_damage='skip'"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Message:
     """One message; the fields are the columns of an export, times are aware and in UTC."""
 
@@ -53,6 +57,17 @@ class Message:
     body_size: int
     body: bytes | None
 
+    def __repr__(self) -> str:
+        """Where it is and how it is found; of a long body the beginning."""
+        shown = {name: getattr(self, name) for name in _SHOWN}
+        body = "None" if self.body is None else repr(self.body[:_BODY]) + ("..." if len(self.body) > _BODY else "")
+        facts = ", ".join(f"{name}={value!r}" for name, value in shown.items() if value not in (None, ()))
+        return f"Message({facts}, store_timestamp={self.store_timestamp.isoformat()!r}, body={body})"
+
+    def _repr_html_(self) -> str:
+        """All fields in a notebook."""
+        return facts_table("Message", {name: getattr(self, name) for name in _FIELDS})
+
 
 class Messages:
     """Messages that pass filters, in the order of the log. Each iteration reads the log as it is then.
@@ -65,6 +80,30 @@ class Messages:
         self._snapshot = snapshot
         self._query = query
         self._skips_damage = skips_damage
+
+    def __repr__(self) -> str:
+        """The filters; nothing is read."""
+        given = [f"{each.name}={value!r}" for each in fields(Filters)
+                 if (value := getattr(self._query.filters, each.name)) != getattr(Filters(), each.name)]  # fmt: skip
+        given += [f"include={tuple(self._query.include)!r}"] if self._query.include else []
+        return f"Messages({', '.join([repr(str(self._snapshot.store.root)), *given])})"
+
+    def _repr_html_(self) -> str:
+        """The first of them in a notebook, of a first part of the log: a notebook waits for no large log."""
+        shown, note, filters = list[Message](), "", self._query.filters
+        start = max(filters.from_offset, self._snapshot.log_min_offset)
+        end = min(start + _PREVIEW_BYTES, MAX_OFFSET if filters.to_offset is None else filters.to_offset)
+        query = replace(self._query, filters=replace(filters, to_offset=end))
+        first = Messages(self._store, query, self._snapshot, skips_damage=self._skips_damage)
+        try:
+            shown += islice(first, _PREVIEW + 1)
+        except RmqtoolError as error:
+            note = f"reading ended: {error}"
+        if len(shown) > _PREVIEW:
+            note = f"the first {_PREVIEW} of them"
+        elif not note and end < self._snapshot.log_range.max_offset and end != filters.to_offset:
+            note = f"{counted(len(shown), 'message')} up to physical offset {end}; count() looks at all"
+        return _table(repr(self), shown[:_PREVIEW], note or ("" if shown else "no message passes"))
 
     def __iter__(self) -> Iterator[Message]:
         for batch in self._batches(replace(self._query, columns=EXPORT_COLUMNS)):
@@ -101,6 +140,13 @@ class Messages:
         """All of them as a `pandas.DataFrame`, in memory; needs pandas."""
         return self.to_arrow(columns).to_pandas()
 
+    @checked()
+    def to_polars(self, columns: Sequence[str] | None = None) -> Any:
+        """All of them as a `polars.DataFrame`, in memory; needs polars."""
+        import polars
+
+        return polars.from_arrow(self.to_arrow(columns))
+
     def _batches(self, query: Query) -> Iterator[pa.RecordBatch]:
         source = find_source(self._store, query.filters.start, query.filters.stop)
         rows = 0
@@ -110,11 +156,29 @@ class Messages:
                 yield batch
         # The log may have a topic that neither queues nor config name: only after reading is it a slip of the pen.
         for topic in query.filters.topics if not rows else ():
-            if unknown := unknown_topic(self._snapshot, topic):
-                warnings.warn(unknown, stacklevel=2)
+            warn_of_unknown(self._snapshot, topic)
+
+
+def warn_of_unknown(snapshot: Snapshot, topic: str) -> None:
+    """Warn of a topic that there is not, with the nearest names: each time, whatever cell of a notebook runs again."""
+    if unknown := unknown_topic(snapshot, topic):
+        warnings.warn_explicit(unknown, UserWarning, "rmqtool", 1, "rmqtool", registry={})
 
 
 _FIELDS = tuple(field.name for field in fields(Message))
+
+
+_SHOWN = ("topic", "queue_id", "queue_offset", "physical_offset", "unique_key", "keys", "tags")
+_BODY = 60  # bytes of a body that are shown
+_PREVIEW = 10  # messages that a notebook shows ...
+_PREVIEW_BYTES = 64 << 20  # ... of so much of the log
+
+
+def _table(title: str, messages: Iterable[Message], note: str = "") -> str:
+    columns = (*_SHOWN, "store_timestamp", "body")
+    rows = ([", ".join(value) if type(value := getattr(each, name)) is tuple else value for name in columns]
+            for each in messages)  # fmt: skip
+    return rows_table(title, columns, rows, note)
 
 
 _BY: dict[str, By] = {
@@ -138,6 +202,11 @@ class Found(list[Message]):
         super().__init__(messages)
         self.notes = tuple(notes.lines)
         self.may_be_more = notes.lossy
+
+    def _repr_html_(self) -> str:
+        """The first of them in a notebook, and the notes."""
+        more = [f"{len(self) - _PREVIEW} more"] if len(self) > _PREVIEW else []
+        return _table(counted(len(self), "message"), self[:_PREVIEW], "; ".join([*more, *self.notes]))
 
 
 def lookup_of(wanted: Mapping[str, Any], filters: Filters, limit: int | None) -> Lookup:

@@ -11,12 +11,13 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from rmqtool.base.errors import UsageError, failed_reads
+from rmqtool.base.errors import RmqtoolError, UsageError, failed_reads
 from rmqtool.base.files import RateLimit
-from rmqtool.base.numbers import EXAMPLES, JOBS, OFFSETS, PERCENT, QUEUE_IDS, RATE, SECONDS
+from rmqtool.base.numbers import EXAMPLES, JOBS, OFFSETS, PERCENT, QUEUE_IDS, RATE, SECONDS, byte_size
 from rmqtool.base.paths import path_of
 from rmqtool.base.times import parse_time
 from rmqtool.base.visible import repeated_options
+from rmqtool.findings.finding import counted, first_of
 from rmqtool.library.checked import checked
 from rmqtool.rules.broker_conf import BrokerConf, read_broker_conf
 from rmqtool.rules.versions import Version, parse_version
@@ -33,6 +34,8 @@ if TYPE_CHECKING:  # each command opens its store here, and loads only what it n
     from rmqtool.verify.saved_progress import SavedProgress
     from rmqtool.verify.task import Companion, VerifyRequest
     from rmqtool.verify.verification import Verification
+
+_NAMED = 20  # topics that a notebook names
 
 Time = datetime | int | str
 """A moment: a datetime, epoch ms, or what `--from` takes, such as ``"2026-11-21 10:52"`` or ``"-2h"``."""
@@ -87,6 +90,9 @@ class Queue:
         """Minimum and maximum offset; the maximum is exclusive."""
         return self._loaded.range
 
+    def __repr__(self) -> str:
+        return f"Queue({self.topic!r}, {self.queue_id}, offsets {self.range.min_offset} to {self.range.max_offset})"
+
     def units(self) -> Iterator[Unit]:
         """Its units from the minimum offset on, read from the disk a few at a time."""
         queue_offset = self.range.min_offset
@@ -109,6 +115,23 @@ class Store:
 
     def __repr__(self) -> str:
         return f"rmqtool.open({str(self.path)!r})"
+
+    def _repr_html_(self) -> str:
+        """The store in a notebook: what is in it at a glance; the log is not read."""
+        from rmqtool.library.notebook import facts_table
+
+        try:
+            log, running = self.snapshot.log, {None: "not known", True: "yes", False: "no"}
+            facts = {
+                "broker runs": running[self.snapshot.broker_runs],
+                "commit log": f"{byte_size(log.size)} in {counted(len(log.files), 'file')}",
+                "topics": f"{len(self.topics)}: {first_of(self.topics, _NAMED)}",
+                "queues": len(self.queues),
+                "groups": len({each.group for each in self.snapshot.committed.offsets}),
+            }
+        except RmqtoolError as error:
+            facts = {"cannot be read": str(error)}
+        return facts_table(repr(self), facts)
 
     @cached_property
     def topics(self) -> tuple[str, ...]:
@@ -250,6 +273,7 @@ class Store:
         """
         from rmqtool.findings.catalogue import why_no_code
         from rmqtool.findings.report import Selection
+        from rmqtool.library.messages import warn_of_unknown
         from rmqtool.scan.filters import TopicChoice
         from rmqtool.verify.task import VerifyRequest
 
@@ -259,6 +283,8 @@ class Store:
         if not (sample is None or 0 < sample <= 1):
             raise UsageError(f"sample is a share above 0 and up to 1, not {sample!r}")
         topics = TopicChoice(_several(topic), _several(exclude_topic)) if topic or exclude_topic else None
+        for each in _several(topic):
+            warn_of_unknown(self.snapshot, each)
         selection = Selection(_several(only), _several(skip), topics)
         request = VerifyRequest(version=self.snapshot.version, selection=selection, max_examples=max_examples,
                                 jobs=jobs, bodies=not fast, rate=self.snapshot.bytes_per_second,

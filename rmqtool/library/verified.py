@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from rmqtool.findings.finding import Finding
+from rmqtool.findings.finding import Finding, counted
 from rmqtool.findings.report import Verdict, to_be_treated
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.verify.bad_extents import GAP, TORN, UNREAD, WRONG_BODY, WRONG_PROPERTIES
@@ -18,7 +19,7 @@ if TYPE_CHECKING:  # what plans is loaded where something was found
     from rmqtool.repair.plan import Plan
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Verified:
     """What a verification found; `outcome`, `diagnosis` and `options` are for rmqtool's own commands.
 
@@ -27,6 +28,24 @@ class Verified:
 
     outcome: Outcome
     options: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        """The verdict, how many findings of which severity, and how many messages cannot be read."""
+        counts = Counter[str]()
+        for each in self.findings:
+            counts[each.severity] += each.count
+        found = [counted(counts[severity], severity) for severity in ("error", "warning") if counts[severity]]
+        lost = [f"{counted(self.outcome.lost.total(), 'message')} cannot be read"] if self.outcome.lost else []
+        return f"<Verified {self.verdict}: {', '.join([*found, *lost]) or 'nothing wrong'}>"
+
+    def _repr_html_(self) -> str:
+        """Verdict, findings and plan in a notebook."""
+        from rmqtool.library.notebook import command_list, rows_table
+
+        serious = [each for each in self.findings if each.severity != "info"]
+        rows = ((each.severity, each.code, each.count, each.file, each.message) for each in serious)
+        shown = rows_table(repr(self), ("severity", "code", "count", "file", "what"), rows)
+        return shown + command_list((step.text, step.command) for step in self.plan.steps if self.treated)
 
     @cached_property
     def treated(self) -> tuple[Finding, ...]:

@@ -346,7 +346,7 @@ PUBLIC = {
         "verified",
     },
     Queue: {"topic", "queue_id", "range", "units"},
-    Messages: {"first", "count", "batches", "to_arrow", "to_pandas"},
+    Messages: {"first", "count", "batches", "to_arrow", "to_pandas", "to_polars"},
 }
 
 
