@@ -110,7 +110,8 @@ _EPILOG = examples_and_statuses(
 def cli(context: click.Context) -> None:
     """Inspect, verify, repair and export the store of an Apache RocketMQ broker.
 
-    Reading changes nothing: files are opened read-only, and no modification time moves.
+    Reading changes nothing: files are opened read-only, and no modification time moves. A store that rmqtool.toml names
+    is @NAME.
     """
     if context.invoked_subcommand not in _LIGHT:
         require_memory()

@@ -13,7 +13,7 @@ from rmqtool.base.errors import Exit, RmqtoolError
 from rmqtool.base.files import UNLIMITED
 from rmqtool.base.visible import join
 from rmqtool.commands.options import argument, command, flag, jobs_option
-from rmqtool.commands.shared_options import NEW_STORE, OnStore, dry_run_option, output_option
+from rmqtool.commands.shared_options import NEW_STORE, OnStore, StorePath, dry_run_option, output_option
 from rmqtool.commands.writing import cut_moved, derive, owner_of
 from rmqtool.show.output import Style, note, write_document
 from rmqtool.show.progress import byte_progress
@@ -32,7 +32,7 @@ _WRONG_BODY = "commitlog.body-crc"
 class ConvertOptions(OnStore):
     """What was asked for."""
 
-    path: Path = argument("STORE", click.Path(path_type=Path))
+    path: Path = argument("STORE", StorePath())
     output: Path = output_option(NEW_STORE, "NEW", click.Path(path_type=Path), required=True)
     uncommitted: bool = flag("Also take entries after the committed index: of the last node that is left.")
     dry_run: bool = dry_run_option()

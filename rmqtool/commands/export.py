@@ -75,7 +75,7 @@ def _choices(*allowed: str) -> Any:
 class ExportChoices(OnStores):
     """What was asked for."""
 
-    stores: tuple[str, ...] = argument("STORE...", nargs=-1, required=True)
+    stores: tuple[str, ...] = argument("STORE...", shared.StoreWord(), nargs=-1, required=True)
     output: Path | None = shared.output_option(
         "Directory of the files, or its URI.", "DIR", shared.StorePath(may_be_remote=True)
     )

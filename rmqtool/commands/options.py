@@ -67,7 +67,8 @@ def flag(help_text: str, *names: str, **settings: Any) -> Any:
 
 
 def argument(metavar: str | None, kind: click.ParamType[Any] | None = None, **settings: Any) -> Any:
-    """A field that stands on the command line without a name."""
+    """A field that stands on the command line without a name; one that chooses defaults comes before all options."""
+    settings.setdefault("is_eager", getattr(kind, "chooses_defaults", False))
     make = _Declared(lambda name: [click.Argument([name], metavar=metavar, type=kind, **settings)])
     return field(metadata={"declared": make})
 
@@ -270,10 +271,11 @@ def _time_zone(ctx: click.Context, param: click.Parameter, value: str | None) ->
 
 
 def _counts(ctx: click.Context, param: click.Parameter) -> bool:
-    """Whether this value of a global option counts: the command line comes before the environment."""
-    source, sources, name = ctx.get_parameter_source, click.core.ParameterSource, param.name or ""
-    is_before = ctx.parent is not None and ctx.parent.get_parameter_source(name) is sources.COMMANDLINE
-    return source(name) is sources.COMMANDLINE or (source(name) is sources.ENVIRONMENT and not is_before)
+    """Whether this value of a global option counts: the command line, then the environment, then `rmqtool.toml`."""
+    sources, name = click.core.ParameterSource, param.name or ""
+    ranks = (sources.DEFAULT_MAP, sources.ENVIRONMENT, sources.COMMANDLINE)
+    source, before = ctx.get_parameter_source(name), ctx.parent and ctx.parent.get_parameter_source(name)
+    return source in ranks and (before not in ranks or ranks.index(source) >= ranks.index(before))
 
 
 def _count_quiet(ctx: click.Context, param: click.Parameter, value: int) -> None:
@@ -289,8 +291,9 @@ def global_options(command: F) -> F:
     """Options of every command, accepted before and after its name."""
     for option in reversed(
         (
-            click.option("--json", "as_json", is_flag=True, expose_value=False, callback=_remember("json"),
-                         envvar="RMQTOOL_JSON", help="Print JSON: one document, or one object per line for lists."),
+            click.option("--json", "as_json", is_flag=True, is_eager=True, expose_value=False,
+                         callback=_remember("json"), envvar="RMQTOOL_JSON",
+                         help="Print JSON: one document, or one object per line for lists."),
             click.option("--int64", type=click.Choice(["number", "string"]), default="number", expose_value=False,
                          callback=_remember("int64"), show_default=True,
                          help="64-bit numbers in JSON: as text for programs that round them, such as JavaScript."),
@@ -299,7 +302,7 @@ def global_options(command: F) -> F:
                          help="Zone of times, shown and given, such as Asia/Shanghai, +08:00 or UTC; JSON has UTC. "
                          "Default: this machine's."),
             click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", expose_value=False,
-                         callback=_remember("color"), show_default=True,
+                         is_eager=True, callback=_remember("color"), show_default=True,
                          help="Colour text; NO_COLOR and FORCE_COLOR are obeyed."),
             click.option("--progress", type=click.Choice(["auto", "json", "never"]), default="auto",
                          expose_value=False, callback=_remember("progress"), show_default=True,

@@ -13,7 +13,14 @@ import click
 from rmqtool.base.errors import Exit, NotAStoreError, UsageError
 from rmqtool.base.numbers import byte_size
 from rmqtool.commands.options import argument, command, flag, option, parsed, time_or_clock
-from rmqtool.commands.shared_options import OnStore, dry_run_option, filter_options, limit_option, yes_option
+from rmqtool.commands.shared_options import (
+    OnStore,
+    StorePath,
+    dry_run_option,
+    filter_options,
+    limit_option,
+    yes_option,
+)
 from rmqtool.commands.writing import confirm
 from rmqtool.findings.finding import first_of
 from rmqtool.show.output import Style, note
@@ -78,7 +85,7 @@ def _seconds(value: str) -> float:
 class ReplayOptions(OnStore):
     """What was asked for."""
 
-    path: Path = argument("STORE|PARQUET", _PATH)
+    path: Path = argument("STORE|PARQUET", StorePath())
     name_servers: tuple[str, ...] | None = option(
         "Name server of the target; several with ';' between them. --dry-run counts without it, too.",
         "--nameserver", callback=_name_servers, metavar="HOST:PORT",

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
 import rmqtool
 from rmqtool.base.errors import RmqtoolError, UsageError
@@ -213,7 +214,12 @@ _HINT = "copy the store to this machine first; inspect, verify, query and export
 
 
 class StorePath(click.Path):
-    """A store or a place in one; a URI of another machine is refused with a sentence, unless `may_be_remote`."""
+    """A store or a place in one; a URI of another machine is refused with a sentence, unless `may_be_remote`.
+
+    As an argument it may be a store's name, ``@orders-a``: options that are not given are then those of `rmqtool.toml`.
+    """
+
+    chooses_defaults = True
 
     def __init__(self, *, may_be_remote: bool = False) -> None:
         super().__init__(path_type=Path)
@@ -221,6 +227,8 @@ class StorePath(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The path that an argument means."""
+        if isinstance(param, click.Argument) and ctx and isinstance(value, str) and value.startswith("@"):
+            value = _of_named_store(value, ctx)
         try:
             path = path_of(value)
         except RmqtoolError as error:
@@ -231,6 +239,34 @@ class StorePath(click.Path):
             command = ctx.info_name if ctx else "this command"
             raise UsageError(f"{command} works on stores of this machine only", file=path, hint=_HINT)
         return path
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Files and directories, or the names of stores."""
+        if isinstance(param, click.Argument) and incomplete.startswith("@"):
+            from rmqtool.commands.named_stores import names
+
+            return [CompletionItem(name) for name in names() if name.startswith(incomplete)]
+        return super().shell_complete(ctx, param, incomplete)
+
+
+class StoreWord(click.types.StringParamType):
+    """A store as text, maybe with a name of its own before it: ``NAME=STORE``; ``@orders-a`` as in `StorePath`."""
+
+    chooses_defaults = True
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The text, with a path in place of a store's name."""
+        name, equals, rest = value.rpartition("=") if isinstance(value, str) else ("", "", "")
+        return f"{name}{equals}{_of_named_store(rest, ctx)}" if ctx and rest.startswith("@") else value
+
+
+def _of_named_store(word: str, ctx: click.Context) -> str:
+    """The path of a store's name; of several named ones the first decides about options that are not given."""
+    from rmqtool.commands.named_stores import store_of
+
+    entry, rest = store_of(word)
+    ctx.default_map = {**entry.options, **(ctx.default_map or {})}
+    return entry.path + rest
 
 
 @dataclass(frozen=True, kw_only=True)
