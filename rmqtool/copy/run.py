@@ -143,7 +143,7 @@ class Copying:
             for file in left:
                 self._copy_full(file)
             for database in found.databases:
-                copy_tables(database.path, self._made(f"{database.name}/.").parent, self._reading, self._count)
+                copy_tables(database.path, self._made(f"{database.name}/CURRENT").parent, self._reading, self._count)
             if not left:
                 break
         self._drop_gap()
@@ -209,18 +209,14 @@ class Copying:
     # What changes comes in order
 
     def _copy_step(self, step: Step) -> None:
-        """Copy what is listed now, the newest file of a sequence first: so that what is copied has no gap.
-
-        Where the newest was empty, nothing that was copied before points into it; where it was not, the one before it
-        was full.
-        """
-        found = inventory(self._store)
+        """Copy what is listed now: what is made after that, nothing leads to that was copied before."""
+        found = inventory(self._store, step)
         for database in found.databases:
             if database.step == step:
                 self._copy_database(database)
-        files = [file for file in found.of(step) if file.name not in self._files]
-        for file in reversed(files) if step in ("queues", "log") else files:
-            self._copy_changing(file)
+        for file in found.of(step):
+            if file.name not in self._files:
+                self._copy_changing(file)
 
     def _copy_changing(self, file: Found) -> None:
         with vanishing(file.path) as gone:
@@ -268,7 +264,7 @@ class Copying:
             self._totals.copied += 1
 
     def _end(self) -> LogEnd:
-        sources = {file.name: file.path for file in inventory(self._store).of("log")}
+        sources = {file.name: file.path for file in inventory(self._store, "log").of("log")}
 
         def source(name: str) -> Path:
             return sources.get(f"{COMMIT_LOG}/{name}", self._store.root / COMMIT_LOG / name)

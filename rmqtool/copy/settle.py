@@ -101,7 +101,8 @@ def settle(
 
 
 def _worth_saying(plan: RebuildPlan) -> Iterator[Finding]:
-    return (each for each in plan.findings if each.severity != "info")
+    """The findings of a rebuild, without fields that queues prove to have been others: the log is copied as it is."""
+    return (each for each in plan.findings if each.severity != "info" and each.code != "commitlog.field")
 
 
 def tidy(root: Path, *, keeps_side_store: bool) -> None:

@@ -210,7 +210,7 @@ def copy_database(directory: Path, to: Path, reading: ReadPolicy, progress: Prog
         if found is None:
             continue
         for entry in list_directory(to):
-            if entry.name not in found:
+            if entry.name not in found and entry.is_file():  # queues may have files as well, in directories beside it
                 (to / entry.name).unlink()
         problem = _opening_problem(to)
         if problem is None or (attempt >= 2 and _opening_problem(directory)):

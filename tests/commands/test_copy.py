@@ -21,7 +21,8 @@ from tests.unchanged import snapshot, tree, unchanged
 from tests.verify.small_store import FILE_SIZE, StoreBuilder, small_log, small_store
 
 NOT_COPIED = {"lock", "abort", "abort.bak", "LOCK"}
-GOLDEN = ("4.4.0-clean", "4.9.7-clean", "5.3.3-shop", "5.5.0-clean", "5.5.0-trimmed", "5.3.3-empty")
+GOLDEN = ("4.4.0-clean", "4.9.7-clean", "5.3.3-shop", "5.5.0-clean", "5.5.0-trimmed", "5.3.3-empty",
+          "more/5.3.3-rocksdb-twice", "more/4.7.1-differing")  # fmt: skip
 DAY_S = 86_400
 
 

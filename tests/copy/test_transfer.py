@@ -90,8 +90,14 @@ def test_holes_stay_holes(tmp_path: Path) -> None:
 def test_order(tmp_path: Path) -> None:
     """What points comes before what it points at; positions come first, names last."""
     store = small_store(tmp_path / "store")
-    for name in ("timerwheel", "timerlog/00000000000000000000", "config/topics.json", "config/consumerOffset.json"):
-        (store / name).parent.mkdir(exist_ok=True)
+    for name in (
+        "consumequeue_ext/orders/0/00000000000000000000",
+        "timerwheel",
+        "timerlog/00000000000000000000",
+        "config/topics.json",
+        "config/consumerOffset.json",
+    ):
+        (store / name).parent.mkdir(parents=True, exist_ok=True)
         (store / name).touch()
     found = inventory(open_store(store)).files
     steps = {file.name.split("/")[0] if "config" not in file.name else file.name: file.step for file in found}
@@ -100,8 +106,11 @@ def test_order(tmp_path: Path) -> None:
     places = [STEPS.index(steps[name]) for name in order]
     assert places == sorted(places)
     assert [file.name for file in found if file.step == "timer"] == ["timerwheel", "timerlog/00000000000000000000"]
-    logs = [file for file in found if file.step == "log"]
-    assert [file.is_full for file in logs][-3:] == [True, False, False]
+    logs = inventory(open_store(store)).of("log")
+    assert [file.is_full for file in logs][:3] == [False, False, True]
+    queues = [file.name.split("/")[0] for file in inventory(open_store(store)).of("queues")]
+    assert queues == sorted(queues)
+    assert {*queues} == {"consumequeue", "consumequeue_ext"}
 
 
 def test_the_newest_file_of_a_log_is_copied_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
