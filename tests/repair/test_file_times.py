@@ -55,7 +55,7 @@ def test_times_come_back(store: Path, conf: Path) -> None:
 
 
 def test_files_that_would_be_deleted_keep_their_times(store: Path) -> None:
-    """Messages of years ago are older than fileReservedTime, 72 hours: the log keeps its times, but for the last file."""
+    """Messages of years ago are older than fileReservedTime: the log keeps its times, but for the last file."""
     now = time.time()
     done = rmqtool("repair", store, "--times", "--yes")
     assert done.status == Exit.OK
