@@ -119,7 +119,9 @@ class CopyJob:
     # What may be copied, and where
 
     def _check(self) -> None:
-        request, store = self._request, self._store
+        request, store, holder = self._request, self._store, self._snapshot.holder
+        if holder and holder.program:  # unlike a broker it replaces files that are full
+            raise holder.refusal(store.root, effect="nothing is copied", hint="let it end, then copy the store")
         sources = [store.root, *store.log_directories]
         if request.prune and not request.update:
             raise UsageError("--prune is for --update: a new copy has only what the store has")
