@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +18,10 @@ from rmqtool.show.output import Style, note, write_document
 from rmqtool.show.progress import byte_progress, job_progress
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rmqtool.copy.job import CopyJob, CopyResult
+    from rmqtool.salvage.new_store import NewStore
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +75,7 @@ class CopyOptions(shared.OnStore):
         Exit.OK: "done, planned, or the copy is as its manifest says",
         Exit.FINDINGS: "done, with findings; or the copy is not as its manifest says",
         Exit.USAGE: "the options do not fit, the output is not empty, or nobody confirmed",
+        Exit.IN_USE: "another rmqtool is changing the store",
         Exit.FAILED: "could not finish: the next run goes on; an earlier copy is as it was",
     },
 )
@@ -116,12 +121,23 @@ def _run(style: Style, given: CopyOptions, job: CopyJob) -> CopyResult:
     from rmqtool.salvage.new_store import NewStore
 
     new = NewStore(given.target, goes_on=True)
-    with new.making():
+    with new.making(), _kept_for_later(style, new):
         with byte_progress("copying", job.plan.needed, style=style) as bar:
             copied = job.copy(new, bar.add)
         with byte_progress("completing queues and index", copied.log_bytes, style=style) as bar:
             settled = job.settle(new, copied, bar.update)
         return job.finish(new, copied, settled)
+
+
+@contextmanager
+def _kept_for_later(style: Style, new: NewStore) -> Iterator[None]:
+    """Say what becomes of what is copied when an error or a signal ends the block."""
+    try:
+        yield
+    except BaseException:
+        if not style.quiet:
+            note(f"what is copied so far stays in {new.directory.parent}: the same command goes on from there")
+        raise
 
 
 def _show_plan(style: Style, given: CopyOptions, job: CopyJob) -> Exit:

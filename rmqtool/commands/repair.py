@@ -15,7 +15,7 @@ from rmqtool.base.errors import Exit, UnreadableError, UnsupportedError, UsageEr
 from rmqtool.base.visible import join, quote, visible
 from rmqtool.commands import shared_options as shared
 from rmqtool.commands import writing
-from rmqtool.commands.options import command, flag, jobs_option, option
+from rmqtool.commands.options import command, flag, jobs_option, option, time_or_clock
 from rmqtool.show.output import Style, note, write_document, write_text
 from rmqtool.show.progress import byte_progress, job_progress
 from rmqtool.show.times import sentence
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from rmqtool.rebuild.plan import RebuildPlan
     from rmqtool.rebuild.source import RebuildSource
     from rmqtool.repair.diagnosis import Repairs
+    from rmqtool.repair.file_times import FileTime
     from rmqtool.repair.plan import Plan
     from rmqtool.repair.proof import Proof
     from rmqtool.repair.saved_plan import SavedRepairPlan
@@ -51,6 +52,10 @@ class RepairOptions(shared.OnStore):
         "without it.",
         type=click.Choice(["commitlog.body-crc", "commitlog.properties"]), multiple=True,
     )  # fmt: skip
+    times: bool = flag(
+        "Repair nothing: give files the times of their messages, which they lost when the store was copied, except "
+        "where the first cleaning would delete them then."
+    )
     acknowledge: bool = flag("Repair nothing: remove the records of losses, which verify reports until then.")
     jobs: int = jobs_option()
     memory: int | None = shared.memory_option()
@@ -60,6 +65,8 @@ class RepairOptions(shared.OnStore):
 
     def require_consistent(self) -> None:
         """Raise UsageError for options that do not fit each other."""
+        if self.times and (self.acknowledge or self.plan or self.keep_offsets or self.lose or self.save_plan):
+            raise UsageError("--times repairs nothing else: no other choice may be made beside it")
         if self.acknowledge and (self.plan or self.keep_offsets or self.lose or self.save_plan):
             raise UsageError("--acknowledge repairs nothing: no other choice may be made beside it")
         if self.plan and (self.only_shows or self.keep_offsets or self.lose or self.broker_version):
@@ -120,6 +127,8 @@ def repair(style: Style, given: RepairOptions) -> Exit:
     if given.acknowledge:
         return _acknowledge(style, given)
     require_plain_log(given.store, "repair")
+    if given.times:
+        return _give_times(style, given)
     if given.saved:
         given = replace(given, **given.saved.options)
     only_reads = given.only_shows
@@ -160,6 +169,49 @@ def _acknowledge(style: Style, given: RepairOptions) -> Exit:
                   "changes": [], "rebuild": None, "recovered": [], "proof": None}  # fmt: skip
         write_document(style, "repair", result)
     return Exit.OK
+
+
+def _give_times(style: Style, given: RepairOptions) -> Exit:
+    """Show which files have lost their times, and give them back."""
+    from rmqtool.repair.file_times import give_times
+
+    found = _lost_times(given)
+    wanted = [each for each in found if not each.kept]
+    changes = [{"what": each.text(given.store), "details": [], "lost": None, "codes": ["store.modification-times"]}
+               for each in wanted]  # fmt: skip
+    if not style.json:
+        write_text("".join(f"{visible(sentence(str(change['what'])))}\n" for change in changes) or f"{_NOTHING}\n")
+        if len(found) > len(wanted) and not style.quiet:
+            note(f"{len(found) - len(wanted)} files of the log keep their times: the first cleaning would delete them")
+    if wanted and not given.dry_run:
+        writing.confirm("Set these times?", yes=given.yes)
+        give_times(given.store, wanted)
+    if style.json:
+        state = "nothing" if not wanted else "planned" if given.dry_run else "done"
+        result = {"state": state, "transactions": [], "acknowledged": [], "verdict": None, "plan": None,
+                  "changes": changes, "rebuild": None, "recovered": [], "proof": None}  # fmt: skip
+        write_document(style, "repair", result)
+    return Exit.OK
+
+
+def _lost_times(given: RepairOptions) -> list[FileTime]:
+    """The files of log and queues that were modified later than their messages were stored."""
+    from rmqtool.clean.findings import wrong_times
+    from rmqtool.clean.plan import log_facts
+    from rmqtool.repair.file_times import FileTime, queue_times
+    from rmqtool.rules.retention import settings_of
+
+    snapshot, now = given.opened.snapshot, time_or_clock(None)
+    reserved = settings_of(snapshot.store.conf.settings, {}, snapshot.release).reserved_ms
+    files = snapshot.log.files
+    last = files[-1].start_offset if files else 0  # which no cleaning deletes
+    wrong = wrong_times(log_facts(snapshot, snapshot.log_range, len(files)), now)
+    of_log = [
+        FileTime(each.log_file.file.path, each.log_file.mtime, each.written,
+                 kept=each.written + reserved < now and each.log_file.start_offset != last)
+        for each in wrong
+    ]  # fmt: skip
+    return [*of_log, *(queue_times(snapshot) if of_log else ())]
 
 
 @dataclass(frozen=True)

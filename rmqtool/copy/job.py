@@ -21,8 +21,10 @@ from rmqtool.copy.run import Copied, Copying, Earlier, Totals, described, needed
 from rmqtool.copy.settle import Settled, copy_store, leave_unsettled, problems, settle
 from rmqtool.copy.transfer import content_of
 from rmqtool.findings.finding import Finding
+from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.retention import settings_of
 from rmqtool.salvage.new_store import NewStore, require_free_name
+from rmqtool.store.index_files import Geometry
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.rocksdb import is_readable, without_library
 from rmqtool.store.snapshot import Snapshot
@@ -117,7 +119,9 @@ class CopyJob:
     # What may be copied, and where
 
     def _check(self) -> None:
-        request, store = self._request, self._store
+        request, store, holder = self._request, self._store, self._snapshot.holder
+        if holder and holder.program:  # unlike a broker it replaces files that are full
+            raise holder.refusal(store.root, effect="nothing is copied", hint="let it end, then copy the store")
         sources = [store.root, *store.log_directories]
         if request.prune and not request.update:
             raise UsageError("--prune is for --update: a new copy has only what the store has")
@@ -193,7 +197,7 @@ class CopyJob:
 
     def settle(self, new: NewStore, copied: Copied, progress: Progress) -> Settled | None:
         """Complete and prove the copy; one that is restored was that before, and one that is raw is not."""
-        root, conf = new.directory, self._store.conf
+        root, conf = new.directory, _with_geometry(self._store.conf, copied.index_geometry)
         was_clean = not (self._is_live or (self._store.root / ABORT_FILE).exists())
         if self._request.raw:
             leave_unsettled(root, copy_store(root, conf), was_clean=was_clean)
@@ -236,6 +240,14 @@ class CopyJob:
             manifest.write(root)
         new.finish(None)
         return CopyResult(self.mode, manifest, copied.totals, settled, tuple(findings))
+
+
+def _with_geometry(conf: BrokerConf, geometry: Geometry | None) -> BrokerConf:
+    """The settings with the geometry of index files that the store showed: a copy of few units may not."""
+    if geometry is None or conf.index_geometry:
+        return conf
+    shown = {"maxHashSlotNum": str(geometry.slots), "maxIndexNum": str(geometry.units)}
+    return replace(conf, settings={**conf.settings, **shown})
 
 
 def read_manifest_or_none(root: Path) -> Manifest | None:

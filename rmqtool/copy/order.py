@@ -24,6 +24,7 @@ from rmqtool.store.store import (
     COMMIT_LOG,
     CONFIG,
     CONSUME_QUEUE,
+    CONSUME_QUEUE_EXT,
     INDEX,
     SEPARATE_ROCKSDB_QUEUES,
     SIDE_STORE,
@@ -83,13 +84,23 @@ class Inventory:
     databases: tuple[Database, ...]
     directories: tuple[tuple[str, Path], ...]  # with those that are empty; those above come first
 
-    def of(self, step: Step) -> Iterator[Found]:
-        """The files of a step, in the order of copying."""
-        return (file for file in self.files if file.step == step)
+    def of(self, step: Step) -> list[Found]:
+        """The files of a step in the order of copying: of queues and log the newest file of a sequence first.
+
+        So what is copied has no gap: where the newest was empty, nothing that was copied before leads into it; where it
+        was not, the one before it was full. Ext units come after the queue entries that lead to them.
+        """
+        files = [file for file in self.files if file.step == step]
+        if step in ("queues", "log"):
+            files.reverse()
+        return sorted(files, key=lambda file: file.name.startswith(f"{CONSUME_QUEUE_EXT}/"))
 
 
-def inventory(store: Store) -> Inventory:
-    """List a store, its log from all its directories; raises UnreadableError."""
+def inventory(store: Store, step: Step | None = None) -> Inventory:
+    """List a store, its log from all its directories; raises UnreadableError.
+
+    For one `step` only what is needed for that: a store may have a hundred thousand directories of queues.
+    """
     files: list[Found] = []
     databases: list[Database] = []
     directories: list[tuple[str, Path]] = [("", store.root)]
@@ -97,6 +108,7 @@ def inventory(store: Store) -> Inventory:
     named = sorted((f"{COMMIT_LOG}/{path.name}", path) for path in logs if start_offset_of(path.name) is not None)
     files += _sequence(named, "log", _LAST_OF_LOG)
     elsewhere = {os.path.realpath(directory) for directory in store.log_directories}
+    elsewhere |= set() if step in (None, "queues") else {os.path.realpath(store.root / name) for name in QUEUE_KINDS}
     walk = _Walk(files, databases, directories, elsewhere)
     walk.below(store.root, "")
     return Inventory(tuple(sorted(files, key=_order)), tuple(databases), tuple(directories))
@@ -109,7 +121,7 @@ def _order(file: Found) -> tuple[object, ...]:
 
 @dataclass(frozen=True)
 class _Walk:
-    """Collects what is below a store's directory; the log, which may be `elsewhere`, is listed apart."""
+    """Collects what is below a store's directory; what is `elsewhere`, such as the log, is listed apart."""
 
     files: list[Found]
     databases: list[Database]

@@ -31,6 +31,7 @@ from rmqtool.formats.file_name import start_offset_of
 from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.salvage.new_store import NewStore
 from rmqtool.store.consume_queues import UNIT_FORMATS
+from rmqtool.store.index_files import Geometry, geometry_or_none, read_header
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import COMMIT_LOG, Store
 
@@ -39,6 +40,7 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _BULK_PASSES = 3  # files that are full meanwhile are copied by the next one
 _BUFFERED = 1.0  # seconds for which an acknowledged message may be in the broker's memory alone, and more
 _SMALL = {"positions", "names"}
+_TRIES, _PAUSE = 20, 0.01  # of what is read of an index file that grows, seconds
 _UNIT_SIZES = {each.directory: each.dtype.itemsize for each in UNIT_FORMATS.values()}
 
 
@@ -63,6 +65,7 @@ class Copied:
     files: dict[str, CopiedFile]
     stamps: dict[str, tuple[int, int]]  # of each file when it was copied: what has another one now was changed since
     started: int
+    index_geometry: Geometry | None = None  # of the newest index file, as the store showed it
     totals: Totals = field(default_factory=Totals)
 
     @property
@@ -105,6 +108,7 @@ class Copying:
         self._files: dict[str, CopiedFile] = {}
         self._stamps: dict[str, tuple[int, int]] = {}
         self._totals = Totals()
+        self._index_geometry: Geometry | None = None
 
     def run(self) -> Copied:
         """Copy all; raises UnreadableError, ChangedError, OSError."""
@@ -121,7 +125,7 @@ class Copying:
         self._keep_earlier()
         self._totals.bulk_seconds = ordered - began
         self._totals.ordered_seconds = time.monotonic() - ordered
-        return Copied(end, self._files, self._stamps, started, self._totals)
+        return Copied(end, self._files, self._stamps, started, self._index_geometry, self._totals)
 
     def _begin(self) -> None:
         """Go on with what an interrupted run has copied, where that was of the same store."""
@@ -143,7 +147,7 @@ class Copying:
             for file in left:
                 self._copy_full(file)
             for database in found.databases:
-                copy_tables(database.path, self._made(f"{database.name}/.").parent, self._reading, self._count)
+                copy_tables(database.path, self._made(f"{database.name}/CURRENT").parent, self._reading, self._count)
             if not left:
                 break
         self._drop_gap()
@@ -209,18 +213,14 @@ class Copying:
     # What changes comes in order
 
     def _copy_step(self, step: Step) -> None:
-        """Copy what is listed now, the newest file of a sequence first: so that what is copied has no gap.
-
-        Where the newest was empty, nothing that was copied before points into it; where it was not, the one before it
-        was full.
-        """
-        found = inventory(self._store)
+        """Copy what is listed now: what is made after that, nothing leads to that was copied before."""
+        found = inventory(self._store, step)
         for database in found.databases:
             if database.step == step:
                 self._copy_database(database)
-        files = [file for file in found.of(step) if file.name not in self._files]
-        for file in reversed(files) if step in ("queues", "log") else files:
-            self._copy_changing(file)
+        for file in found.of(step):
+            if file.name not in self._files:
+                self._copy_changing(file)
 
     def _copy_changing(self, file: Found) -> None:
         with vanishing(file.path) as gone:
@@ -235,11 +235,20 @@ class Copying:
     def _copy(self, file: Found, status: os.stat_result) -> None:
         to = self._made(file.name)
         if file.step == "index" and not file.is_full:
-            geometry = self._snapshot.shown_index_geometry
+            geometry = self._index_geometry = self._geometry_of(file.path)
             content = copy_index(file.path, to, geometry, self._reading, self._count)
         else:
             content = copy_content(file.path, to, self._reading, self._count)
         self._add(file, content, status)
+
+    def _geometry_of(self, path: Path) -> Geometry | None:
+        """The geometry of an index file that may grow, so that what proves it is soon no longer so."""
+        for _ in range(_TRIES):
+            geometry = geometry_or_none(read_header(path), self._store.conf.index_geometry)
+            if geometry or not self._is_live:
+                break
+            time.sleep(_PAUSE)
+        return geometry or self._snapshot.shown_index_geometry
 
     def _add(self, file: Found, content: Content, status: os.stat_result) -> None:
         copy_attributes(status, self._root / file.name)
@@ -268,7 +277,7 @@ class Copying:
             self._totals.copied += 1
 
     def _end(self) -> LogEnd:
-        sources = {file.name: file.path for file in inventory(self._store).of("log")}
+        sources = {file.name: file.path for file in inventory(self._store, "log").of("log")}
 
         def source(name: str) -> Path:
             return sources.get(f"{COMMIT_LOG}/{name}", self._store.root / COMMIT_LOG / name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rmqtool.base.errors import RmqtoolError
@@ -87,6 +87,12 @@ def settle(
     had_side_store = (root / SIDE_STORE).is_dir()
     with Transaction(store, "copy") as transaction:
         plan = make_plan(record(open_source(store, options, releases), transaction), progress)
+        if plan.written_kinds & plan.source.sizes.assumed == {
+            "index"
+        }:  # its keys are as they were, all else is complete
+            options, unknown = replace(options, parts=frozenset(["queues"])), _worth_saying(plan)
+            plan = make_plan(open_source(store, options, releases), progress)
+            plan.findings.extend(each for each in unknown if each.code == "rebuild.file-size-assumed")
         complete = not plan.undecided and not plan.written_kinds & plan.source.sizes.assumed
         if complete and not plan.is_empty:
             apply_plan(plan, transaction, progress)
@@ -101,7 +107,8 @@ def settle(
 
 
 def _worth_saying(plan: RebuildPlan) -> Iterator[Finding]:
-    return (each for each in plan.findings if each.severity != "info")
+    """The findings of a rebuild, without fields that queues prove to have been others: the log is copied as it is."""
+    return (each for each in plan.findings if each.severity != "info" and each.code != "commitlog.field")
 
 
 def tidy(root: Path, *, keeps_side_store: bool) -> None:

@@ -15,9 +15,10 @@ import numpy as np
 from rmqtool.base.errors import ChangedError, RmqtoolError, UnreadableError
 from rmqtool.base.files import InputFile, Progress, ReadPolicy, is_zero, length_without_zeros, list_directory, read_all
 from rmqtool.base.new_files import new_file, write_all
-from rmqtool.formats.index_file import HEADER_SIZE, SLOT_DTYPE, UNIT_DTYPE, UNIT_SIZE, unit_position
+from rmqtool.formats.index_file import HEADER_DTYPE, HEADER_SIZE, SLOT_DTYPE, UNIT_DTYPE, UNIT_SIZE, unit_position
+from rmqtool.formats.layout import integer_at
 from rmqtool.store.config_json import parse_fastjson
-from rmqtool.store.index_files import Geometry, read_header
+from rmqtool.store.index_files import Geometry
 from rmqtool.store.rocksdb import RocksDb, is_readable
 
 _BLOCK = 1 << 20  # bytes
@@ -167,10 +168,9 @@ def copy_index(path: Path, to: Path, geometry: Geometry | None, reading: ReadPol
     """
     if geometry is None:
         return copy_content(path, to, reading, progress)
-    header = read_header(path)
     with InputFile(path, reading) as source:
-        head = source.read(0, HEADER_SIZE)
-        count = max(header.index_count, 1)
+        head = source.read(0, HEADER_SIZE)  # once: it goes into the copy as it counts here
+        count = max(integer_at(HEADER_DTYPE, "index_count", head.ljust(HEADER_SIZE, b"\0")), 1)
         slots = np.frombuffer(source.read(HEADER_SIZE, geometry.slots * SLOT_DTYPE.itemsize), SLOT_DTYPE).copy()
         for slot in np.flatnonzero(slots >= count).tolist():
             unit = int(slots[slot])
@@ -210,7 +210,7 @@ def copy_database(directory: Path, to: Path, reading: ReadPolicy, progress: Prog
         if found is None:
             continue
         for entry in list_directory(to):
-            if entry.name not in found:
+            if entry.name not in found and entry.is_file():  # queues may have files as well, in directories beside it
                 (to / entry.name).unlink()
         problem = _opening_problem(to)
         if problem is None or (attempt >= 2 and _opening_problem(directory)):

@@ -204,7 +204,7 @@ STORE = (
         },
         effect="files expire later than they should; up to 5.1.0 searches by time may answer wrongly",
         versions={"all": "retention counts from the modification time."},
-        repair="If it matters, set each file's time to that of its last message: touch -d.",
+        repair="`rmqtool repair STORE --times` gives each file the time of its last message.",
         not_detected="`rmqtool clean --dry-run` compares each file with its last message, too (clean.mtime-later, "
         "clean.mtime-earlier).",
     ),

@@ -12,6 +12,7 @@ import pytest
 
 from rmqtool.base.errors import Exit
 from rmqtool.copy.manifest import MANIFEST, read_manifest
+from rmqtool.store.lock import Holder
 from tests.building import LOG
 from tests.commands.running import Result, killed_at_a_call, rmqtool
 from tests.conftest import GoldenStore
@@ -21,7 +22,8 @@ from tests.unchanged import snapshot, tree, unchanged
 from tests.verify.small_store import FILE_SIZE, StoreBuilder, small_log, small_store
 
 NOT_COPIED = {"lock", "abort", "abort.bak", "LOCK"}
-GOLDEN = ("4.4.0-clean", "4.9.7-clean", "5.3.3-shop", "5.5.0-clean", "5.5.0-trimmed", "5.3.3-empty")
+GOLDEN = ("4.4.0-clean", "4.9.7-clean", "5.3.3-shop", "5.5.0-clean", "5.5.0-trimmed", "5.3.3-empty",
+          "more/5.3.3-rocksdb-twice", "more/4.7.1-differing")  # fmt: skip
 DAY_S = 86_400
 
 
@@ -300,6 +302,15 @@ def test_what_is_refused(store: Path, target: Path, tmp_path: Path, words: list[
         refused = rmqtool("copy", *(word.format(store=store, new=tmp_path / "new", copy=target) for word in words))
     assert refused.status == Exit.USAGE
     assert said in refused.err
+
+
+def test_a_store_that_a_repair_changes(store: Path, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unlike a broker it replaces files that no longer change."""
+    holder = Holder(1, "lock", "rmqtool repair")
+    monkeypatch.setattr("rmqtool.store.snapshot.lock_holder", lambda _: holder)
+    refused = copy(store, target)
+    assert refused.status == Exit.IN_USE
+    assert "rmqtool repair" in refused.err
 
 
 def test_a_dry_run_writes_nothing(store: Path, target: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rmqtool.base.files import UNLIMITED, no_progress
+from rmqtool.base.files import UNLIMITED, InputFile, no_progress
 from rmqtool.copy import run, transfer
 from rmqtool.copy.order import STEPS, inventory
 from rmqtool.copy.transfer import content_of, copy_content, copy_index, copy_small
@@ -44,6 +44,25 @@ def test_an_index_that_grows_leads_to_what_its_header_counts(tmp_path: Path) -> 
     end = unit_position(GEOMETRY.slots, 3)
     assert after[unit_position(GEOMETRY.slots, 0) : end] == path.read_bytes()[unit_position(GEOMETRY.slots, 0) : end]
     assert not after[end:].strip(b"\0")
+
+
+def test_the_header_of_an_index_that_grows_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it counts is what the copy has, though the broker puts more keys at any moment."""
+    path = index_file(tmp_path / "index", 3, [2, 0, 0, 0], [0, 0, 1])
+    read = InputFile.read
+
+    def then_grows(file: InputFile, position: int, size: int) -> bytes:
+        data = read(file, position, size)
+        if position == 0 and size == HEADER_SIZE:
+            index_file(path, 5, [4, 0, 0, 0], [0, 0, 1, 2, 3])
+        return data
+
+    monkeypatch.setattr(InputFile, "read", then_grows)
+    copy_index(path, tmp_path / "copy", GEOMETRY, UNLIMITED, no_progress)
+    monkeypatch.undo()
+    data = (tmp_path / "copy").read_bytes()
+    assert int.from_bytes(data[HEADER_SIZE - 4 : HEADER_SIZE], "big") == 3
+    assert slots_of(tmp_path / "copy") == (2, 0, 0, 0)
 
 
 def test_a_small_file_is_copied_when_it_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,8 +109,14 @@ def test_holes_stay_holes(tmp_path: Path) -> None:
 def test_order(tmp_path: Path) -> None:
     """What points comes before what it points at; positions come first, names last."""
     store = small_store(tmp_path / "store")
-    for name in ("timerwheel", "timerlog/00000000000000000000", "config/topics.json", "config/consumerOffset.json"):
-        (store / name).parent.mkdir(exist_ok=True)
+    for name in (
+        "consumequeue_ext/orders/0/00000000000000000000",
+        "timerwheel",
+        "timerlog/00000000000000000000",
+        "config/topics.json",
+        "config/consumerOffset.json",
+    ):
+        (store / name).parent.mkdir(parents=True, exist_ok=True)
         (store / name).touch()
     found = inventory(open_store(store)).files
     steps = {file.name.split("/")[0] if "config" not in file.name else file.name: file.step for file in found}
@@ -100,8 +125,11 @@ def test_order(tmp_path: Path) -> None:
     places = [STEPS.index(steps[name]) for name in order]
     assert places == sorted(places)
     assert [file.name for file in found if file.step == "timer"] == ["timerwheel", "timerlog/00000000000000000000"]
-    logs = [file for file in found if file.step == "log"]
-    assert [file.is_full for file in logs][-3:] == [True, False, False]
+    logs = inventory(open_store(store)).of("log")
+    assert [file.is_full for file in logs][:3] == [False, False, True]
+    queues = [file.name.split("/")[0] for file in inventory(open_store(store)).of("queues")]
+    assert queues == sorted(queues)
+    assert {*queues} == {"consumequeue", "consumequeue_ext"}
 
 
 def test_the_newest_file_of_a_log_is_copied_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ release and form.
 from __future__ import annotations
 
 import argparse
+import random
 import sys
 import time
 from collections import Counter
@@ -23,6 +24,7 @@ from rmqtool.copy.manifest import Manifest, read_manifest
 from rmqtool.copy.order import Step
 from rmqtool.copy.run import Copying
 from tests.commands.running import rmqtool as run
+from tests.commands.running import spawn
 from tests.copies import copied
 from tests.real_broker.harness import Harness
 
@@ -37,6 +39,8 @@ LOAD = {
 }
 RATE = 2000  # messages a second
 _VERSIONS = ("4.9.7", "5.3.3", "5.5.0")
+_UPDATED_AFTER_S = 3.0
+_KILLED_AFTER_S = (0.8, 3.0)  # of which one goes by before it copies
 _BEFORE_S = 8.0  # between the start of the load and the first copy
 _AT_ONCE = 32  # messages of a pull
 _KEY_ONE_IN = 7
@@ -134,9 +138,12 @@ def _wrong(
 
 
 def copies(
-    broker: Harness, scratch: Path, count: int, settings: dict[str, str], options: Sequence[str]
+    broker: Harness, scratch: Path, count: int, settings: dict[str, str], options: Sequence[str], form: str = "full"
 ) -> Iterator[tuple[Path, int]]:
-    """Copy a store while its broker is sent to; the copies with the exit statuses, then nothing more is sent."""
+    """Copy a store while its broker is sent to; the copies with the exit statuses, then nothing more is sent.
+
+    A copy of the form ``update`` is made earlier, and brought up to date; one that is ``killed`` is made again.
+    """
     root = scratch / "store"
     root.mkdir()
     made = []
@@ -144,7 +151,27 @@ def copies(
         time.sleep(_BEFORE_S)
         for number in range(count):
             copy = scratch / f"copy-{number}"
-            found = run("copy", root, "--output", copy, "--broker-version", broker.version, *options)
+            words: tuple[str | Path, ...] = (
+                "copy",
+                root,
+                "--output",
+                copy,
+                "--broker-version",
+                broker.version,
+                *options,
+            )
+            if form == "update":
+                run(*words)
+                time.sleep(_UPDATED_AFTER_S)
+                words = (*words, "--update")
+            elif form == "killed":
+                with spawn(*words) as process:
+                    time.sleep(random.uniform(*_KILLED_AFTER_S))
+                    process.kill()
+            found = run(*words) if form != "killed" or not copy.exists() else None
+            if found is None:
+                print("it was done before it was killed", file=sys.stderr)
+                continue
             if found.status:
                 print(found.out, found.err, file=sys.stderr)
             made.append((copy, found.status))
@@ -170,6 +197,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=3)
     parser.add_argument("--rocksdb", action="store_true")
     parser.add_argument("--raw", action="store_true")
+    parser.add_argument("--form", choices=["full", "update", "killed"], default="full")
     parser.add_argument("--pause", type=float, default=0, help="between two steps: stands for a large store (s)")
     given = parser.parse_args()
     settings = {**LOAD, **(ROCKSDB if given.rocksdb else {})}
@@ -180,7 +208,7 @@ def main() -> None:
     for version in given.versions:
         total, broker = Judged(), Harness(version)
         with TemporaryDirectory(prefix="rmqtool-copies-") as directory:
-            made = [*copies(broker, Path(directory), given.count, settings, ["--raw"] if given.raw else [])]
+            made = [*copies(broker, Path(directory), given.count, settings, ["--raw"] if given.raw else [], given.form)]
             sent = sent_messages(Path(directory) / "store")
             for copy, status in made:
                 judged = judge(broker, copy, sent, settings)
@@ -191,8 +219,9 @@ def main() -> None:
                 failed |= bool(status)
         lost = ", ".join(f"{count} {what}" for what, count in sorted(total.wrong.items())) or "nothing"
         name = f"{version}{', RocksDB' if given.rocksdb else ''}{', --raw' if given.raw else ''}"
+        name += {"full": "", "update": ", --update", "killed": ", killed and gone on with"}[given.form]
         name += f", {given.pause:g} s between steps" if given.pause else ""
-        print(f"| {name} | {given.count} | {total.before} | {total.later} | {lost} |", flush=True)
+        print(f"| {name} | {len(made)} | {total.before} | {total.later} | {lost} |", flush=True)
         failed |= bool(total.wrong)
     sys.exit(failed)
 

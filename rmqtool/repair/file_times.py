@@ -1,0 +1,61 @@
+"""Modification times that files lost when a store was copied: the broker's cleaner counts the age of the log from them.
+
+Up to 5.1.0 a broker also finds the queue file of a moment by them (`ConsumeQueue#getOffsetInQueueByTime`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rmqtool.base.times import file_time, rfc3339
+from rmqtool.broker.dispatch_rules import DispatchRules
+from rmqtool.broker.dispatched_record import Lookups
+from rmqtool.broker.dispatcher import Dispatcher
+from rmqtool.store.snapshot import Snapshot
+from rmqtool.store.store import Store
+from rmqtool.transaction.session import Session
+from rmqtool.transaction.system import SYSTEM, reported
+
+_TOLERANCE_MS = 3_600_000  # the kernel writes a map's pages, and the time with them, later than the message came
+_MS = 1_000_000  # ns
+
+
+@dataclass(frozen=True)
+class FileTime:
+    """A file, its modification time, and when its last message was stored, epoch ms.
+
+    One that is `kept` as it is would be deleted by the first cleaning with that time.
+    """
+
+    path: Path
+    modified: int
+    written: int
+    kept: bool = False
+
+    def text(self, store: Store) -> str:
+        """What becomes of it."""
+        before, after = rfc3339(self.modified) or self.modified, rfc3339(self.written) or self.written
+        return f"{store.relative(self.path)}: modified {before}, its last message was stored {after}"
+
+
+def queue_times(snapshot: Snapshot) -> Iterator[FileTime]:
+    """The queue files that were modified later than the message of their last entry was stored."""
+    lookups = Lookups(snapshot.log.files, Dispatcher(DispatchRules(snapshot.release)))
+    for queue in snapshot.queues:
+        loaded = snapshot.queue(queue.topic, queue.queue_id) if queue.database is None else None
+        for file in loaded.files if loaded else ():
+            found = lookups.time_and_host_at(file.last.physical_offset) if file.last else None
+            modified = os.stat(file.mapped.path).st_mtime_ns // _MS
+            if found and modified > found[0] + _TOLERANCE_MS:
+                yield FileTime(file.mapped.path, modified, found[0])
+
+
+def give_times(store: Store, times: Sequence[FileTime]) -> None:
+    """Set the times of files, while no broker can start on the store; raises StoreInUseError, UnwritableError."""
+    with Session(store.root, SYSTEM, store.log_directories):
+        for each in times:
+            with reported(str(each.path)):
+                SYSTEM.set_mtime(str(each.path), file_time(each.written))
