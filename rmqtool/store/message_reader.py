@@ -275,7 +275,7 @@ class SplitReader:
         if any(map(needs_plain_body, columns)):
             columns += ("body",)  # to count those that cannot be decompressed
         needed = (*columns, "physical_offset", "body_crc_ok") if self._proves_bodies or query.decoder else columns
-        self._columns = tuple(dict.fromkeys(needed))
+        self._columns = tuple(dict.fromkeys(needed)) or ("physical_offset",)  # without a column there are no rows
         self.counts = counts or ReadCounts()
 
     def events(self) -> Generator[pa.RecordBatch | Damage, None, None]:
@@ -321,6 +321,11 @@ class SplitReader:
         if redaction is not None:
             columns = [redaction.column(name, column) for name, column in zip(names, columns, strict=True)]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def messages_of(self, frames: RecordRun) -> Iterator[pa.RecordBatch]:
+        """The columns of the query of the records of a run, whether its filters let them through or not."""
+        for batch in record_batches(frames, self._columns, dictionary_encoded=self._dictionary_encoded):
+            yield self.to_messages(batch)
 
     def _column(self, batch: pa.RecordBatch, name: str, kind: pa.Field) -> pa.Array:
         if name == STORE_COLUMN:
