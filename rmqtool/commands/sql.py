@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
 
@@ -65,6 +65,10 @@ class SqlOptions(OnStores):
     )
     explain: bool = flag("Show which tables, columns and parts would be read; nothing is.")
     tables: bool = flag("Show the tables and views with their columns.")
+    columns: tuple[str, ...] = option(
+        "A column more of messages, such as 'body.cents:int as cents' or properties.NAME. Repeatable.",
+        "--column", multiple=True, metavar="COLUMN",
+    )  # fmt: skip
     include: tuple[str, ...] = option(
         "prepared, rolled-back: messages that no consumer sees too.",
         multiple=True, callback=_included, metavar="KINDS",
@@ -184,11 +188,12 @@ def _reading(given: SqlOptions, progress: Any) -> Reading:
 
 def _database(given: SqlOptions, stores: list[NamedStore], reading: Reading) -> Database:
     from rmqtool.sql.engine import Database
-    from rmqtool.store.message_reader import Query
+    from rmqtool.store.message_reader import more_columns
     from rmqtool.store.snapshot import Snapshot
 
     snapshots = {each.name: Snapshot(each.store, given.broker_version, given.limit_rate) for each in stores}
-    query = Query(include=given.include, redaction=given.redaction, bytes_per_second=given.bytes_per_second)
+    query = replace(more_columns(given.columns), include=given.include, redaction=given.redaction,
+                    bytes_per_second=given.bytes_per_second)  # fmt: skip
     with_store = any(map(glob.has_magic, given.stores))  # whether a pattern fits one store or two
     return Database(snapshots, query, reading, given.limits, with_store=with_store, trusts_clock="clock" in given.trust)
 

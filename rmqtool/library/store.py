@@ -234,6 +234,7 @@ class Store:
         self,
         statement: str,
         *,
+        columns: Sequence[str] = (),
         include: Sequence[str] = (),
         on_damage: Literal["raise", "skip"] = "raise",
         memory: int = 512 << 20,
@@ -241,14 +242,16 @@ class Store:
     ) -> Answer:
         """The answer to one statement of SQL that reads the tables of ``rmqtool sql``; rows are read when taken.
 
-        `memory` is that of the engine, bytes. Raises UsageError for a statement that is wrong or does more than read,
+        `columns` are more columns of messages, such as ``"body.cents:int as cents"``. `memory` is that of the engine,
+        bytes. Raises UsageError for a statement that is wrong or does more than read,
         and UnsupportedError without the package duckdb.
         """
         from rmqtool.sql.engine import Database, Limits
         from rmqtool.sql.tables import Reading
-        from rmqtool.store.message_reader import Query
+        from rmqtool.store.message_reader import more_columns
 
-        query = Query(include=tuple(include), bytes_per_second=self.snapshot.bytes_per_second)
+        rate = self.snapshot.bytes_per_second
+        query = replace(more_columns(columns), include=tuple(include), bytes_per_second=rate)
         reading = Reading(fails=on_damage == "raise")
         database = Database({self.path.name: self.snapshot}, query, reading, Limits(memory, threads=threads))
         try:

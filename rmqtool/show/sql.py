@@ -15,7 +15,7 @@ from rmqtool.base.numbers import Count, Int64, byte_size
 from rmqtool.base.visible import visible
 from rmqtool.findings.finding import counted
 from rmqtool.scan.message_rows import as_text, in_base64
-from rmqtool.scan.rows import KIND, Rows, csv_header, csv_lines, json_rows, text_of, times_of
+from rmqtool.scan.rows import KIND, Rows, csv_header, csv_lines, json_rows, text_of, value_text
 from rmqtool.show.output import print_lines, show_table, table
 from rmqtool.show.shapes import Shape, by
 from rmqtool.show.tables import TableWriter
@@ -34,6 +34,7 @@ _DAMAGED: Mapping[Damaged, tuple[str, str]] = {
     "compressed": ("body cannot be decompressed, and is as stored", "bodies cannot be decompressed, and are as stored"),
     "trace": ("record of traces is damaged", "records of traces are damaged"),
 }
+_TIME_LENGTH = len("2026-11-21T10:52:00.123Z")
 _WHOLE = 15  # digits of a decimal that every reader of JSON keeps
 
 
@@ -168,16 +169,11 @@ def _is_plain(kind: pa.DataType) -> bool:
 
 def _time(column: pa.Array, form: Form) -> pa.StringArray:
     """RFC 3339 in UTC, with as many digits as there are; a table has it in the zone that is shown."""
-    zone = column.type.tz
-    microseconds = column.cast(pa.timestamp("us", zone), safe=False).cast(pa.int64())
-    milliseconds = pc.divide(microseconds, 1000)
-    if pc.all(pc.equal(pc.multiply(milliseconds, 1000), microseconds)).as_py() in (True, None):
-        text = times_of(milliseconds)
-        if zone is not None:
-            return time_column(text) if form == "table" else text
-    else:
-        text = pc.strftime(microseconds.cast(pa.timestamp("us", "UTC")), "%Y-%m-%dT%H:%M:%SZ")
-    return text if zone is not None else pc.utf8_rtrim(text, "Z")
+    text = value_text(column)
+    if column.type.tz is None:
+        return pc.utf8_rtrim(text, "Z")
+    is_shown = form == "table" and not pc.any(pc.greater(pc.utf8_length(text), _TIME_LENGTH)).as_py()
+    return time_column(text) if is_shown else text
 
 
 def _bytes(column: pa.Array, form: Form) -> pa.StringArray:
@@ -195,7 +191,7 @@ def _numbers(column: pa.Array, form: Form) -> pa.StringArray:
     values = column.cast(pa.float64())
     if form == "ndjson":
         values = pc.if_else(pc.is_finite(values), values, pa.scalar(None, pa.float64()))
-    return pa.array([None if value is None else repr(value) for value in values.to_pylist()], pa.string())
+    return value_text(values)
 
 
 def _decimal(column: pa.Array) -> tuple[pa.Array, bool]:
@@ -314,5 +310,8 @@ def notes_on(reading: Reading) -> Iterator[str]:
     """What was damaged or not read, a sentence for each."""
     for what, (count, place) in reading.damage.items():
         yield f"{count} {_DAMAGED[what][count > 1]}, the first in {place}"
+    for name, (count, place) in reading.unfit.items():
+        are = "value does not fit its type, and is" if count == 1 else "values do not fit their type, and are"
+        yield f"{name}: {count} {are} null, the first in {place}"
     for error in reading.unread:
         yield f"not read: {error}"

@@ -91,22 +91,32 @@ class _Condition(Filters):
 
 def messages(of: LogChoice) -> Table:
     """All messages that consumers may see, with the columns of an export."""
-    names = (*MESSAGE_COLUMNS, *((STORE_COLUMN,) if of.with_store else ()))
+    typed = tuple(column.name for column in of.query.typed)
+    names = (*MESSAGE_COLUMNS, *typed, *((STORE_COLUMN,) if of.with_store else ()))
     schema = replace(of.query, columns=names).schema
 
     def read(split: Split, asked: Asked) -> Iterator[pa.RecordBatch]:
         filters: Filters = of.query.filters
+        reader = None
         if asked.condition is not None:
-            compared = replace(of.query, columns=asked.compared or ("physical_offset",))
+            compared = _with_columns(of.query, asked.compared or ("physical_offset",))
             reader = SplitReader(split, compared, proves_bodies=False)
             filters = _Condition(**vars(filters), condition=asked.condition, reader=reader)
-        yield from _read(of, split, replace(of.query, columns=asked.columns, filters=filters))
+        yield from _read(of, split, replace(_with_columns(of.query, asked.columns), filters=filters), reader)
 
     return Table("messages", schema, partial(_parts, of, schema, read), of.reading)
 
 
-def _read(of: LogChoice, split: Split, query: Query) -> Iterator[pa.RecordBatch]:
-    """The messages of a split; damage is counted, or raised where it is not passed over."""
+def _with_columns(query: Query, names: tuple[str, ...]) -> Query:
+    """The query of these columns, those with a type among them."""
+    return replace(query, columns=names, typed=tuple(each for each in query.typed if each.name in names))
+
+
+def _read(of: LogChoice, split: Split, query: Query, compared: SplitReader | None = None) -> Iterator[pa.RecordBatch]:
+    """The messages of a split; damage is counted, or raised where it is not passed over.
+
+    Of the columns that a condition is about, which `compared` reads, all values are counted that do not fit their type.
+    """
     reader, done = SplitReader(split, query), 0
     counts = reader.counts
     with closing(reader.events()) as events:
@@ -118,6 +128,8 @@ def _read(of: LogChoice, split: Split, query: Query) -> Iterator[pa.RecordBatch]
             else:
                 yield reader.to_messages(event)
     of.reading.add(split.size - done)
+    for name, unfit in {**counts.unfit, **(compared.counts.unfit if compared else {})}.items():
+        of.reading.add_unfit(name, f"{split.root} at offset {unfit.physical_offsets[0]}", unfit.count)
     bodies: tuple[tuple[Damaged, BodyProblems], ...]
     bodies = ("crc", counts.wrong_crc), ("compressed", counts.not_decompressed)
     for what, problems in bodies:
@@ -231,7 +243,7 @@ def _derived(
     """A table whose rows are made of messages with these columns."""
     several = (STORE_COLUMN,) if of.with_store else ()
     schema = pa.schema([*schema, *(pa.field(each, pa.string()) for each in several)])
-    query = replace(of.query, columns=(*columns, *several), filters=filters or of.query.filters)
+    query = replace(_with_columns(of.query, (*columns, *several)), filters=filters or of.query.filters)
 
     def read(split: Split, asked: Asked) -> Iterator[pa.RecordBatch]:
         for batch in _read(of, split, query):

@@ -97,6 +97,7 @@ class Reading:
     scans: list[Scan] = field(default_factory=list)
     done: int = 0
     damage: dict[Damaged, tuple[int, str]] = field(default_factory=dict)
+    unfit: dict[str, tuple[int, str]] = field(default_factory=dict)
     unread: list[RmqtoolError] = field(default_factory=list)
     failed: BaseException | None = None
 
@@ -107,8 +108,8 @@ class Reading:
 
     @property
     def is_lossy(self) -> bool:
-        """Whether something was damaged or not read."""
-        return bool(self.damage or self.unread)
+        """Whether something was damaged, did not fit its type, or was not read."""
+        return bool(self.damage or self.unfit or self.unread)
 
     def add(self, size: int) -> None:
         """Note that so many bytes more were read."""
@@ -119,6 +120,11 @@ class Reading:
         """Count what is damaged; `place` is that of the first."""
         before, first = self.damage.get(what, (0, place))
         self.damage[what] = before + count, first
+
+    def add_unfit(self, column: str, place: str, count: int) -> None:
+        """Count values that do not fit the type of a column, and are null; `place` is that of the first."""
+        before, first = self.unfit.get(column, (0, place))
+        self.unfit[column] = before + count, first
 
     def skip(self, error: RmqtoolError) -> None:
         """Go on without what cannot be read; raises the error where nothing is passed over, or it ends a run."""

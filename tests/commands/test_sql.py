@@ -202,7 +202,7 @@ def test_the_statements_of_the_page_are_answered_as_it_says() -> None:
     for statement in statements:
         assert sql(statement).status == Exit.OK, statement
     shown = re.findall(r"\$ rmqtool (sql examples/store [^\n]*)\n```\n\n```text\n(.*?)```", page, re.DOTALL)
-    assert len(shown) == 2
+    assert len(shown) == 3
     for command, text in shown:
         _, _, *words = shlex.split(command)
         assert sql(*words).out == text
