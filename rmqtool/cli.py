@@ -37,6 +37,7 @@ _SECTIONS = {
         "inspect": ("Show what a store holds, or what is at a place in one.", "rmqtool.commands.inspect:inspect"),
         "verify": ("Check every message, queue entry and index entry.", "rmqtool.commands.verify:verify"),
         "query": ("Find a message: where it is, and who has read it.", "rmqtool.commands.query:query"),
+        "sql": ("Ask stores by SQL.", "rmqtool.commands.sql:sql"),
         "pending": ("Show what a stopped broker still has to deliver.", "rmqtool.commands.pending:pending"),
         "report": ("Write one page about a store: verdict, plan, pictures.", "rmqtool.commands.report:report"),
         "bundle": ("Pack what a support case needs into one file.", "rmqtool.commands.bundle:bundle"),

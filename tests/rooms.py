@@ -20,6 +20,7 @@ ROOMS: Mapping[str, str] = {
     "commands": "options in, one job called, the answer shown",
     "show": "everything anyone sees",
     "library": "what Python programs import",
+    "sql": "stores as tables that a statement reads",
     "report": "one page about a store, from what the jobs find out",
     "copy": "a whole copy of a store that a broker may write meanwhile",
     "inspect": "what a store, or a path in it, holds",

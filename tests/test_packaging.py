@@ -25,8 +25,12 @@ BUILT = [
     *("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "MANIFEST.in", "PACKAGE.md", "README.md", "docs", "examples"),
     *("formats", "pyproject.toml", "rmqtool", "tests"),
 ]
-OPTIONAL = {"deltalake", "fsspec", "hdfs_native", "pyiceberg", "pyspark", "py4j", "rocksdict"}  # extras ...
-OPTIONAL |= {"rmqtool", "typing_extensions"}  # ... ourselves, and what only type checkers ask for
+OPTIONAL = {"deltalake", "duckdb", "fsspec", "hdfs_native", "pyiceberg", "pyspark", "py4j", "rocksdict"}  # extras ...
+OPTIONAL |= {
+    "polars",
+    "rmqtool",
+    "typing_extensions",
+}  # ... what who asks has, ourselves, and what type checkers ask for
 MESSAGES = 181
 """That consumers of the example store could see."""
 

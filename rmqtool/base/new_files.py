@@ -172,13 +172,13 @@ _UNFINISHED = "rmqtool-new"
 
 
 @contextmanager
-def own_directory(prefix: str) -> Iterator[str]:
-    """A temporary directory whose name begins with `prefix`; it goes with the block."""
-    _remove_left(Path(gettempdir()), re.compile(rf"{re.escape(prefix)}\w{{8}}"))
+def own_directory(prefix: str, parent: Path | None = None) -> Iterator[str]:
+    """A directory whose name begins with `prefix`, among the temporary files or in `parent`; it goes with the block."""
+    _remove_left(parent or Path(gettempdir()), re.compile(rf"{re.escape(prefix)}\w{{8}}"))
 
     def make() -> tuple[str, int]:
         while True:
-            path = mkdtemp(prefix=prefix)
+            path = mkdtemp(prefix=prefix, dir=parent)
             with suppress(FileNotFoundError):  # another process took it for left
                 return path, os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 

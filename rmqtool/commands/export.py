@@ -59,6 +59,15 @@ def _list(values: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(item.strip() for value in values for item in value.split(",") if item.strip())
 
 
+@parsed
+def _columns(values: tuple[str, ...]) -> tuple[str, ...]:
+    if not values:
+        return ()
+    from rmqtool.scan.typed_columns import split_columns
+
+    return tuple(name for value in values for name in split_columns(value))
+
+
 def _choices(*allowed: str) -> Any:
     @parsed
     def choices(values: tuple[str, ...]) -> tuple[str, ...]:
@@ -92,8 +101,9 @@ class ExportChoices(OnStores):
         type=click.Choice(["error", "append", "overwrite", "incremental"]), default="error",
     )  # fmt: skip
     columns: tuple[str, ...] = option(
-        "Columns, with commas; '*' for the usual ones (the default); body_text, properties.NAME, body.PATH, file, ...",
-        multiple=True, callback=parsed(_list), shell_complete=complete_from(columns), metavar="NAMES",
+        "Columns, with commas; '*' for the usual ones (the default); body_text, properties.NAME, body.PATH, file, "
+        "body.PATH:int as NAME, ...",
+        multiple=True, callback=_columns, shell_complete=complete_from(columns), metavar="NAMES",
     )  # fmt: skip
     body: BodyChoice = shared.body_option()
     body_format: BodyFormat | None = option(

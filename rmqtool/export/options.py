@@ -13,6 +13,7 @@ from rmqtool.base.errors import UsageError
 from rmqtool.base.numbers import Int64
 from rmqtool.base.times import rfc3339
 from rmqtool.scan.filters import Filters
+from rmqtool.scan.typed_columns import typed_column
 from rmqtool.store.message_reader import Query
 from rmqtool.store.splits import SPLIT_SIZE
 
@@ -102,7 +103,9 @@ class ExportOptions:
 
     def _column_as_json(self, column: pa.Field) -> dict[str, Any]:
         later = {"null_before": dict(self.null_before[column.name])} if column.name in self.null_before else {}
-        return {"name": column.name, "type": str(column.type), **later}
+        typed = self.query.typed_by_name.get(column.name)
+        made = {"made_of": f"{typed.source}:{typed.kind}"} if typed else {}
+        return {"name": column.name, "type": str(column.type), **made, **later}
 
 
 @dataclass(frozen=True)
@@ -165,4 +168,7 @@ def query_of(manifest: dict[str, Any]) -> Query:
     values: dict[str, Any] = {field: tuple(given.get(name, ())) for name, field in _LISTS.items()}
     values |= {name: given[name] for name in ("from_timestamp", "to_timestamp", "from_offset", "to_offset")}
     columns = tuple(column["name"] for column in manifest["columns"])
-    return Query(columns, manifest["body"], Filters(**values), tuple(manifest["include"]))
+    made = (typed_column(f"{column['made_of']} as {column['name']}") for column in manifest["columns"]
+            if "made_of" in column)  # fmt: skip
+    typed = tuple(column for column in made if column is not None)
+    return Query(columns, manifest["body"], Filters(**values), tuple(manifest["include"]), typed=typed)

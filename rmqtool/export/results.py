@@ -116,7 +116,7 @@ class ExportTotals(ReadCounts):
     def is_lossy(self) -> bool:
         """Whether something could not be read."""
         problems = (self.skipped_count, self.wrong_crc.count, self.not_decompressed.count)
-        return any(problems) or self.decode_failures.is_lossy
+        return any(problems) or bool(self.unfit) or self.decode_failures.is_lossy
 
     def add_damage(self, damage: Damage) -> None:
         """Count a damaged extent."""

@@ -74,11 +74,21 @@ def build_manifest(plan: ExportPlan, results: Sequence[SplitResult], run: str, f
             name: _problems(base.get("wrong_bodies", {}).get(name), [getattr(total, name) for total in totals.values()])
             for name in ("wrong_crc", "not_decompressed", "not_decoded")
         },
+        **_unfit(base.get("unfit", {}), totals.values()),
         "queues": queues,
         "files": data,
         "damaged": damaged,
         "runs": [*base.get("runs", []), _run(run, plan, totals.values(), files)],
     }
+
+
+def _unfit(before: Json, totals: Iterable[ExportTotals]) -> Json:
+    """Values that do not fit the types of their columns, where there are some."""
+    every = [*totals]
+    names = dict.fromkeys((*before, *(name for total in every for name in total.unfit)))
+    found = {name: _problems(before.get(name), [total.unfit[name] for total in every if name in total.unfit])
+             for name in names}  # fmt: skip
+    return {"unfit": found} if found else {}
 
 
 def summary(manifest: Json) -> Json:

@@ -19,7 +19,7 @@ from rmqtool.library.notebook import facts_table, rows_table
 from rmqtool.query.by_place import Notes
 from rmqtool.query.lookup import By, Lookup
 from rmqtool.scan.filters import Filters
-from rmqtool.store.message_reader import EXPORT_COLUMNS, Query, make_query, read_messages
+from rmqtool.store.message_reader import EXPORT_COLUMNS, Query, ReadCounts, make_query, read_messages
 from rmqtool.store.missing import unknown_topic
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.splits import find_source, split_source
@@ -149,11 +149,15 @@ class Messages:
 
     def _batches(self, query: Query) -> Iterator[pa.RecordBatch]:
         source = find_source(self._store, query.filters.start, query.filters.stop)
-        rows = 0
+        rows, counts = 0, ReadCounts()
         for split in split_source(source):
-            for batch in read_messages(split, query, fails=not self._skips_damage, way_out=_WAY_OUT):
+            for batch in read_messages(split, query, fails=not self._skips_damage, way_out=_WAY_OUT, counts=counts):
                 rows += batch.num_rows
                 yield batch
+        for name, unfit in counts.unfit.items():
+            first = unfit.physical_offsets[0]
+            text = f"{name}: {counted(unfit.count, 'value')} of another type, and null; the first at offset {first}"
+            warnings.warn(text, stacklevel=2)
         # The log may have a topic that neither queues nor config name: only after reading is it a slip of the pen.
         for topic in query.filters.topics if not rows else ():
             warn_of_unknown(self._snapshot, topic)

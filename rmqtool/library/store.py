@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # each command opens its store here, and loads only what it n
     from rmqtool.library.verified import Verified
     from rmqtool.scan.filters import Filters
     from rmqtool.scan.message_rows import BodyChoice
+    from rmqtool.sql.engine import Answer
     from rmqtool.store.queue_units import LoadedQueue, QueueRange, Unit
     from rmqtool.verify.saved_progress import SavedProgress
     from rmqtool.verify.task import Companion, VerifyRequest
@@ -250,6 +251,37 @@ class Store:
         offsets = (int(row["physical_offset"]) for row in rows)
         messages = chain.from_iterable(every(from_offset=offset, to_offset=offset + 1) for offset in offsets)
         return Found(messages, notes)
+
+    @checked(memory=OFFSETS, threads=JOBS)
+    def sql(
+        self,
+        statement: str,
+        *,
+        columns: Sequence[str] = (),
+        include: Sequence[str] = (),
+        on_damage: Literal["raise", "skip"] = "raise",
+        memory: int = 512 << 20,
+        threads: int = 1,
+    ) -> Answer:
+        """The answer to one statement of SQL that reads the tables of ``rmqtool sql``; rows are read when taken.
+
+        `columns` are more columns of messages, such as ``"body.cents:int as cents"``. `memory` is that of the engine,
+        bytes. Raises UsageError for a statement that is wrong or does more than read,
+        and UnsupportedError without the package duckdb.
+        """
+        from rmqtool.sql.engine import Database, Limits
+        from rmqtool.sql.tables import Reading
+        from rmqtool.store.message_reader import more_columns
+
+        rate = self.snapshot.bytes_per_second
+        query = replace(more_columns(columns), include=tuple(include), bytes_per_second=rate)
+        reading = Reading(fails=on_damage == "raise")
+        database = Database({self.path.name: self.snapshot}, query, reading, Limits(memory, threads=threads))
+        try:
+            return database.__enter__().ask(statement, database.close)
+        except BaseException:
+            database.close()
+            raise
 
     @checked(jobs=JOBS, max_examples=EXAMPLES, time_limit=SECONDS)
     def verify(

@@ -150,10 +150,7 @@ def pending_work(
     most_urgent = SCHEMA.empty_table()
     if snapshot.holder:
         view.notes.add_uncertain("what is delivered meanwhile", "a broker runs on the store")
-    for rows in _sources(view, request):
-        kept = rows.filter(request.mask(rows))
-        if not kept.num_rows:
-            continue
+    for kept in _kept(view, request):
         for reason, count in _counted(kept, request.now):
             counts[reason] = counts.get(reason, Count()) + count
         if request.limit:
@@ -161,6 +158,18 @@ def pending_work(
     receivers = tuple(Receiver(*reason, count) for reason, count in counts.items())
     ranked = sorted(receivers, key=_rank)
     return PendingWork(request, tuple(ranked), most_urgent, view.notes, tuple(errors.errors))
+
+
+def waiting_messages(snapshot: Snapshot, errors: ReadErrors, request: PendingRequest) -> Iterator[pa.RecordBatch]:
+    """The messages that wait, rows of SCHEMA, however many; `errors` are those of the snapshot."""
+    return _kept(View(snapshot, errors, request.now, lambda _: None), request)
+
+
+def _kept(view: View, request: PendingRequest) -> Iterator[pa.RecordBatch]:
+    for rows in _sources(view, request):
+        kept = rows.filter(request.mask(rows))
+        if kept.num_rows:
+            yield kept
 
 
 def _sources(view: View, request: PendingRequest) -> Iterator[pa.RecordBatch]:

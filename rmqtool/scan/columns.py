@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
@@ -26,6 +25,7 @@ from rmqtool.formats.message import (
 from rmqtool.formats.properties import KEY_SEPARATOR, KEYS, TAGS, UNIQUE_KEY
 from rmqtool.scan.bodies import stored_bodies, with_plain_bodies
 from rmqtool.scan.frames import RecordRun
+from rmqtool.scan.json_fields import json_fields
 from rmqtool.scan.properties import PropertyTable, UniformProperties, read_properties
 from rmqtool.scan.windows import constant_strings, to_strings
 
@@ -117,53 +117,6 @@ def _hex(values: NDArray[Any]) -> NDArray[np.uint64]:
     return _HEX.take(values.view(np.uint8)).view(np.uint64)
 
 
-def json_field(documents: Sequence[Any], path: str) -> pa.StringArray:
-    """What stands at `path`, such as ``order.items.0.sku``, in each of the `documents`.
-
-    Text and numbers as they are, objects and lists as JSON; null where there is nothing, or null.
-    """
-    names = path.split(".")
-    return pa.array([_text(_at(document, names)) for document in documents], pa.string())
-
-
-def parse_json(body: bytes) -> Any:
-    """A body as JSON; None where it is none. Numbers stay the text that they are."""
-    try:
-        return json.loads(body.decode(), parse_int=_Number, parse_float=_Number, parse_constant=_Number)
-    except (ValueError, RecursionError):
-        return None
-
-
-class _Number(str):
-    """A number as it is written; JSON of an object or a list has it without quotes."""
-
-
-def _at(document: Any, names: Sequence[str]) -> Any:
-    for name in names:
-        if isinstance(document, dict):
-            document = document.get(name)
-        elif isinstance(document, list) and name.isascii() and name.isdigit() and int(name) < len(document):
-            document = document[int(name)]
-        else:
-            return None
-    return document
-
-
-def _text(value: Any) -> str | None:
-    if value is None or isinstance(value, str):
-        # Half of a surrogate pair is JSON, and no text.
-        return value and str(value).encode("utf-8", "replace").decode()
-    return _as_json(value).encode("utf-8", "replace").decode()
-
-
-def _as_json(value: Any) -> str:
-    if isinstance(value, dict):
-        return "{" + ",".join(f"{_as_json(name)}:{_as_json(item)}" for name, item in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ",".join(map(_as_json, value)) + "]"
-    return str(value) if isinstance(value, _Number) else json.dumps(value, ensure_ascii=False)
-
-
 DICTIONARY_STRING = pa.dictionary(pa.int32(), pa.string())
 """Dictionary-encoded strings: the Parquet writer takes codes and dictionary as they are and reads no string again.
 
@@ -188,12 +141,13 @@ MESSAGE_WISHES = (BODY_TEXT, f"{PROPERTY_COLUMN}NAME", f"{JSON_COLUMN}PATH")
 class ColumnRun:
     """A run of records, and its properties and JSON, which several columns share and which are read at most once.
 
-    `dictionary_encoded` is that of `record_batches`.
+    `dictionary_encoded` is that of `record_batches`, `names` are the columns that are read.
     """
 
     frames: RecordRun
     plain_bodies: pa.BinaryArray | None = None
     whole_properties: bool = False
+    names: Sequence[str] = ()
     dictionary_encoded: bool = False
 
     @cached_property
@@ -202,9 +156,10 @@ class ColumnRun:
         return read_properties(self.frames, whole=self.whole_properties)
 
     @cached_property
-    def documents(self) -> list[Any]:
-        """The bodies of all records as JSON."""
-        return [] if self.plain_bodies is None else [*map(parse_json, self.plain_bodies.to_pylist())]
+    def json(self) -> dict[str, pa.StringArray]:
+        """The fields of JSON bodies that columns are made of, by their paths."""
+        paths = [name.removeprefix(JSON_COLUMN) for name in self.names if name.startswith(JSON_COLUMN)]
+        return {} if self.plain_bodies is None else json_fields(self.plain_bodies, paths)
 
     def field(self, name: str) -> NDArray[Any]:
         """An integer field of all records."""
@@ -236,7 +191,7 @@ def record_batches(
     if any(map(needs_plain_body, names)):
         pieces = with_plain_bodies(frames)
     for piece, bodies in pieces:
-        run = ColumnRun(piece, bodies, whole_properties="properties" in names, dictionary_encoded=dictionary_encoded)
+        run = ColumnRun(piece, bodies, "properties" in names, names, dictionary_encoded)
         yield pa.RecordBatch.from_arrays([column_of(name).read(run) for name in names], schema=schema)
 
 
@@ -256,7 +211,7 @@ def column_of(name: str) -> Column:
     if name.startswith(PROPERTY_COLUMN):
         return Column(_STRING, partial(_property, name.removeprefix(PROPERTY_COLUMN).encode()))
     if name.startswith(JSON_COLUMN):
-        return Column(_STRING, lambda run: json_field(run.documents, name.removeprefix(JSON_COLUMN)))
+        return Column(_STRING, lambda run: run.json[name.removeprefix(JSON_COLUMN)])
     return COLUMNS[name]
 
 

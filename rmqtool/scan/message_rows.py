@@ -289,7 +289,7 @@ def _rows(frames: RecordRun, bodies: pa.BinaryArray | None, file: str, shape: Me
         derived["file"] = constant_strings(file, len(frames))
     if "hex" in shape.names:
         derived["hex"] = _hex(frames)
-    run = ColumnRun(frames, bodies)
+    run = ColumnRun(frames, bodies, names=shape.names)
     derived |= {name: column_of(name).read(run) for name in shape.names if is_wished(name)}
     columns = {name: derived.get(name, scanned.get(name)) for name in shape.names}
     if not columns:

@@ -254,6 +254,13 @@ def _encode(column: pa.Array, numbers_are_text: bool = False) -> _Encoded:  # no
         return "[", _joined_lists(column, _join(before, values, after)), "]"
     if pa.types.is_null(kind):
         return "", column.cast(pa.string()), ""
+    if pa.types.is_floating(kind):
+        return "", value_text(column), ""
+    if pa.types.is_decimal(kind):
+        quote = '"' if kind.precision > _WHOLE_DIGITS else ""
+        return quote, value_text(column), quote
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        return '"', value_text(column), '"'
     raise TypeError(f"no JSON for {kind}")
 
 
@@ -275,6 +282,22 @@ def _join(*pieces: Any, null: str | None = None) -> pa.StringArray:
 
 
 _LIST_SEPARATOR = " "  # keys are stored so
+_WHOLE_DIGITS = 15
+"""Digits of a decimal that every reader of JSON keeps."""
+
+
+def value_text(column: pa.Array) -> pa.StringArray:
+    """Numbers, dates and times as text; times in UTC, with as many digits as there are."""
+    kind = column.type
+    if pa.types.is_floating(kind):
+        return pa.array([None if value is None else repr(value) for value in column.to_pylist()], pa.string())
+    if not pa.types.is_timestamp(kind):
+        return column.cast(pa.string())
+    microseconds = column.cast(pa.timestamp("us", kind.tz), safe=False).cast(pa.int64())
+    milliseconds = pc.divide(microseconds, 1000)
+    if pc.all(pc.equal(pc.multiply(milliseconds, 1000), microseconds)).as_py() is not False:
+        return times_of(milliseconds)
+    return pc.strftime(microseconds.cast(pa.timestamp("us", "UTC")), "%Y-%m-%dT%H:%M:%SZ")
 
 
 def plain_text(column: pa.Array, *, visible: bool) -> pa.StringArray:
@@ -289,6 +312,8 @@ def plain_text(column: pa.Array, *, visible: bool) -> pa.StringArray:
         text = _join(*_encode(column))
     elif pa.types.is_boolean(kind):
         text = pc.if_else(column, "true", "false")
+    elif pa.types.is_floating(kind) or pa.types.is_timestamp(kind):
+        text = value_text(column)
     else:
         text = column.cast(pa.string())
     return _visible(text) if visible else text

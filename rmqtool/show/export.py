@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rmqtool.export.options import ExportOptions
     from rmqtool.export.plan import Preview
     from rmqtool.export.run import Exported
+    from rmqtool.store.message_reader import BodyProblems
     from rmqtool.store.splits import Source
 
 _MAX_EXAMPLES = 10
@@ -85,6 +86,15 @@ def _show_losses(console: Console, exported: Exported) -> None:
             offsets = ", ".join(map(str, problems.physical_offsets[:_MAX_EXAMPLES]))
             bodies = f"{problems.count} {'body' if problems.count == 1 else 'bodies'}"
             print_fact(console, "wrong", f"{bodies} {text}; physical offsets {offsets}", "bold red")
+    _show_unfit(console, totals.unfit)
+
+
+def _show_unfit(console: Console, unfit: Mapping[str, BodyProblems]) -> None:
+    """Print which columns have values that do not fit their types."""
+    for name, problems in unfit.items():
+        what = "value does not fit its type, and is" if problems.count == 1 else "values do not fit their type, and are"
+        text = f"{name}: {problems.count} {what} null; the first at offset {problems.physical_offsets[0]}"
+        print_fact(console, "unfit", text, "bold red")
 
 
 def _show_source(console: Console, source: dict[str, Any]) -> None:

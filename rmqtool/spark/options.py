@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -14,6 +14,7 @@ from rmqtool.rules.broker_conf import BrokerConf, read_broker_conf
 from rmqtool.scan.filters import Filters
 from rmqtool.scan.message_rows import BodyChoice
 from rmqtool.scan.redaction import REDACTABLE, How, Redaction
+from rmqtool.scan.typed_columns import split_columns, typed_column
 from rmqtool.store.message_reader import INCLUDABLE, Query, make_query
 from rmqtool.store.splits import SPLIT_SIZE
 from rmqtool.store.store import NamedStore, open_stores
@@ -62,7 +63,8 @@ def parse_options(options: Mapping[str, Any], columns: tuple[str, ...] | None = 
             raise UsageError(f"no option is named {name}", hint=f"options: {', '.join(OPTIONS)}")
     options_by_name = {known[name]: value for name, value in given.items()}
     paths = _paths(options_by_name)
-    names = _texts(options_by_name, "columns") or None if columns is None else columns
+    named = tuple(split_columns(options_by_name.get("columns", "")))
+    names = named or None if columns is None else _with_types(columns, named)
     # More than one store is only known once patterns are expanded, which is done where there are several anyway.
     with_store = _flag(options_by_name, "storeColumn", default=len(paths) > 1 or any("*" in path for path in paths))
     include = _texts(options_by_name, "include")
@@ -88,6 +90,12 @@ def parse_options(options: Mapping[str, Any], columns: tuple[str, ...] | None = 
         from_latest=starting == "latest",
         fail_on_data_loss=_flag(options_by_name, "failOnDataLoss", default=True),
     )
+
+
+def _with_types(columns: Sequence[str], named: Sequence[str]) -> tuple[str, ...]:
+    """The columns of a schema, those with a type as the option `columns` has them."""
+    typed = {column.name: text for text in named if (column := typed_column(text)) is not None}
+    return tuple(typed.get(name, name) for name in columns)
 
 
 def _paths(options: Mapping[str, str]) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from rmqtool.base.errors import RmqtoolError, UsageError
 from rmqtool.base.parallel import keep_arrow_to_one_thread
 from rmqtool.scan.filters import Filters
+from rmqtool.scan.typed_columns import TypedColumn
 from rmqtool.spark.options import SourceOptions, parse_options
 from rmqtool.store.commit_log import log_start
 from rmqtool.store.message_reader import Query, read_messages, require_column
@@ -38,23 +39,37 @@ _DDL = {
     pa.int32(): "int",
     pa.int64(): "bigint",
     pa.binary(): "binary",
+    pa.float64(): "double",
+    pa.bool_(): "boolean",
+    pa.date32(): "date",
     pa.timestamp("us", tz="UTC"): "timestamp",
     pa.list_(pa.string()): "array<string>",
     pa.map_(pa.string(), pa.string()): "map<string,string>",
 }
 
 
+def _ddl(kind: pa.DataType) -> str:
+    return f"decimal({kind.precision},{kind.scale})" if pa.types.is_decimal(kind) else _DDL[kind]
+
+
 def ddl_of(query: Query) -> str:
     """The columns of a query in Spark's language."""
     names = [name if name.isidentifier() else "`" + name.replace("`", "``") + "`" for name in query.schema.names]
-    return ", ".join(f"{name} {_DDL[field.type]}" for name, field in zip(names, query.schema, strict=True))
+    return ", ".join(f"{name} {_ddl(field.type)}" for name, field in zip(names, query.schema, strict=True))
 
 
-def columns_of(schema: Any) -> tuple[str, ...]:
-    """The columns that a schema of Spark asks for; raises UsageError where it is not one of messages."""
+def columns_of(schema: Any, typed: Sequence[TypedColumn] = ()) -> tuple[str, ...]:
+    """The columns that a schema of Spark asks for; raises UsageError where it is not one of messages.
+
+    Beside the columns that each message has there are those that the options have given a type.
+    """
     for field in schema.fields:
-        require_column(field.name)
-        known, given = _DDL[Query((field.name,)).schema.field(0).type], field.dataType.simpleString()
+        if all(field.name != each.name for each in typed):
+            require_column(field.name)
+        known, given = (
+            _ddl(Query((field.name,), typed=tuple(typed)).schema.field(0).type),
+            field.dataType.simpleString(),
+        )
         if given != known:
             raise UsageError(f"the column {field.name} is {known}, and the schema says {given}")
     names: tuple[str, ...] = tuple(schema.fieldNames())
@@ -228,15 +243,18 @@ class RocketMQDataSource(DataSource):  # type: ignore[misc]
 
     def reader(self, schema: Any) -> DataSourceReader:
         """The reader of a query; a schema that the user gave says which columns are read at all."""
-        options = parse_options(self.options, columns_of(schema))
+        options = parse_options(self.options, self._columns(schema))
         if self._loaded is None:
             return RocketMQReader(options, schema, tuple(_sources(options)))
         filters, sources = self._loaded  # of the time of loading, as a relative `from` or `to` is
         return RocketMQReader(replace(options, query=replace(options.query, filters=filters)), schema, sources)
 
+    def _columns(self, schema: Any) -> tuple[str, ...]:
+        return columns_of(schema, parse_options(self.options).query.typed)
+
     def streamReader(self, schema: Any) -> Any:  # noqa: N802 - Spark's name
         """The reader of a streaming query."""
-        return RocketMQStreamReader(parse_options(self.options, columns_of(schema)), schema)
+        return RocketMQStreamReader(parse_options(self.options, self._columns(schema)), schema)
 
 
 class RocketMQReader(DataSourceReader):  # type: ignore[misc]

@@ -19,6 +19,7 @@ from rmqtool.formats.message import COMPRESSED, TRANSACTION_MASK, TRANSACTION_PR
 from rmqtool.scan.block import REASON_MEANINGS, Damage
 from rmqtool.scan.bodies import stored_bodies
 from rmqtool.scan.columns import (
+    BODY_TEXT,
     DICTIONARY_STRING,
     MESSAGE_WISHES,
     is_wished,
@@ -39,6 +40,7 @@ from rmqtool.scan.message_rows import (
 )
 from rmqtool.scan.reader import MANY_RECORDS, USUAL_RECORDS, scan_files
 from rmqtool.scan.redaction import Redaction
+from rmqtool.scan.typed_columns import TypedColumn, typed_column
 from rmqtool.scan.windows import constant_strings
 from rmqtool.store.splits import Split
 from rmqtool.store.store import relative_to
@@ -77,7 +79,7 @@ class Query:
 
     `include` are names of INCLUDABLE; `bytes_per_second` is how fast each process may read, None without a limit;
     with `epoch_ms` timestamps are numbers as stored, and not Arrow's. `redaction` is made where columns are handed out.
-    `decoder` makes DECODED_COLUMNS, and is there where they are read.
+    `decoder` makes DECODED_COLUMNS, and is there where they are read. `typed` are those that have a type.
     """
 
     columns: tuple[str, ...] = EXPORT_COLUMNS
@@ -88,17 +90,27 @@ class Query:
     epoch_ms: bool = False
     redaction: Redaction | None = None
     decoder: Decoder | None = None
+    typed: tuple[TypedColumn, ...] = ()
+
+    @cached_property
+    def typed_by_name(self) -> dict[str, TypedColumn]:
+        """The columns that have a type."""
+        return {each.name: each for each in self.typed}
 
     @cached_property
     def schema(self) -> pa.Schema:
         """The Arrow schema of the columns."""
-        return pa.schema([_field(name, epoch_ms=self.epoch_ms) for name in self.columns])
+        return pa.schema([self._field(name) for name in self.columns])
+
+    def _field(self, name: str, *, dictionary_encoded: bool = False) -> pa.Field:
+        if name in self.typed_by_name:
+            return pa.field(name, self.typed_by_name[name].type)
+        return _field(name, epoch_ms=self.epoch_ms, dictionary_encoded=dictionary_encoded)
 
     @cached_property
     def dictionary_schema(self) -> pa.Schema:
         """The Arrow schema of the columns, with dictionaries where there are few distinct strings."""
-        fields = [_field(name, epoch_ms=self.epoch_ms, dictionary_encoded=True) for name in self.columns]
-        return pa.schema(fields)
+        return pa.schema([self._field(name, dictionary_encoded=True) for name in self.columns])
 
     @property
     def stored_columns(self) -> tuple[str, ...]:
@@ -106,6 +118,7 @@ class Query:
         made_from = dict.fromkeys(FILE_COLUMNS, "physical_offset") | dict.fromkeys(DECODED_COLUMNS, "body")
         if self.body == "stored":
             made_from["body"] = "stored_body"
+        made_from |= {each.name: each.source for each in self.typed}
         return tuple(dict.fromkeys(made_from.get(name, name) for name in self.columns if name != STORE_COLUMN))
 
 
@@ -127,11 +140,13 @@ def make_query(
     if unknown := sorted({*include} - INCLUDABLE.keys()):
         raise UsageError(f"include has {' and '.join(INCLUDABLE)}, not {unknown[0]!r}")
     usual = EXPORT_COLUMNS if decoder is None else (*EXPORT_COLUMNS, BODY_DECODED)
+    typed = _typed(columns or ())
     wanted = [(usual if name == "*" else (name,)) for name in (("*",) if columns is None else columns)]
-    names = tuple(dict.fromkeys(name for group in wanted for name in group))
+    names = tuple(dict.fromkeys(typed[name].name if name in typed else name for group in wanted for name in group))
     _check_decoded(names, decoder)
+    made = {each.name for each in typed.values()}
     for name in names:
-        if name not in DECODED_COLUMNS:
+        if name not in DECODED_COLUMNS and name not in made:
             require_column(name)
     if body == "none":
         names = tuple(name for name in names if name != "body")
@@ -140,7 +155,33 @@ def make_query(
     if not names:
         raise UsageError("no column is left")
     include = tuple(sorted({*include, *(_INCLUDED_BY[each] for each in filters.transactions if each in _INCLUDED_BY)}))
-    return Query(names, body, filters, include, epoch_ms=epoch_ms, redaction=redaction, decoder=decoder)
+    chosen = tuple(typed.values())
+    return Query(names, body, filters, include, epoch_ms=epoch_ms, redaction=redaction, decoder=decoder, typed=chosen)
+
+
+def more_columns(columns: Sequence[str]) -> Query:
+    """A query of the usual columns and these, each of which has a type: text where none is given.
+
+    Raises UsageError as `make_query` does.
+    """
+    given = [each if typed_column(each) is not None else f"{each} as {_name_of(each)}" for each in columns]
+    return Query(typed=tuple(_typed(given).values()))
+
+
+def _name_of(column: str) -> str:
+    """The last part of a column such as ``body.order.id``."""
+    return column.rpartition(".")[2]
+
+
+def _typed(columns: Sequence[str]) -> dict[str, TypedColumn]:
+    """Those of the columns that have a type or a name, by how users write them; raises UsageError for a taken name."""
+    typed = {text: column for text in dict.fromkeys(columns) if (column := typed_column(text)) is not None}
+    others = {*EXPORT_COLUMNS, *DECODED_COLUMNS, *FILE_COLUMNS, STORE_COLUMN, BODY_TEXT, *columns}
+    for text, column in typed.items():
+        if column.name in others:
+            raise UsageError(f"{text!r}: another column is named {column.name}", hint="such as: ... as other_name")
+        others.add(column.name)
+    return typed
 
 
 def _check_decoded(names: Sequence[str], decoder: Decoder | None) -> None:
@@ -183,7 +224,7 @@ _MAX_MS = ((1 << 63) - 1) // 1000
 
 @dataclass
 class BodyProblems:
-    """Damaged bodies: how many, and the physical offsets of the first MAX_OFFSETS, bytes."""
+    """Damaged bodies, or values that do not fit: how many, and the physical offsets of the first MAX_OFFSETS, bytes."""
 
     count: int = 0
     physical_offsets: list[int] = field(default_factory=list)
@@ -225,6 +266,7 @@ class ReadCounts:
     wrong_crc: BodyProblems = field(default_factory=BodyProblems)
     not_decompressed: BodyProblems = field(default_factory=BodyProblems)
     not_decoded: BodyProblems = field(default_factory=BodyProblems)
+    unfit: dict[str, BodyProblems] = field(default_factory=dict)  # values that do not fit their type, by column
     decode_failures: DecodeFailures = field(default_factory=DecodeFailures)
     end: int | None = None
     last_record: LastRecord | None = None
@@ -238,6 +280,8 @@ class ReadCounts:
         self.wrong_crc.merge(other.wrong_crc)
         self.not_decompressed.merge(other.not_decompressed)
         self.not_decoded.merge(other.not_decoded)
+        for name, problems in other.unfit.items():
+            self.unfit.setdefault(name, BodyProblems()).merge(problems)
         self.decode_failures.merge(other.decode_failures)
         self.end = other.end if other.end is not None else self.end
         self.last_record = other.last_record or self.last_record
@@ -275,7 +319,8 @@ class SplitReader:
         if any(map(needs_plain_body, columns)):
             columns += ("body",)  # to count those that cannot be decompressed
         needed = (*columns, "physical_offset", "body_crc_ok") if self._proves_bodies or query.decoder else columns
-        self._columns = tuple(dict.fromkeys(needed))
+        needed = (*needed, "physical_offset") if query.typed else needed  # to say which values do not fit
+        self._columns = tuple(dict.fromkeys(needed)) or ("physical_offset",)  # without a column there are no rows
         self.counts = counts or ReadCounts()
 
     def events(self) -> Generator[pa.RecordBatch | Damage, None, None]:
@@ -319,12 +364,20 @@ class SplitReader:
         names, redaction = self._query.columns, self._query.redaction
         columns = [self._column(batch, name, kind) for name, kind in zip(names, self.schema, strict=True)]
         if redaction is not None:
-            columns = [redaction.column(name, column) for name, column in zip(names, columns, strict=True)]
+            columns = [column if name in self._query.typed_by_name else redaction.column(name, column)
+                       for name, column in zip(names, columns, strict=True)]  # fmt: skip
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def messages_of(self, frames: RecordRun) -> Iterator[pa.RecordBatch]:
+        """The columns of the query of the records of a run, whether its filters let them through or not."""
+        for batch in record_batches(frames, self._columns, dictionary_encoded=self._dictionary_encoded):
+            yield self.to_messages(batch)
 
     def _column(self, batch: pa.RecordBatch, name: str, kind: pa.Field) -> pa.Array:
         if name == STORE_COLUMN:
             return constant_strings(self._split.store, batch.num_rows, dictionary_encoded=self._dictionary_encoded)
+        if name in self._query.typed_by_name:
+            return self._typed(batch, self._query.typed_by_name[name])
         if name in DECODED_COLUMNS:
             return batch.column(name)
         if name in FILE_COLUMNS:
@@ -333,6 +386,20 @@ class SplitReader:
             name = "stored_body"
         column = batch.column(self._columns.index(name))
         return to_timestamps(column) if kind.type == TIMESTAMP else column
+
+    def _typed(self, batch: pa.RecordBatch, column: TypedColumn) -> pa.Array:
+        """The values of a column with a type; those that do not fit it are null and counted, redacted ones are null."""
+        texts = batch.column(self._columns.index(column.source))
+        values, is_unfit = column.cast(texts)
+        if is_unfit.any():
+            offsets = np.asarray(batch.column(self._columns.index("physical_offset")))
+            self.counts.unfit.setdefault(column.name, BodyProblems()).add(offsets[is_unfit])
+        if self._query.redaction is None:
+            return values
+        shown = self._query.redaction.column(column.source, texts)
+        return (
+            shown if column.kind == "text" else pc.if_else(pc.equal(shown, texts), values, pa.scalar(None, values.type))
+        )
 
     def _place(self, offsets: NDArray[np.int64], name: str, kind: pa.DataType) -> pa.Array:
         """One of FILE_COLUMNS; of files that overlap the later one holds a record (`store.splits`)."""
@@ -451,9 +518,14 @@ def to_timestamps(milliseconds: pa.Array) -> pa.Array:
     return pa.array(values * 1000).view(TIMESTAMP)
 
 
-def read_messages(split: Split, query: Query, *, fails: bool, way_out: str) -> Iterator[pa.RecordBatch]:
-    """The messages of a split; damage is passed over, or `fails` with RmqtoolError, which names the `way_out`."""
-    reader = SplitReader(split, query, proves_bodies=fails, in_order=fails)
+def read_messages(
+    split: Split, query: Query, *, fails: bool, way_out: str, counts: ReadCounts | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The messages of a split; damage is passed over, or `fails` with RmqtoolError, which names the `way_out`.
+
+    What is read is added to `counts`.
+    """
+    reader = SplitReader(split, query, counts=counts, proves_bodies=fails, in_order=fails)
     for event in reader.events():
         if fails and reader.counts.wrong_crc.count:
             offset = reader.counts.wrong_crc.physical_offsets[0]

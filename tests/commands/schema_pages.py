@@ -30,6 +30,7 @@ from rmqtool.show.pending import PendingResult
 from rmqtool.show.rebuild import RebuildResult
 from rmqtool.show.salvage import ConvertResult, SalvageResult
 from rmqtool.show.shapes import Error, Shape, json_name, rule_of
+from rmqtool.show.sql import SqlResult
 from rmqtool.show.status import StatusResult
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schema"
@@ -262,6 +263,14 @@ DOCUMENTS = {
         "rmqtool inspect STORE --json",
         "The one document about a whole store, or about why there is none.",
         frozenset({Exit.OK, Exit.LOSSY}),
+    ),
+    "sql": Document(
+        "sql",
+        SqlResult,
+        "rmqtool sql STORE --explain --json, and --tables",
+        "The one document about what a statement would read, or about all tables; rows are lines without a schema.",
+        frozenset({Exit.OK}),
+        "Always empty.",
     ),
     "pending": Document(
         "pending",

@@ -339,6 +339,7 @@ PUBLIC = {
         "consumer_offsets",
         "messages",
         "find",
+        "sql",
         "verify",
         "clean_plan",
         "snapshot",

@@ -7,14 +7,16 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqtool.base.errors import UsageError
 from rmqtool.formats.message import COMPRESSED
-from rmqtool.scan.columns import json_field, parse_json
+from rmqtool.scan import json_fields as json_module
 from rmqtool.scan.filters import Filters
+from rmqtool.scan.json_fields import json_fields
 from rmqtool.store.message_reader import EXPORT_COLUMNS, make_query
 from tests.building import LogBuilder
 from tests.commands.running import rmqtool
@@ -29,6 +31,17 @@ DOCUMENT = (
 )
 
 
+def texts(body: bytes, *paths: str) -> list[str | None]:
+    """What stands at the paths of a body, which msgspec and Python must agree on."""
+    bodies = pa.array([body], pa.binary())
+    fast = [column[0].as_py() for column in json_fields(bodies, paths).values()]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(json_module, "_fast_reader", lambda _: None)
+        slow = [column[0].as_py() for column in json_fields(bodies, paths).values()]
+    assert fast == slow
+    return fast
+
+
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
@@ -40,23 +53,67 @@ DOCUMENT = (
 )  # fmt: skip
 def test_fields(path: str, expected: str | None) -> None:
     """Text and numbers as they are written, objects and lists as JSON."""
-    assert json_field([parse_json(DOCUMENT)], path).to_pylist() == [expected]
+    assert texts(DOCUMENT, path) == [expected]
+    assert texts(DOCUMENT.replace(b"NaN", b"null"), path) == [None if path == "nan" else expected]
 
 
 @pytest.mark.parametrize("body", [b"", b"no", b"\xff", b"{", b"[" * 100_000, b"1", b'"text"', b"[]", b"null"])
 def test_bodies_without_fields(body: bytes) -> None:
     """Nothing, and no error."""
-    assert json_field([parse_json(body)], "a").to_pylist() == [None]
+    assert texts(body, "a") == [None]
 
 
 @pytest.mark.slow
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner, max_size=3)))
 def test_what_is_shown_is_json(value: Any) -> None:
     """Also within lists."""
-    (shown,) = json_field([parse_json(json.dumps({"v": [value]}).encode())], "v").to_pylist()
+    (shown,) = texts(json.dumps({"v": [value]}).encode(), "v")
     assert shown is not None
     if all(char not in shown for char in "?"):
         assert json.loads(shown) == [value]
+
+
+def test_several_paths_are_read_at_once() -> None:
+    """Also where one leads on from another, or into a list, and where a name is there twice: the last one counts."""
+    body = b'{"a": {"b": 1, "c": "\\u00e9\\n"}, "d": [{"e": 2}], "b": true, "a": {"b": 1.50, "c": "x"}}'
+    assert texts(body, "a.b", "a.c", "b", "nosuch.x") == ["1.50", "x", "true", None]
+    assert texts(body, "a", "a.b") == ['{"b":1.50,"c":"x"}', "1.50"]
+    assert texts(body, "d.0.e", "b") == ["2", "true"]
+    assert texts(b'{"a": "text", "b": 1}', "a.b", "b") == [None, "1"]
+    assert texts(b'{"a": null, "b": 1}', "a.b", "b") == [None, "1"]
+    assert texts(b'{"other": "\xff", "b": 1}', "b", "c") == [None, None]
+
+
+def test_msgspec_reads_what_it_can() -> None:
+    reader = json_module._fast_reader(("a.b", "c"))
+    assert reader is not None
+    bodies = [b'{"a": {"b": 12345678901234567890.10}, "x": [1, {"y": null}], "c": "text"}', b'{"a": 1}']
+    found, refused = reader.texts(bodies, is_utf8=True)
+    assert (found["a.b"][0], found["c"][0], refused) == ("12345678901234567890.10", "text", [1])
+
+
+_NAMES = st.sampled_from(["a", "b", "c", ""])
+_VALUES = st.recursive(
+    st.sampled_from(
+        ["1", "-0", "1.50", "1E400", "NaN", "null", "true", '"x"', '"\\u00e9"', '"\\ud83d"', '"\x01"', "01", '"é"']
+    ),
+    lambda inner: (
+        st.lists(inner, max_size=3).map(lambda each: f"[{', '.join(each)}]")
+        | st.lists(st.tuples(_NAMES, inner), max_size=3).map(
+            lambda pairs: "{" + ", ".join(f'"{name}": {value}' for name, value in pairs) + "}"
+        )
+    ),
+    max_leaves=8,
+)
+
+
+@pytest.mark.slow
+@given(st.lists(st.tuples(_NAMES, _VALUES), max_size=4), st.binary(max_size=1), st.integers(0, 80))
+def test_msgspec_and_python_agree(pairs: list[tuple[str, str]], byte: bytes, place: int) -> None:
+    """Whatever stands in a body, and wherever it is damaged."""
+    body = ("{" + ", ".join(f'"{name}": {value}' for name, value in pairs) + "}").encode()
+    texts(body, "a.b", "b", "c.a")
+    texts(body[:place] + byte + body[place + 1 :], "a.b", "b", "c.a")
 
 
 @pytest.mark.slow

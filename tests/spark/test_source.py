@@ -141,6 +141,21 @@ def test_options_are_those_of_the_command(spark: Session, golden_store: GoldenSt
         spark.run(jobs.read, "/nowhere", {})
 
 
+def test_columns_have_types(spark: Session, tmp_path: Path) -> None:
+    """Also where a schema chooses among them; what does not fit is null."""
+    log = LogBuilder()
+    for cents in ("100", "1.5", '"text"'):
+        log.add(topic="t", body=f'{{"cents": {cents}}}'.encode(), properties={"RETRY": "2"})
+    store = str(log.write(tmp_path / "store"))
+    columns = "body.cents:int as cents, body.cents:decimal(12,2) as money,properties.RETRY:double as retry"
+    found = spark.run(jobs.read, store, {"columns": columns}, None, "cents = 100 or retry = 2")
+    assert [(row["cents"], row["money"] and float(row["money"]), row["retry"]) for row in found] == [
+        (100, 100.0, 2.0), (None, 1.5, 2.0), (None, None, 2.0)]  # fmt: skip
+    assert spark.run(jobs.read, store, {"columns": columns}, "cents bigint") == [
+        {"cents": row["cents"]} for row in found
+    ]
+
+
 def test_redaction(spark: Session, golden_store: GoldenStore) -> None:
     """Rows are those of the command with the same salt; Spark's filters compare what is shown."""
     store, columns = str(golden_store(STORE)), "physical_offset,tags,unique_key,properties,born_host,body"

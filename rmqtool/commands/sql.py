@@ -1,0 +1,328 @@
+"""`rmqtool sql STORE... "select ..."`: SQL over stores, which read only what the statement needs."""
+
+from __future__ import annotations
+
+import glob
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Literal
+
+import click
+
+from rmqtool.base.errors import Exit, UsageError
+from rmqtool.base.numbers import byte_size
+from rmqtool.base.paths import is_remote
+from rmqtool.commands import shared_options as shared
+from rmqtool.commands.options import OnStores, argument, command, flag, option, parsed, size_of_at_least
+from rmqtool.commands.writing import check_place, unwritable
+from rmqtool.show.output import Style, note, terminal_width, write_document
+from rmqtool.show.pager import begin_paging
+from rmqtool.show.progress import job_progress
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from rmqtool.scan.redaction import Redaction
+    from rmqtool.show.sql import Form, RowWriter
+    from rmqtool.sql.engine import Answer, Database, Limits
+    from rmqtool.sql.tables import Reading
+    from rmqtool.store.store import NamedStore
+
+_ON_TERMINAL = 1000  # rows
+_MIB = 1 << 20
+_MEMORY, _LEAST_MEMORY = 512 * _MIB, 64 * _MIB  # of the engine
+_STDIN = "-"
+
+
+@parsed
+def _included(values: tuple[str, ...]) -> tuple[str, ...]:
+    chosen = tuple(dict.fromkeys(item.strip() for value in values for item in value.split(",") if item.strip()))
+    for value in chosen:
+        if value not in ("prepared", "rolled-back"):
+            raise ValueError(f"{value!r} is none of prepared, rolled-back")
+    return chosen
+
+
+@dataclass(frozen=True, kw_only=True)
+class SqlOptions(OnStores):
+    """What was asked for."""
+
+    words: tuple[str, ...] = argument("STORE... [SQL]", nargs=-1, required=True)  # type: ignore[assignment]
+    file: str | None = option("Take the statement from PATH; - is standard input.", metavar="PATH")
+    form: Form | None = option(
+        "How rows are written. Default: a table on a terminal, else csv.",
+        "--format", type=click.Choice(["table", "csv", "ndjson", "parquet"]),
+    )  # fmt: skip
+    output: Path | None = shared.output_option(
+        "Write the rows to a new file.", "FILE", click.Path(path_type=Path, dir_okay=False)
+    )
+    limit: int | None = option(
+        f"Show at most this many rows. Default on a terminal: {_ON_TERMINAL}.", type=click.IntRange(min=0), metavar="N"
+    )
+    explain: bool = flag("Show which tables, columns and parts would be read; nothing is.")
+    tables: bool = flag("Show the tables and views with their columns.")
+    columns: tuple[str, ...] = option(
+        "A column more of messages, such as 'body.cents:int as cents' or properties.NAME. Repeatable.",
+        "--column", multiple=True, metavar="COLUMN",
+    )  # fmt: skip
+    include: tuple[str, ...] = option(
+        "prepared, rolled-back: messages that no consumer sees too.",
+        multiple=True, callback=_included, metavar="KINDS",
+    )  # fmt: skip
+    on_damage: Literal["skip", "fail"] = option(
+        "Pass over what is damaged, and say so; or end there.", type=click.Choice(["skip", "fail"]), default="skip"
+    )
+    trust: tuple[str, ...] = option(
+        "clock: no broker's clock went back, so that conditions on store_timestamp spare files.",
+        multiple=True, type=click.Choice(["clock"]), metavar="WHAT",
+    )  # fmt: skip
+    memory: int | None = shared.memory_option()
+    temporary: Path | None = option(
+        "Where temporary files are made. Default: the system's place.",
+        "--temp", type=click.Path(path_type=Path, file_okay=False, exists=True), metavar="DIR",
+    )  # fmt: skip
+    temporary_size: int = option(
+        "The most of temporary files.", "--temp-size", callback=size_of_at_least(_MIB), default="4GiB", metavar="SIZE"
+    )
+    threads: int = option("Threads for sorts and joins.", type=click.IntRange(1, 64), default=1, metavar="N")
+    redaction: Redaction | None = shared.redact_options()
+
+    @property
+    def statement(self) -> str | None:
+        """The statement on the command line: the last word, where it is no store, as it has blanks."""
+        last = self.words[-1]
+        is_statement = self.file is None and len(self.words) > 1 and len(last.split()) > 1
+        return last if is_statement and not os.path.exists(last) else None
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        """The stores."""
+        return self.words if self.statement is None else self.words[:-1]
+
+    @property
+    def named(self) -> str | None:
+        """The store, where there is one."""
+        return self.stores[0] if len(self.stores) == 1 else None
+
+    @property
+    def limits(self) -> Limits:
+        """What the engine may take."""
+        from rmqtool.sql.engine import Limits
+
+        memory = _MEMORY if self.memory is None else self.memory
+        if memory < _LEAST_MEMORY:
+            raise UsageError(
+                f"--memory {byte_size(memory)} is too little: at least {byte_size(_LEAST_MEMORY)} are needed"
+            )
+        return Limits(memory, self.temporary, self.temporary_size, self.threads)
+
+
+@command(
+    "sql",
+    SqlOptions,
+    (
+        "rmqtool sql /data/rocketmq/store --tables",
+        'rmqtool sql /data/rocketmq/store \\\n    "select topic, count(*) from messages group by all"',
+        "rmqtool sql /data/rocketmq/store \\\n    \"from unread where group_name = 'billing' limit 10\"",
+        'rmqtool sql /data/rocketmq/store "from hours order by bytes desc" \\\n    --format ndjson',
+        "rmqtool sql /data/rocketmq/store \\\n    \"select * from messages where tags = 'web'\" --explain",
+        "rmqtool sql '/brokers/*/store' \\\n    \"select group_name, sum(lag) from groups group by all\"",
+    ),
+    {
+        Exit.OK: "answered, with rows or without",
+        Exit.USAGE: "wrong options, or a statement that is wrong or does more than read",
+        Exit.LOSSY: "answered, but something is damaged or could not be read",
+        Exit.FAILED: "the store cannot be read, or the engine needs more than it may take",
+    },
+)
+def sql(style: Style, given: SqlOptions) -> Exit:
+    """Ask stores by SQL.
+
+    What is in a store are tables: messages, keys, queues, groups, index, and more. STORE is a directory that
+    broker.conf calls storePathRootDir, or its URI (s3://, hdfs://, ...), NAME=STORE, or a pattern of such directories
+    in quotes; of several stores each table has a column `store`. SQL is one statement of DuckDB that reads, in quotes;
+    without it, it is read from standard input. What it does not need is not read. Nothing in the store is changed.
+    """
+    from rmqtool.store.store import open_stores
+
+    if style.json and (given.form or given.output):
+        raise UsageError(
+            "--json prints one document: it goes with neither --format nor --output", hint="--format ndjson"
+        )
+    stores = open_stores(given.stores, given.broker_conf)
+    form = _form_of(given)
+    if given.output is not None:
+        _check_output(given.output, stores)
+    with job_progress(style, "reading") as progress:
+        reading = _reading(given, progress)
+        with _database(given, stores, reading) as database:
+            if given.tables:
+                return _show_tables(style, database)
+            statement = _statement(given)
+            answer = database.ask(statement)
+            if given.explain:
+                return _explain(style, answer)
+            if style.json:
+                document = _document(given, answer)
+            else:
+                _write(style, given, form, answer)
+    from rmqtool.show.sql import notes_on
+
+    status = Exit.LOSSY if reading.is_lossy else Exit.OK
+    if style.json:
+        write_document(style, "sql", document, status=status)
+    for text in notes_on(reading):
+        note(text)
+    return status
+
+
+def _reading(given: SqlOptions, progress: Any) -> Reading:
+    from rmqtool.sql.tables import Reading
+
+    return Reading(progress, fails=given.on_damage == "fail", is_dry=given.explain)
+
+
+def _database(given: SqlOptions, stores: list[NamedStore], reading: Reading) -> Database:
+    from rmqtool.sql.engine import Database
+    from rmqtool.store.message_reader import more_columns
+    from rmqtool.store.snapshot import Snapshot
+
+    snapshots = {each.name: Snapshot(each.store, given.broker_version, given.limit_rate) for each in stores}
+    query = replace(more_columns(given.columns), include=given.include, redaction=given.redaction,
+                    bytes_per_second=given.bytes_per_second)  # fmt: skip
+    with_store = any(map(glob.has_magic, given.stores))  # whether a pattern fits one store or two
+    return Database(snapshots, query, reading, given.limits, with_store=with_store, trusts_clock="clock" in given.trust)
+
+
+def _statement(given: SqlOptions) -> str:
+    """The statement: on the command line, in a file, or on standard input."""
+    if given.statement is not None:
+        return given.statement
+    if given.file not in (None, _STDIN):
+        try:
+            return Path(str(given.file)).read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+            raise UsageError(f"the statement cannot be read: {reason}", file=given.file) from error
+    if given.file is None and sys.stdin.isatty():
+        raise UsageError("there is no statement", hint='rmqtool sql STORE "from messages limit 10", or --tables')
+    return sys.stdin.read()
+
+
+def _form_of(given: SqlOptions) -> Form:
+    if given.form == "parquet" and given.output is None:
+        raise UsageError("--format parquet needs --output FILE")
+    if given.form is not None:
+        return given.form
+    return "table" if given.output is None and sys.stdout.isatty() else "csv"
+
+
+def _check_output(path: Path, stores: list[NamedStore]) -> None:
+    """Raise UsageError where the file is there, or would be in a store."""
+    if path.exists():
+        raise UsageError("the file is there already", file=path, hint="give --output a new one")
+    for named in stores:
+        if not is_remote(named.store.root):
+            check_place(path, named.store)
+
+
+def _document(given: SqlOptions, answer: Answer) -> dict[str, Any]:
+    """All rows as one document, in memory."""
+    from io import BytesIO
+
+    from rmqtool.show.sql import TextWriter, rows_as_json
+
+    schema, lines = _named_schema(answer, "ndjson"), BytesIO()
+    writer = TextWriter(lines, schema, "ndjson")
+    _take(answer, schema, writer, given.limit)
+    return rows_as_json(schema, lines.getvalue())
+
+
+def _write(style: Style, given: SqlOptions, form: Form, answer: Answer) -> None:
+    """Write the rows, as many as are wanted; say where there are more."""
+    schema = _named_schema(answer, form)
+    on_terminal = form == "table" and given.output is None and sys.stdout.isatty()
+    limit = _ON_TERMINAL if given.limit is None and on_terminal else given.limit
+    if on_terminal:
+        begin_paging(style)
+    with _writer(style, given, form, schema) as writer:
+        is_all = _take(answer, schema, writer, limit)
+    if not is_all and not style.quiet:
+        note(f"there are more than these {limit} rows" + (": --limit shows more" if given.limit is None else ""))
+
+
+def _take(answer: Answer, schema: pa.Schema, writer: RowWriter, limit: int | None) -> bool:
+    """Write the rows, at most `limit`; whether these are all."""
+    left, is_all = limit, True
+    for batch in answer.batches():
+        rows = batch.rename_columns(schema.names)
+        is_all = left is None or len(rows) <= left
+        writer.add(rows if is_all else rows.slice(0, left))
+        if not is_all:
+            break
+        left = None if left is None else left - len(rows)
+    writer.close()
+    return is_all
+
+
+def _named_schema(answer: Answer, form: Form) -> pa.Schema:
+    """The columns of the rows; raises UsageError for equal names, which get numbers in a table."""
+    import pyarrow as pa
+
+    from rmqtool.show.sql import unequal_names
+
+    names = list(answer.schema.names)
+    if len(set(names)) < len(names) and form != "table":
+        twice = next(name for name in names if names.count(name) > 1)
+        raise UsageError(f"two columns are called {twice}", hint=f"give one another name: {twice} as other")
+    fields = zip(answer.schema, unequal_names(names), strict=True)
+    return pa.schema([field.with_name(name) for field, name in fields])
+
+
+@contextmanager
+def _writer(style: Style, given: SqlOptions, form: Form, schema: pa.Schema) -> Iterator[RowWriter]:
+    """What writes the rows; a file is there when all are in it."""
+    from rmqtool.base.new_files import whole_file
+    from rmqtool.show.sql import ParquetWriter, TextWriter
+
+    with ExitStack() as stack:
+        if given.output is None:
+            yield TextWriter(sys.stdout.buffer, schema, form, width=terminal_width(), int64=style.int64)
+            return
+        try:
+            file: IO[bytes] = stack.enter_context(whole_file(given.output.resolve()))
+            if form == "parquet":
+                yield ParquetWriter(file, schema)
+            else:
+                yield TextWriter(file, schema, form, int64=style.int64)
+            stack.close()
+        except OSError as error:
+            raise unwritable(given.output, error) from error
+
+
+def _show_tables(style: Style, database: Database) -> Exit:
+    from rmqtool.show.sql import result_of, show_columns
+
+    if style.json:
+        write_document(style, "sql", result_of(tables=database.columns()))
+    else:
+        begin_paging(style)
+        show_columns(style.console(), database.columns())
+    return Exit.OK
+
+
+def _explain(style: Style, answer: Answer) -> Exit:
+    from rmqtool.show.sql import result_of, show_scans
+
+    for _ in answer.batches():  # without rows: tables are only asked what they would read
+        pass
+    scans = answer.reading.scans
+    if style.json:
+        write_document(style, "sql", result_of(scans=scans))
+    else:
+        show_scans(style.console(), scans)
+    return Exit.OK

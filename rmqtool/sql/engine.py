@@ -1,0 +1,288 @@
+"""DuckDB over the tables of stores: it only reads, within memory, and reaches no file but its own temporary ones.
+
+Its settings refuse files, extensions and changes of settings; a look at the kind of each statement refuses what they
+do not: changes of the tables, several statements at once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from rmqtool.base.errors import RmqtoolError, UnsupportedError, UsageError, reason_of
+from rmqtool.base.limits import MIB
+from rmqtool.base.new_files import own_directory
+from rmqtool.sql.log_tables import LogChoice, keys, messages, trace
+from rmqtool.sql.store_tables import Stores, store_tables
+from rmqtool.sql.tables import Reading, Table
+from rmqtool.store.message_reader import Query
+from rmqtool.store.snapshot import Snapshot
+from rmqtool.store.store import NamedStore
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_ROWS_AT_ONCE = 1 << 11  # as many as the engine itself has: rows may have large bodies
+_ONLY_READS = "rmqtool sql only reads"
+_EXPLAIN = re.compile(r"\s*explain\s+(?:analyze\s+)?(?:\([^)]*\)\s*)?", re.IGNORECASE)
+_UNKNOWN_TABLE = re.compile(r"Table with name \"?(.+?)\"? does not exist")
+_UNKNOWN_COLUMN = re.compile(r'(?:Referenced column|column named|Column) "(.+?)"')
+_LINE = re.compile(r"^LINE \d+:.*", re.MULTILINE)
+_KIND = re.compile(r"^(Catalog|Binder|Parser|Permission|Invalid Input|Conversion|Out of Memory) Error: ")
+
+VIEWS: Mapping[str, str] = {
+    "unread": """
+        select g.group_name, m.* from messages m join groups g
+        on m.topic = g.topic and m.queue_id = g.queue_id and m.queue_offset >= g.committed""",
+    "hours": """
+        select topic, date_trunc('hour', store_timestamp) as hour, count(*) as messages,
+        sum(message_size)::bigint as bytes from messages group by all""",
+    "spans": """
+        select topic, queue_id, count(*) as messages, min(store_timestamp) as first, max(store_timestamp) as last,
+        max(store_timestamp) - min(store_timestamp) as span from messages group by all""",
+    "producers": """
+        select regexp_replace(born_host, ':[0-9]+$', '') as producer, topic, count(*) as messages,
+        sum(message_size)::bigint as bytes, max(born_timestamp) as last from messages group by all""",
+    "duplicates": """
+        select topic, key, count(*) as messages, min(physical_offset) as first_offset,
+        max(physical_offset) as last_offset from keys group by all having count(*) > 1""",
+    "consumed": """
+        select t.group_name, t.message_id, t.topic, t.timestamp, t.cost, t.success, t.retry_times, t.client_host
+        from trace t where t.type = 'SubAfter'""",
+}
+"""Questions that people ask, as views: their statements by name."""
+
+_MACROS = {
+    "field(body, path)": "try(json_extract_string(body, path))",
+    "get_json_object(body, path)": "try(json_extract_string(body, path))",
+}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the engine may take: bytes of memory and of temporary files, where these are, and threads."""
+
+    memory: int = 512 * MIB
+    temporary: Path | None = None
+    temporary_size: int = 4096 * MIB
+    threads: int = 1
+
+
+class Answer:
+    """The rows of a statement, which are read once, while they are taken.
+
+    `reading` says what was read for them, and what was passed over. What it needs is let go of at its end, or by
+    `close`, or at the end of a block.
+    """
+
+    def __init__(self, rows: pa.RecordBatchReader, reading: Reading, close: Callable[[], None]) -> None:
+        self._rows = rows
+        self.reading = reading
+        self.schema: pa.Schema = rows.schema
+        self.close = close
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows as Arrow record batches; raises RmqtoolError."""
+        try:
+            while True:
+                with _told(self.reading):
+                    batch = next(self._rows, None)
+                if batch is None:
+                    return
+                yield batch
+        finally:
+            self.close()
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Each row by its names; maps are lists of pairs."""
+        for batch in self.batches():
+            yield from batch.to_pylist()
+
+    def to_arrow(self) -> pa.Table:
+        """All rows as an Arrow table, in memory."""
+        return pa.Table.from_batches(self.batches(), schema=self.schema)
+
+    def to_pandas(self) -> Any:
+        """All rows as a `pandas.DataFrame`, in memory; needs pandas."""
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> Any:
+        """All rows as a `polars.DataFrame`, in memory; needs polars."""
+        import polars
+
+        return polars.from_arrow(self.to_arrow())
+
+
+class Database:
+    """The tables of stores in an engine; a context, which ends it."""
+
+    def __init__(
+        self,
+        stores: Mapping[str, Snapshot],
+        query: Query,
+        reading: Reading,
+        limits: Limits,
+        *,
+        with_store: bool = False,
+        trusts_clock: bool = False,
+    ) -> None:
+        """`query` says which messages there are and how they are shown. Raises UnsupportedError without the engine.
+
+        `with_store` each table has a column of the store's name, as it has of several stores.
+        """
+        self.reading = reading
+        self._limits = limits
+        named = [NamedStore(name, snapshot.store) for name, snapshot in stores.items()]
+        with_store = with_store or len(stores) > 1
+        log = LogChoice(named, query, reading, with_store, trusts_clock)
+        beside = store_tables(Stores(stores, reading, query.redaction, with_store))
+        self.tables: list[Table] = [messages(log), keys(log), *beside, trace(log)]
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        limits = self._limits
+        folder = self._stack.enter_context(_temporary(limits.temporary))
+        settings = {
+            "memory_limit": f"{limits.memory // MIB}MiB",
+            "temp_directory": folder,
+            "max_temp_directory_size": f"{limits.temporary_size // MIB}MiB",
+            "threads": limits.threads,
+            "autoinstall_known_extensions": "false",
+            "autoload_known_extensions": "false",
+            "allow_community_extensions": "false",
+            "python_enable_replacements": "false",
+        }
+        self._connection = self._stack.enter_context(_engine().connect(":memory:", config=settings))
+        for table in self.tables:
+            self._connection.register(table.name, table)
+        for signature, meaning in _MACROS.items():
+            self._connection.execute(f"create temp macro {signature} as {meaning}")
+        for name, statement in VIEWS.items():
+            self._connection.execute(f"create temp view {name} as {statement}")
+        for setting in ("TimeZone = 'UTC'", "enable_external_access = false", "lock_configuration = true"):
+            self._connection.execute(f"set {setting}")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the engine, and remove its temporary files."""
+        self._stack.close()
+
+    def columns(self) -> Iterator[tuple[str, str, str]]:
+        """Table, name and type of each column, of views too."""
+        for name in (*(table.name for table in self.tables), *VIEWS):
+            for column, kind, *_ in self._connection.execute(f"describe {name}").fetchall():
+                yield name, column, kind
+
+    def ask(self, statement: str, close: Callable[[], None] = lambda: None) -> Answer:
+        """The answer to one statement that reads; raises UsageError for any other, and for what is wrong in it.
+
+        `close` is called when all rows are taken.
+        """
+        text = self._checked(statement)
+        with _told(self.reading, self._names):
+            relation: Any = self._connection.sql(text)
+            if relation is None:
+                raise UsageError("the statement has no answer", hint=_ONLY_READS)
+            # 1.4 has the older name only.
+            read = getattr(relation, "to_arrow_reader", None) or relation.fetch_record_batch
+            rows = read(_ROWS_AT_ONCE)
+        return Answer(rows, self.reading, close)
+
+    def _names(self) -> list[str]:
+        """The names of all tables, views and columns."""
+        columns = (name for table in self.tables for name in table.schema.names)
+        return [*(table.name for table in self.tables), *VIEWS, *columns]
+
+    def _checked(self, text: str) -> str:
+        """The one statement in a text; raises UsageError unless it is one that reads."""
+        with _told(self.reading):
+            statements = self._connection.extract_statements(text)
+        if len(statements) != 1:
+            raise UsageError(f"one statement is answered at a time, not {len(statements)}")
+        [statement] = statements
+        kind = statement.type.name
+        if kind == "EXPLAIN":
+            inner = _EXPLAIN.sub("", statement.query, count=1)
+            if _EXPLAIN.match(inner) or inner == statement.query:
+                raise UsageError(f"{_ONLY_READS}, and this explains no statement that does")
+            self._checked(inner)
+        elif kind != "SELECT":
+            hint = "name the values of PIVOT: ... on topic in ('a', 'b')" if kind == "MULTI" else "begin with select"
+            raise UsageError(f"{_ONLY_READS}: it answers no {kind}", hint=hint)
+        return str(statement.query)
+
+
+@contextmanager
+def _temporary(parent: Path | None) -> Iterator[str]:
+    """A directory of our own, which nobody else may read."""
+    with ExitStack() as stack:
+        try:
+            folder = stack.enter_context(own_directory("rmqtool-sql-", parent))
+        except OSError as error:
+            raise UsageError(f"no temporary directory can be made: {reason_of(error)}", file=parent) from error
+        yield folder
+
+
+def _engine() -> Any:
+    try:
+        import duckdb
+    except ImportError as error:
+        message = "SQL needs the package duckdb"
+        raise UnsupportedError(message, hint="pip install 'rmqtool[sql]'") from error
+    return duckdb
+
+
+@contextmanager
+def _told(reading: Reading, names: Callable[[], Sequence[str]] = tuple) -> Iterator[None]:
+    """Turn what the engine raises into an RmqtoolError; an error of our own that it has wrapped is raised itself.
+
+    `names` are those that a wrong one may be a slip of.
+    """
+    try:
+        yield
+    except RmqtoolError:
+        raise
+    except Exception as error:
+        own, reading.failed = reading.failed, None
+        if own is not None:
+            raise own from None
+        if not isinstance(error, (_engine().Error, pa.ArrowException)):
+            raise
+        text = str(error)
+        if "INTERRUPT" in text or "KeyboardInterrupt" in text:
+            raise KeyboardInterrupt from error
+        if "Out of Memory" in text or type(error).__name__ == "OutOfMemoryException":
+            hint = "--memory and --temp-size allow more"
+            raise RmqtoolError(f"the engine needs more than it may take: {_first_line(text)}", hint=hint) from error
+        raise _wrong(text, names) from error
+
+
+def _wrong(text: str, names: Callable[[], Sequence[str]]) -> UsageError:
+    """The error of a wrong statement, with names that are near to one that there is not, or the wrong line."""
+    for pattern, what in ((_UNKNOWN_TABLE, "table"), (_UNKNOWN_COLUMN, "column")):
+        if found := pattern.search(text):
+            near = get_close_matches(found[1], [*dict.fromkeys(names())], 3)
+            hint = f"is it {' or '.join(near)}?" if near else "rmqtool sql STORE --tables shows tables and columns"
+            return UsageError(f"no {what} is named {found[1]!r}", hint=hint)
+    line = _LINE.search(text)
+    return UsageError(_first_line(text), hint=line[0] if line else None)
+
+
+def _first_line(text: str) -> str:
+    return _KIND.sub("", text.strip().split("\n")[0])

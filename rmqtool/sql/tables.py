@@ -1,0 +1,264 @@
+"""A part of a store as a table that is read when a statement asks for it, and only what the statement needs of it.
+
+The engine asks a `pyarrow.dataset.Dataset` for columns and hands it the filters that it can give away; those are not
+compared again, so that a table applies them exactly. What a table knows of its parts before it reads them (the topic of
+a queue, the physical offsets of a split) are Arrow expressions, too: Arrow itself decides which parts may be left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from pyarrow.fs import LocalFileSystem
+
+from rmqtool.base.errors import EndingError, RmqtoolError
+from rmqtool.scan.windows import constant_strings
+from rmqtool.store.message_reader import STORE_COLUMN, TIMESTAMP, to_timestamps
+
+Expression: TypeAlias = Any
+"""A `pyarrow.compute.Expression`, of which no types are known."""
+
+Damaged = Literal["extent", "crc", "compressed", "trace"]
+"""Of the log an extent, a body that lacks its CRC, one that cannot be decompressed, a record of a trace message."""
+
+ANYTHING = pc.scalar(True)
+"""What is known of a part of which nothing is."""
+
+_MOST_PARTS = 1000  # that guarantees are compared of: ten times as many take a second
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """What a statement asks of a table: `columns`, and the rows for which the `condition` is true, None for all."""
+
+    columns: tuple[str, ...]
+    condition: Expression | None = None
+    compared: tuple[str, ...] = ()
+    """The columns that the condition is about, in the order of the table."""
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """All columns that must be read."""
+        return tuple(dict.fromkeys((*self.columns, *self.compared)))
+
+    def of(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """The rows and columns that were asked for, of a batch with all columns that are needed."""
+        table = pa.Table.from_batches([batch])
+        if self.condition is not None:
+            table = table.filter(self.condition)
+        yield from table.select(list(self.columns)).to_batches()
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A part of a table: what is known of its rows, how many bytes are read for them, and how.
+
+    `read` gives batches of just what was asked for. `narrowed` makes it smaller by a condition.
+    """
+
+    guarantee: Expression
+    size: int
+    read: Callable[[Asked], Iterator[pa.RecordBatch]]
+    narrowed: Callable[[Expression], Part] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Scan:
+    """One reading of a table in a statement, as it is explained."""
+
+    table: str
+    asked: Asked
+    parts: tuple[Part, ...]
+    of_parts: int
+    of_bytes: int
+
+    @property
+    def bytes(self) -> int:
+        """What is read at most."""
+        return sum(part.size for part in self.parts)
+
+
+@dataclass
+class Reading:
+    """What happens while a statement reads: progress, damage that is passed over, and the error that ended it.
+
+    With `is_dry` nothing is read, and tables have no rows. `fails` lets the first damage end the statement.
+    """
+
+    progress: Callable[[int, int], None] = lambda _done, _total: None
+    fails: bool = False
+    is_dry: bool = False
+    scans: list[Scan] = field(default_factory=list)
+    done: int = 0
+    damage: dict[Damaged, tuple[int, str]] = field(default_factory=dict)
+    unfit: dict[str, tuple[int, str]] = field(default_factory=dict)
+    unread: list[RmqtoolError] = field(default_factory=list)
+    failed: BaseException | None = None
+
+    @property
+    def total(self) -> int:
+        """Bytes of all that is read, or will be."""
+        return sum(scan.bytes for scan in self.scans)
+
+    @property
+    def is_lossy(self) -> bool:
+        """Whether something was damaged, did not fit its type, or was not read."""
+        return bool(self.damage or self.unfit or self.unread)
+
+    def add(self, size: int) -> None:
+        """Note that so many bytes more were read."""
+        self.done += size
+        self.progress(self.done, self.total)
+
+    def add_damage(self, what: Damaged, place: str, count: int = 1) -> None:
+        """Count what is damaged; `place` is that of the first."""
+        before, first = self.damage.get(what, (0, place))
+        self.damage[what] = before + count, first
+
+    def add_unfit(self, column: str, place: str, count: int) -> None:
+        """Count values that do not fit the type of a column, and are null; `place` is that of the first."""
+        before, first = self.unfit.get(column, (0, place))
+        self.unfit[column] = before + count, first
+
+    def skip(self, error: RmqtoolError) -> None:
+        """Go on without what cannot be read; raises the error where nothing is passed over, or it ends a run."""
+        if self.fails or isinstance(error, EndingError):
+            raise error
+        if str(error) not in map(str, self.unread):
+            self.unread.append(error)
+
+
+class Table(ds.Dataset):  # type: ignore[misc]
+    """A table of one or several stores; the engine calls `scanner` and nothing else."""
+
+    def __init__(self, name: str, schema: pa.Schema, parts: Callable[[], Iterable[Part]], reading: Reading) -> None:
+        """`parts` lists them when the table is first read. Never calls the base class, which forbids instances."""
+        self.name = name
+        self._schema = schema
+        self._list_parts = parts
+        self._reading = reading
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Names and types of the columns; the first one is cheap to read: that of ``count(*)``."""
+        return self._schema
+
+    @cached_property
+    def _parts(self) -> list[Part]:
+        return list(self._list_parts())
+
+    def scanner(self, columns: Sequence[str] | None = None, filter: Expression | None = None, **_: Any) -> _Scanner:  # noqa: A002
+        """What the engine pulls batches from."""
+        try:
+            names = tuple(self._schema.names if columns is None else columns)
+            asked = Asked(names, filter, () if filter is None else compared_by(filter, self._schema))
+            parts = self._parts if filter is None else parts_left(self._parts, self._schema, filter)
+            if filter is not None:
+                parts = [part.narrowed(filter) if part.narrowed else part for part in parts]
+            whole = sum(part.size for part in self._parts)
+            scan = Scan(self.name, asked, tuple(parts), len(self._parts), whole)
+        except BaseException as error:
+            self._reading.failed = error
+            raise
+        self._reading.scans.append(scan)
+        return _Scanner(self, scan, self._reading)
+
+
+class _Scanner:
+    """One reading of a table."""
+
+    def __init__(self, table: Table, scan: Scan, reading: Reading) -> None:
+        self._scan = scan
+        self._reading = reading
+        self.projected_schema = pa.schema([table.schema.field(name) for name in scan.asked.columns])
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """The batches, read when they are pulled."""
+        return pa.RecordBatchReader.from_batches(self.projected_schema, self._batches())
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        """The batches; an error reaches the engine as text, so that it is kept for whoever has asked the engine."""
+        try:
+            for part in () if self._reading.is_dry else self._scan.parts:
+                yield from self._batches_of(part)
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            self._reading.failed = error
+            raise
+
+    def _batches_of(self, part: Part) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from part.read(self._scan.asked)
+        except RmqtoolError as error:
+            self._reading.skip(error)
+
+
+def compared_by(condition: Expression, schema: pa.Schema) -> tuple[str, ...]:
+    """The columns that a condition is about: those without which it cannot be understood."""
+    empty = schema.empty_table()
+
+    def is_needed(name: str) -> bool:
+        try:
+            empty.drop_columns([name]).filter(condition)
+        except pa.ArrowInvalid:
+            return True
+        return False
+
+    return tuple(filter(is_needed, schema.names))
+
+
+def parts_left(parts: Sequence[Part], schema: pa.Schema, condition: Expression) -> list[Part]:
+    """The parts that may have rows for which a condition is true, by what is known of them."""
+    left = possible([part.guarantee for part in parts[:_MOST_PARTS]], schema, condition)
+    return [*(parts[number] for number in left), *parts[_MOST_PARTS:]]
+
+
+def possible(guarantees: Sequence[Expression], schema: pa.Schema, condition: Expression) -> list[int]:
+    """The numbers of the guarantees with which a condition may be true; nothing is read."""
+    system, form = LocalFileSystem(), ds.IpcFileFormat()
+    fragments = [form.make_fragment(str(number), system, guarantee) for number, guarantee in enumerate(guarantees)]
+    files = ds.FileSystemDataset(fragments, schema, form, system)
+    return sorted(int(fragment.path) for fragment in files.get_fragments(condition))
+
+
+def whole_part(batches: Callable[[], Iterable[pa.RecordBatch]], size: int = 0) -> Part:
+    """The one part of a table of which nothing is known before it is read; its batches have all columns."""
+
+    def read(asked: Asked) -> Iterator[pa.RecordBatch]:
+        for batch in batches():
+            yield from asked.of(batch)
+
+    return Part(ANYTHING, size, read)
+
+
+def of_store(part: Part, store: str, first: str) -> Part:
+    """A part of the table of several stores, in which a column names the `store`; `first` is another."""
+
+    def read(asked: Asked) -> Iterator[pa.RecordBatch]:
+        own = tuple(name for name in asked.needed if name != STORE_COLUMN)
+        for batch in part.read(Asked(own or (first,))):
+            names = constant_strings(store, batch.num_rows)
+            columns = [names if name == STORE_COLUMN else batch.column(name) for name in asked.needed]
+            yield from asked.of(pa.RecordBatch.from_arrays(columns, names=list(asked.needed)))
+
+    return replace(part, guarantee=part.guarantee & (pc.field(STORE_COLUMN) == store), read=read, narrowed=None)
+
+
+def with_store(schema: pa.Schema) -> pa.Schema:
+    """The columns of the table of several stores."""
+    return schema.append(pa.field(STORE_COLUMN, pa.string()))
+
+
+def times(milliseconds: pa.Array) -> pa.Array:
+    """Epoch ms as timestamps; null stays, and is what 64 bits do not hold."""
+    if not milliseconds.null_count:
+        return to_timestamps(milliseconds)
+    shown = to_timestamps(milliseconds.fill_null(0))
+    return pc.if_else(milliseconds.is_valid(), shown, pa.scalar(None, TIMESTAMP))
