@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -253,6 +253,24 @@ class OnStore(OnStores):
     def store(self) -> Store:
         """The store as it is when it is first asked for; a copy of these options sees it again."""
         return rmqtool.open(self.path, broker_conf=self.broker_conf).snapshot.store
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnTier(OnStore):
+    """Options of commands that read the tier of a store, too."""
+
+    tiered_path: Path | None = option(
+        "Where tiered storage is (tieredStoreFilePath), where broker.conf does not say.",
+        type=StorePath(may_be_remote=True), metavar="DIRECTORY",
+    )  # fmt: skip
+
+    def open(self, path: Path) -> OpenedStore:
+        """A store and its tier, as these options say."""
+        if self.tiered_path is None:
+            return super().open(path)
+        tier = self.tiered_path if is_remote(self.tiered_path) else self.tiered_path.absolute()
+        conf = replace(self.broker_conf, settings={**self.broker_conf.settings, "tieredStoreFilePath": str(tier)})
+        return replace(self, broker_conf=conf, tiered_path=None).open(path)
 
 
 OF_NEXT = ("broker_conf", "broker_version", "limit_rate", "jobs", "memory")
