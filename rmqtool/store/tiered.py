@@ -11,12 +11,23 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from rmqtool.base.files import list_directory
+import numpy as np
+from numpy.typing import NDArray
+
+from rmqtool.base.files import InputFile, list_directory
 from rmqtool.base.mapped_files import MappedFile, MappedFiles, Stray
 from rmqtool.base.paths import entry_path, has_directory, path_of
 from rmqtool.base.tolerant import skip_wrong_type
 from rmqtool.formats.consume_queue import UNIT_SIZE
-from rmqtool.formats.tiered import base_of, cluster_directory
+from rmqtool.formats.layout import decode_units, integer_at
+from rmqtool.formats.tiered import (
+    INDEX_HEADER_SIZE,
+    INDEX_ITEM_DTYPE,
+    INDEX_MAGIC,
+    INDEX_SLOT_DTYPE,
+    base_of,
+    cluster_directory,
+)
 from rmqtool.store.config_json import ConfigFile, load_config
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.store import CONFIG, Store
@@ -155,10 +166,46 @@ class Tier:
         return rows
 
     @property
+    def topic_ids(self) -> dict[str, int]:
+        """The numbers by which items of the index name topics."""
+        table = self.metadata.content.get("topicMetadataTable")
+        rows = table.items() if isinstance(table, dict) else ()
+        return {topic: _number(row.get("topicId")) for topic, row in rows if isinstance(row, dict)}
+
+    @property
     def is_unknown(self) -> bool:
         """Whether the metadata name no segment, so that a broker knows nothing of the tier."""
         return not any(isinstance(self.metadata.content.get(table), dict) and self.metadata.content[table]
                        for table in _TABLES.values())  # fmt: skip
+
+
+def hashes_of(value: int) -> set[int]:
+    """What the index has for a Java hash: its absolute value up to 5.5.0, since then without its sign bit.
+
+    `IndexStoreFile#hashCode`: after an upgrade a broker finds half of the older keys no longer.
+    """
+    return {abs(value), value & 0x7FFFFFFF}
+
+
+def items_of(segment: MappedFile, value: int) -> NDArray[np.void]:
+    """The items of an index segment that have a hash; none of one that is no index (`IndexStoreFile#queryAsync`)."""
+    nothing = np.zeros(0, INDEX_ITEM_DTYPE)
+    with InputFile(segment.path) as file:
+        head = file.read(0, INDEX_HEADER_SIZE + INDEX_SLOT_DTYPE.itemsize)
+        if len(head) < INDEX_HEADER_SIZE + INDEX_SLOT_DTYPE.itemsize or not head.startswith(_MAGIC):
+            return nothing
+        first = integer_at(INDEX_SLOT_DTYPE, "position", head, INDEX_HEADER_SIZE)  # after all slots
+        slots = (first - INDEX_HEADER_SIZE) // INDEX_SLOT_DTYPE.itemsize
+        if slots <= 0:
+            return nothing
+        slot = file.read(INDEX_HEADER_SIZE + value % slots * INDEX_SLOT_DTYPE.itemsize, INDEX_SLOT_DTYPE.itemsize)
+        position, length = (integer_at(INDEX_SLOT_DTYPE, name, slot) for name in ("position", "length"))
+        items = decode_units(INDEX_ITEM_DTYPE, file.read(position, max(0, min(length, segment.size - position))))
+    found: NDArray[np.void] = items[items["hash"] == value]
+    return found
+
+
+_MAGIC = INDEX_MAGIC.to_bytes(4, "big", signed=True)
 
 
 def _number(value: Any) -> int:
