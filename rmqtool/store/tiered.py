@@ -150,7 +150,7 @@ class Tier:
                 for entry in list_directory(entry_path(topic)) if topic.is_dir() else ():
                     if entry.is_dir() and entry.name.isdecimal():
                         path = entry_path(entry)
-                        files = {kind: _segments(path / kind) for kind in SEGMENT_KINDS}
+                        files = {kind: list_segments(path / kind) for kind in SEGMENT_KINDS}
                         yield TieredQueue(topic.name, int(entry.name), path, files)
 
     def rows(self, queue: TieredQueue, kind: SegmentKind) -> dict[int, Row]:
@@ -212,7 +212,7 @@ def _number(value: Any) -> int:
     return value if type(value) is int else 0
 
 
-def _segments(directory: Path) -> MappedFiles:
+def list_segments(directory: Path) -> MappedFiles:
     """The segments of a flat file in order, each with all bytes that its file has, and other entries."""
     files, strays = list[MappedFile](), list[Stray]()
     with skip_wrong_type():
