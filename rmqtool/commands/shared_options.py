@@ -26,6 +26,7 @@ from rmqtool.show.output import Style, note
 if TYPE_CHECKING:
     from rmqtool.base.decoders import Decoder
     from rmqtool.library.store import Store as OpenedStore
+    from rmqtool.rules.broker_conf import BrokerConf
     from rmqtool.scan.filters import Filters
     from rmqtool.scan.message_rows import DecodeFailures
     from rmqtool.store.store import Store
@@ -264,16 +265,26 @@ class OnTier(OnStore):
         type=StorePath(may_be_remote=True), metavar="DIRECTORY",
     )  # fmt: skip
 
+    @property
+    def _conf(self) -> BrokerConf:
+        """The broker.conf, with the place of the tier."""
+        if self.tiered_path is None:
+            return self.broker_conf
+        tier = self.tiered_path if is_remote(self.tiered_path) else self.tiered_path.absolute()
+        return replace(self.broker_conf, settings={**self.broker_conf.settings, "tieredStoreFilePath": str(tier)})
+
     def open(self, path: Path) -> OpenedStore:
         """A store and its tier, as these options say."""
-        if self.tiered_path is None:
-            return super().open(path)
-        tier = self.tiered_path if is_remote(self.tiered_path) else self.tiered_path.absolute()
-        conf = replace(self.broker_conf, settings={**self.broker_conf.settings, "tieredStoreFilePath": str(tier)})
-        return replace(self, broker_conf=conf, tiered_path=None).open(path)
+        return rmqtool.open(path, broker_conf=self._conf, broker_version=self.broker_version,
+                            limit_rate=self.limit_rate)  # fmt: skip
+
+    @cached_property
+    def store(self) -> Store:
+        """The store and its tier as they are when they are first asked for."""
+        return rmqtool.open(self.path, broker_conf=self._conf).snapshot.store
 
 
-OF_NEXT = ("broker_conf", "broker_version", "limit_rate", "jobs", "memory")
+OF_NEXT = ("broker_conf", "tiered_path", "broker_version", "limit_rate", "jobs", "memory")
 """The fields that the next commands on a store need, too."""
 
 

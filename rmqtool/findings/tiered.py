@@ -12,7 +12,7 @@ _KEEP = (
 
 TIERED = (
     Entry(
-        code="tiered.metadata", treatment="decide",
+        code="tiered.metadata", treatment="decide", treatment_by_cause={"all": "files"},
         title="The metadata of the tier are missing while segments exist",
         what="A broker knows segments only by config/tieredStoreMetadata.json, or its .bak. Without them it takes the "
         "tier for empty.",
@@ -24,7 +24,9 @@ TIERED = (
         effect="the broker starts, and its uploads begin at segment 0: they overwrite the old segments from their "
         "first bytes on",
         versions={_ALL: "the same; the numbers of topics begin again, by which index items find theirs."},
-        repair=f"Restore config/tieredStoreMetadata.json from a backup. {_KEEP}",
+        repair="Where all of them are gone, rmqtool repair writes the file again from the segments, "
+        f"with the numbers of topics that the index has; else restore it from a backup. {_KEEP}",
+        remedy="rmqtool repair {store}",
     ),
     Entry(
         code="tiered.destroyed", treatment="decide",

@@ -37,7 +37,7 @@ PLUG_IN, PATH_SETTING, PROVIDER = "messageStorePlugIn", "tieredStoreFilePath", "
 _TIERED, _POSIX, _MEMORY = "TieredMessageStore", "PosixFileSegment", "MemoryFileSegment"
 SegmentKind = Literal["COMMIT_LOG", "CONSUME_QUEUE", "INDEX"]
 SEGMENT_KINDS: tuple[SegmentKind, ...] = ("COMMIT_LOG", "CONSUME_QUEUE", "INDEX")
-_TABLES: Mapping[SegmentKind, str] = {
+TABLES: Mapping[SegmentKind, str] = {
     "COMMIT_LOG": "commitLogFileSegmentTable",
     "CONSUME_QUEUE": "consumeQueueFileSegmentTable",
     "INDEX": "indexFileSegmentTable",
@@ -155,7 +155,7 @@ class Tier:
 
     def rows(self, queue: TieredQueue, kind: SegmentKind) -> dict[int, Row]:
         """The segments that the metadata have of a queue, by where they begin."""
-        table = self.metadata.content.get(_TABLES[kind])
+        table = self.metadata.content.get(TABLES[kind])
         broker = queue.directory.parent.parent.name
         named = table.get(f"{broker}/{queue.topic}/{queue.queue_id}") if isinstance(table, dict) else None
         rows = {}
@@ -176,7 +176,7 @@ class Tier:
     def is_unknown(self) -> bool:
         """Whether the metadata name no segment, so that a broker knows nothing of the tier."""
         return not any(isinstance(self.metadata.content.get(table), dict) and self.metadata.content[table]
-                       for table in _TABLES.values())  # fmt: skip
+                       for table in TABLES.values())  # fmt: skip
 
 
 def hashes_of(value: int) -> set[int]:
@@ -203,6 +203,21 @@ def items_of(segment: MappedFile, value: int) -> NDArray[np.void]:
         items = decode_units(INDEX_ITEM_DTYPE, file.read(position, max(0, min(length, segment.size - position))))
     found: NDArray[np.void] = items[items["hash"] == value]
     return found
+
+
+_PIECE = 1 << 20  # bytes
+
+
+def all_items_of(segment: MappedFile) -> Iterator[NDArray[np.void]]:
+    """All items of an index segment, piece by piece."""
+    with InputFile(segment.path) as file:
+        head = file.read(0, INDEX_HEADER_SIZE + INDEX_SLOT_DTYPE.itemsize)
+        if len(head) < INDEX_HEADER_SIZE + INDEX_SLOT_DTYPE.itemsize or not head.startswith(_MAGIC):
+            return
+        first = max(INDEX_HEADER_SIZE, integer_at(INDEX_SLOT_DTYPE, "position", head, INDEX_HEADER_SIZE))
+        size = _PIECE // INDEX_ITEM_DTYPE.itemsize * INDEX_ITEM_DTYPE.itemsize
+        for position in range(first, segment.size, size):
+            yield decode_units(INDEX_ITEM_DTYPE, file.read(position, min(size, segment.size - position)))
 
 
 _MAGIC = INDEX_MAGIC.to_bytes(4, "big", signed=True)

@@ -44,7 +44,7 @@ def check_tier(snapshot: Snapshot, report: Report) -> None:
         return
     files = [file for queue in tier.queues for kind in SEGMENT_KINDS for file in queue.files[kind].files]
     if tier.is_unknown and files:
-        facts = {"problem": "", "segments": len(files), "queues": len(tier.queues)}
+        facts: dict[str, Any] = {"problem": "", "segments": len(files), "queues": len(tier.queues), "cause": "all"}
         report.add("tiered.metadata", file=METADATA, details=facts | {"bytes": sum(file.size for file in files)})
     for queue in tier.queues:
         _QueueCheck(snapshot, tier, queue, report).check()

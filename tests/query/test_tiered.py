@@ -41,7 +41,7 @@ def test_each_message_once(store: Path) -> None:
 
 
 def test_places_and_pulls(store: Path) -> None:
-    """By queue offset and by pulls from 0 on, as consumers get them, through the border between tier and local store."""
+    """By queue offset and by pulls from 0 on, as consumers get them: over the border between tier and local store."""
     [message] = asked(store, *QUEUE, "--queue-offset", "5")
     assert (message["place"], message["queue_offset"], message["keys"]) == ("tiered", 5, ["k10", "all"])
     [local] = asked(store, *QUEUE, "--queue-offset", "119")

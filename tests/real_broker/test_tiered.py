@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.copies import copied
 from tests.real_broker.harness import Harness
@@ -15,7 +16,7 @@ from tests.verify.tiered_damages import UNITS, damaged, expire
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.rare]
 
 
-@pytest.mark.parametrize("name", [None, "the tier ends early", "a torn end", "no metadata"])
+@pytest.mark.parametrize("name", [None, "the tier ends early", "a torn end", "no metadata", "repaired"])
 @pytest.mark.parametrize("version", ["5.5.1"])
 def test_what_is_served(
     harness: Callable[[str], Harness], golden_store: GoldenStore, tmp_path: Path, version: str, name: str | None
@@ -27,13 +28,16 @@ def test_what_is_served(
         damaged(store, name)
     else:
         expire(store)
-        if name:
+        if name == "repaired":
+            damaged(store, "no metadata")
+            assert "done: " in rmqtool("repair", store, "--tiered-path", store / "tiered", "--yes").err
+        elif name:
             damaged(store, name)
     first, other = harness(version).read_tiered(store, store / "tiered")
     expected = [offset for offset, _ in whole[0]["messages"]]
     served = [offset for offset, _ in first["messages"]]
     assert expected == list(range(120))
-    if name is None:
+    if name in (None, "repaired"):
         assert [first["messages"], other["messages"]] == [queue["messages"] for queue in whole]
     elif name == "no metadata":  # nothing of the tier is known
         assert first["min_offset"] > 50

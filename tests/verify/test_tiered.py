@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from rmqtool.store.config_json import load_config
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.copies import copied
@@ -75,3 +77,33 @@ def test_a_tier_ahead(store: Path) -> None:
     shutil.rmtree(store / "tiered")
     assert (store / METADATA).exists()
     assert "tiered.broker-name" not in codes_of(verify(store, conf=conf_of(store)))
+
+
+TIMES = ("createTimestamp", "updateTimestamp")
+OF_HOUR = ("minOffset", "maxOffset")  # up to 5.2.0 the clean-up of each hour writes them
+
+
+@pytest.mark.parametrize("name", ["no metadata", "torn metadata"])
+def test_metadata_are_written_again(store: Path, name: str) -> None:
+    """As the broker had written them, but for times at which something was done; undo takes them away again."""
+    whole = load_config(store / METADATA).content
+    damaged(store, name)
+    tier = store / "tiered"
+    before = {path: path.read_bytes() for path in tier.rglob("*") if path.is_file()}
+    assert "done: " in rmqtool("repair", store, "--tiered-path", tier, "--yes").err
+    repaired = load_config(store / METADATA).content
+    is_old = whole["indexFileSegmentTable"] == {}  # 5.1.4, which numbers topics as it likes where no index shows it
+    assert _plain(repaired, is_old=is_old) == _plain(whole, is_old=is_old)
+    assert {path: path.read_bytes() for path in tier.rglob("*") if path.is_file()} == before
+    codes = codes_of(verify(store, conf=conf_of(store)))
+    assert not {code for code in codes if code.startswith("tiered.")}
+    assert rmqtool("undo", store, "--yes").status == 0
+    assert "tiered.metadata" in codes_of(verify(store, conf=conf_of(store)))
+
+
+def _plain(value: Any, *, is_old: bool) -> Any:
+    """Metadata without what the segments do not show."""
+    if not isinstance(value, dict):
+        return value
+    left_out = (*TIMES, *OF_HOUR, "topicId", "topicSerialNumber", "status", "sealTimestamp") if is_old else TIMES
+    return {str(key): _plain(each, is_old=is_old) for key, each in value.items() if key not in left_out}
