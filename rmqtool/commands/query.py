@@ -82,7 +82,7 @@ _OFFSET = click.IntRange(*OFFSETS)
 
 
 @dataclass(frozen=True, kw_only=True)
-class QueryOptions(shared.OnStore):
+class QueryOptions(shared.OnTier):
     """What was asked for."""
 
     path: Path = argument("STORE", shared.StorePath(may_be_remote=True))
@@ -325,7 +325,8 @@ def pull(style: Style, snapshot: Snapshot, given: QueryOptions, notes: Notes) ->
     from rmqtool.broker.compaction import compacted_puller
     from rmqtool.broker.pull import Subscription, puller_from
     from rmqtool.clients.queue_view import QueueView, QueueViews
-    from rmqtool.query.by_place import why_no_queue
+    from rmqtool.query.by_place import COMPACTED, Elsewhere, why_no_queue
+    from rmqtool.query.tiered import pull_tiered, tiered_view
 
     filters = given.filters
     topic, queue_id = one_queue("pull", filters.topics, filters.queue_ids)
@@ -334,6 +335,8 @@ def pull(style: Style, snapshot: Snapshot, given: QueryOptions, notes: Notes) ->
         raise UsageError("--pull needs --queue-offset", hint="where the consumer stands: rmqtool query STORE --group G")
     views = QueueViews.of_snapshot(snapshot)
     compacted = compacted_puller(snapshot, topic, queue_id)
+    elsewhere = Elsewhere(COMPACTED, compacted.files) if compacted else None
+    tiered = tiered_view(snapshot, topic, queue_id, notes)
     puller = compacted or puller_from(snapshot, views.loaded(topic, queue_id))
     if puller.queue is None:
         notes.add(f"{topic} queue {queue_id} is compacted, and a broker loads no compacted log of it" if compacted else
@@ -344,8 +347,15 @@ def pull(style: Style, snapshot: Snapshot, given: QueryOptions, notes: Notes) ->
         return replace(puller, version=version).pull(start, given.most, subscription)
 
     answer = answer_of(puller.version)
-    _note_other_releases(snapshot.releases, answer_of, answer, notes)
-    view = QueueView() if answer.status == "FOUND" or compacted else views.of(topic, queue_id)
+    if tiered and tiered.start <= start < tiered.stop:
+        answer, elsewhere = pull_tiered(tiered, start, given.most, subscription, answer.max_offset), tiered.elsewhere
+    else:
+        _note_other_releases(snapshot.releases, answer_of, answer, notes)
+    if tiered and tiered.start < tiered.stop:
+        answer.min_offset = min(answer.min_offset, tiered.start)
+        if answer.status == "OFFSET_TOO_SMALL":
+            answer.next_begin_offset = tiered.start
+    view = QueueView() if answer.status == "FOUND" or elsewhere else views.of(topic, queue_id)
     hole = view.hole_at(start) or view.hole_at(answer.next_begin_offset)
     if hole:
         notes.add(_hole_text(views, topic, queue_id, hole), lossy=True)
@@ -361,10 +371,7 @@ def pull(style: Style, snapshot: Snapshot, given: QueryOptions, notes: Notes) ->
         "tags": list(filters.tags),
         **{name: getattr(answer, name) for name in ("status", "next_begin_offset", "min_offset", "max_offset")},
         "hole": hole.as_json() if hole else None,
-        "messages": [
-            _sent(snapshot, unit, subscription, given, notes, compacted.files if compacted else ())
-            for unit in answer.units
-        ],
+        "messages": [_sent(snapshot, unit, subscription, given, notes, elsewhere) for unit in answer.units],
     }
     _show_pull(style, given.redaction.value(line) if given.redaction else line, given.body_format)
     return Exit.OK
@@ -398,12 +405,12 @@ def _note_other_releases(
 
 
 def _sent(
-    snapshot: Snapshot, unit: Any, subscription: Subscription, given: QueryOptions, notes: Notes, compacted: Any
+    snapshot: Snapshot, unit: Any, subscription: Subscription, given: QueryOptions, notes: Notes, elsewhere: Any
 ) -> Message:
     """The message that is sent for a unit, or the damage where no such message is."""
     from rmqtool.query.by_place import message_at
 
-    message = message_at(snapshot, unit.physical_offset, given.body_read, compacted)
+    message = message_at(snapshot, unit.physical_offset, given.body_read, elsewhere)
     if message is None or message["message_size"] != unit.message_size:
         notes.add(f"the bytes at {unit.physical_offset} are sent, but are no message of that size", lossy=True)
         reason = "physical-offset" if message is None else "lengths"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ from rmqtool.show.output import Style, note
 if TYPE_CHECKING:
     from rmqtool.base.decoders import Decoder
     from rmqtool.library.store import Store as OpenedStore
+    from rmqtool.rules.broker_conf import BrokerConf
     from rmqtool.scan.filters import Filters
     from rmqtool.scan.message_rows import DecodeFailures
     from rmqtool.store.store import Store
@@ -291,7 +292,35 @@ class OnStore(OnStores):
         return rmqtool.open(self.path, broker_conf=self.broker_conf).snapshot.store
 
 
-OF_NEXT = ("broker_conf", "broker_version", "limit_rate", "jobs", "memory")
+@dataclass(frozen=True, kw_only=True)
+class OnTier(OnStore):
+    """Options of commands that read the tier of a store, too."""
+
+    tiered_path: Path | None = option(
+        "Where tiered storage is (tieredStoreFilePath), where broker.conf does not say.",
+        type=StorePath(may_be_remote=True), metavar="DIRECTORY",
+    )  # fmt: skip
+
+    @property
+    def _conf(self) -> BrokerConf:
+        """The broker.conf, with the place of the tier."""
+        if self.tiered_path is None:
+            return self.broker_conf
+        tier = self.tiered_path if is_remote(self.tiered_path) else self.tiered_path.absolute()
+        return replace(self.broker_conf, settings={**self.broker_conf.settings, "tieredStoreFilePath": str(tier)})
+
+    def open(self, path: Path) -> OpenedStore:
+        """A store and its tier, as these options say."""
+        return rmqtool.open(path, broker_conf=self._conf, broker_version=self.broker_version,
+                            limit_rate=self.limit_rate)  # fmt: skip
+
+    @cached_property
+    def store(self) -> Store:
+        """The store and its tier as they are when they are first asked for."""
+        return rmqtool.open(self.path, broker_conf=self._conf).snapshot.store
+
+
+OF_NEXT = ("broker_conf", "tiered_path", "broker_version", "limit_rate", "jobs", "memory")
 """The fields that the next commands on a store need, too."""
 
 

@@ -18,7 +18,7 @@ from rmqtool.base.times import parse_duration
 from rmqtool.base.visible import visible
 from rmqtool.commands.completion import codes, complete_from
 from rmqtool.commands.options import argument, command, conf_option, flag, jobs_option, master_option, option, parsed
-from rmqtool.commands.shared_options import OF_NEXT, OnStore, StorePath, filter_options, memory_option, within_memory
+from rmqtool.commands.shared_options import OF_NEXT, OnTier, StorePath, filter_options, memory_option, within_memory
 from rmqtool.commands.writing import check_place
 from rmqtool.findings.catalogue import why_no_code
 from rmqtool.show.output import Style, note, write_document, write_text
@@ -57,7 +57,7 @@ def _share(value: str) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class VerifyOptions(OnStore):
+class VerifyOptions(OnTier):
     """What was asked for."""
 
     path: Path = argument("STORE", StorePath(may_be_remote=True))
@@ -114,6 +114,7 @@ class VerifyOptions(OnStore):
         "rmqtool verify /data/rocketmq/store --time-limit 1h --resume verify.progress",
         "rmqtool verify /data/rocketmq/store --json | jq .result.verdict",
         "rmqtool verify s3://backups/broker-a/store",
+        "rmqtool verify /data/rocketmq/store --broker-conf broker.conf --tiered-path /mnt/tier",
     ),
     {
         Exit.OK: "no findings above info in what was asked for",

@@ -21,6 +21,7 @@ from rmqtool.findings.index_and_checkpoint import DERIVED
 from rmqtool.findings.rebuild import EXPORTS, REBUILDS
 from rmqtool.findings.start import STARTS, UPGRADES
 from rmqtool.findings.store import STORE
+from rmqtool.findings.tiered import TIERED
 from rmqtool.findings.timer import TIMER
 
 __all__ = ["CATALOGUE", "Entry", "close_matches", "finding", "lookup"]
@@ -29,7 +30,7 @@ _FAULT = re.compile(r"[fF]0*(\d{1,2})", re.ASCII)
 
 _TABLES = (
     *(STARTS, STORE, OTHER_LOGS, OWN_RUNS, LOG_FILES, LOG_LOSSES, RECORDS, MESSAGES),
-    *(CONSUME_QUEUE_FILES, CONSUME_QUEUES, DERIVED, COMPACTION, TIMER, CONFIG, UPGRADES),
+    *(CONSUME_QUEUE_FILES, CONSUME_QUEUES, DERIVED, COMPACTION, TIERED, TIMER, CONFIG, UPGRADES),
     *(CLEANING, REBUILDS, EXPORTS),
 )
 

@@ -40,6 +40,7 @@ from rmqtool.store.store import (
     open_store,
     relative_to,
 )
+from rmqtool.store.tiered import SEGMENT_KINDS, list_segments
 
 _HEAD = 4096
 _FIRST_UNITS = 4  # of a consume queue: a batch queue's first unit begins as one of these
@@ -225,6 +226,8 @@ def locate(path: Path, kind: Kind | None, conf: BrokerConf) -> Store | Location:
         raise UnreadableError("no such file or directory", file=path)
     if kind == "rocksdb" or (kind is None and is_rocksdb_directory(path)):
         return _database(path, is_directory=is_directory)
+    if kind is None and (segments := _segments(path, is_directory=is_directory)):
+        return segments
     named = _named(path, is_directory=is_directory, conf=conf)
     if kind == "store" or (kind is None and named is None and is_directory):
         if not is_directory:
@@ -240,6 +243,24 @@ def locate(path: Path, kind: Kind | None, conf: BrokerConf) -> Store | Location:
         hint = as_hint(detected) if detected else "use --as KIND, such as --as commitlog"
         raise UnsupportedError(f"cannot tell what this file is{resemblance}", file=path, hint=hint)
     return _location(path, named, is_directory=is_directory, conf=conf)
+
+
+_OF_TIER: dict[str, Kind] = {"COMMIT_LOG": "commitlog", "CONSUME_QUEUE": "consumequeue"}
+
+
+def _segments(path: Path, *, is_directory: bool) -> Location | None:
+    """The segments of a queue's flat file in a tier, or one of them; None elsewhere (``TOPIC/QUEUE/COMMIT_LOG``)."""
+    folder = _own_name(path if is_directory else path.parent)
+    queue = absolute(folder).parent
+    if folder.name not in SEGMENT_KINDS or not (queue.name.isascii() and queue.name.isdecimal()):
+        return None
+    files = tuple(file for file in list_segments(folder).files if is_directory or file.path.name == path.name)
+    if not files:
+        return None
+    if folder.name not in _OF_TIER:
+        raise UnsupportedError("segments of the index of a tier", file=path, hint="query --key looks keys up in them")
+    group = FileGroup(files, queue.parent.name, int(queue.name))
+    return Location(_OF_TIER[folder.name], queue.parent.parent, path, (group,))
 
 
 def _database(path: Path, *, is_directory: bool) -> Location:

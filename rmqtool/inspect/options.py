@@ -24,6 +24,7 @@ from rmqtool.scan.pointed_records import Heads, Offsets, passing_records, read_h
 from rmqtool.scan.rows import Rows, make_rows
 from rmqtool.store.paths import COMPACTION_LOG, COMPACTION_QUEUE
 from rmqtool.store.store import DLEDGER_DATA, open_store
+from rmqtool.store.tiered import SegmentKind, list_segments
 
 _OF_HEADS = ("store_timestamp",)  # filters that need no more of a record than its head
 
@@ -98,13 +99,17 @@ class RecordFilter:
         directories = self._directories(group)
         files = self._logs.get(directories)
         if files is None or (files and offset >= files[-1].end_offset):
-            files = self._logs[directories] = list_mapped_files(*directories).files
+            is_of_tier = any(each.name == _TIERED_LOG for each in directories)
+            listed = list_segments(directories[0]) if is_of_tier else list_mapped_files(*directories)
+            files = self._logs[directories] = listed.files
         return files
 
     def _directories(self, group: FileGroup) -> tuple[Path, ...]:
         folders = sorted({absolute(file.path.parent) for file in group.files})
         if self.location.kind == "compaction-queue":
             return tuple(log for folder in folders for log in _log_beside(folder, self.location.root))
+        if all(folder.name == _TIERED_QUEUE for folder in folders) and folders:
+            return tuple(folder.with_name(_TIERED_LOG) for folder in folders)
         if self.location.kind == "dledger-index":
             return tuple(folder.parent / DLEDGER_DATA for folder in folders)
         return self._log_of_store
@@ -116,6 +121,10 @@ class RecordFilter:
         except NotAStoreError:
             return ()
         return store.log_directories
+
+
+_TIERED_QUEUE: SegmentKind = "CONSUME_QUEUE"
+_TIERED_LOG: SegmentKind = "COMMIT_LOG"
 
 
 def _log_beside(queue: Path, root: Path) -> Iterator[Path]:

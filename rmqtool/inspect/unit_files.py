@@ -21,6 +21,7 @@ from rmqtool.formats.file_name import start_offset_of
 from rmqtool.formats.index_file import HEADER_SIZE, SLOT_DTYPE, UNIT_DTYPE, unit_position
 from rmqtool.formats.java import string_hash
 from rmqtool.formats.properties import tags_code
+from rmqtool.formats.tiered import base_of
 from rmqtool.inspect.locate import FileGroup, Location, as_hint, detect_kind, name_of, require_kind
 from rmqtool.inspect.options import BLOCK_UNITS, ListingOptions, UnitBlock, all_of, read_units
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
@@ -45,7 +46,9 @@ def list_queues(location: Location, options: ListingOptions) -> Iterator[Rows]:
         codes[consume_queue.is_pre_blank(units)] = _OTHER
         kept = _kept(group, units, codes == _MESSAGE, options)
         queue_offsets: Any = block.indices + mapped.start_offset // consume_queue.UNIT_SIZE
-        if start_offset_of(mapped.path.name) is None:  # a copy, whose name does not say where it begins
+        if (
+            start_offset_of(mapped.path.name) is None and base_of(mapped.path.name) is None
+        ):  # a copy, whose name does not say where it begins
             queue_offsets = pa.nulls(len(units), pa.int64())
         columns = _columns(group, queue_offsets, units) | _meaning_of_tags_codes(group, units["tags_code"], codes)
         yield options.rows(names_taken(_KINDS, codes), columns, units, kept, QUEUE_OPTIONAL)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from rmqtool.base.errors import UnsupportedError
 from rmqtool.base.mapped_files import MappedFile, file_at
@@ -40,20 +40,30 @@ Message = dict[str, Any]
 """The message object of the machine interface."""
 
 
+COMPACTED = "compacted"
+
+
+class Elsewhere(NamedTuple):
+    """Files of a log that is not the commit log, and what it is called where a message says where it lies."""
+
+    place: str
+    files: Sequence[MappedFile]
+
+
 def message_at(
-    snapshot: Snapshot, physical_offset: int, body: BodyChoice = "none", compacted: Sequence[MappedFile] = ()
+    snapshot: Snapshot, physical_offset: int, body: BodyChoice = "none", elsewhere: Elsewhere | None = None
 ) -> Message | None:
     """The message that begins at a physical offset; None when no sound record does.
 
-    With files of a `compacted` log the offset is one of that log. Such a message has no id: ids name the commit log.
+    `elsewhere` the offset is one of another log. Such a message has no id: ids name the commit log.
     """
-    files = compacted or snapshot.log.files
+    files = elsewhere.files if elsewhere else snapshot.log.files
     frame = record_at(files, physical_offset)
     mapped = file_at(files, physical_offset)
     if frame is None or mapped is None:
         return None
     (message,) = message_dicts(frame, snapshot.store.relative(mapped.path), body)
-    return {**message, "message_id": None, "place": "compacted"} if compacted else message
+    return {**message, "message_id": None, "place": elsewhere.place} if elsewhere else message
 
 
 def by_offset(snapshot: Snapshot, physical_offset: int, body: BodyChoice, notes: Notes) -> Iterator[Message]:
@@ -94,7 +104,7 @@ def by_queue_offset(
         served = compacted.queue.unit_at(queue_offset) if compacted.queue else None
         is_logged = unit is not None and message_at(snapshot, unit.physical_offset) is not None
         if served and not is_logged:
-            message = message_at(snapshot, served.physical_offset, body, compacted.files)
+            message = message_at(snapshot, served.physical_offset, body, Elsewhere(COMPACTED, compacted.files))
             if message is not None:
                 yield message
                 return

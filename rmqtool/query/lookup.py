@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import nlargest
+from itertools import chain, islice
 from typing import Literal
 
 import numpy as np
@@ -24,6 +25,16 @@ from rmqtool.formats.layout import FormatError
 from rmqtool.formats.message import parse_message_id
 from rmqtool.formats.properties import KEY_SEPARATOR
 from rmqtool.query.by_place import Message, Notes, by_message_id, by_offset, by_queue_offset, message_at
+from rmqtool.query.tiered import (
+    TieredView,
+    tier_in_use,
+    tiered_by_keys,
+    tiered_dicts,
+    tiered_message,
+    tiered_runs,
+    tiered_view,
+    tiered_views,
+)
 from rmqtool.scan.block import Damage
 from rmqtool.scan.columns import record_batches
 from rmqtool.scan.filters import Filters, TopicChoice
@@ -91,11 +102,20 @@ def _found(
         case "msg-id":
             return by_any_id(snapshot, lookup.text, body, notes)
         case "queue-offset":
-            return by_queue_offset(snapshot, lookup.queue, lookup.number, body, notes)
+            return _by_queue_offset(snapshot, lookup, body, notes)
         case "unique-key" | "key":
             return _by_keys(snapshot, lookup, body, notes)
         case _:
             return _by_content(snapshot, lookup, body, notes, progress)
+
+
+def _by_queue_offset(snapshot: Snapshot, lookup: Lookup, body: BodyChoice, notes: Notes) -> Iterator[Message]:
+    view = tiered_view(snapshot, *lookup.queue, notes)
+    message = tiered_message(snapshot, view, lookup.number, body) if view else None
+    if message is not None:
+        yield message
+        return
+    yield from by_queue_offset(snapshot, lookup.queue, lookup.number, body, notes)
 
 
 def _by_keys(snapshot: Snapshot, lookup: Lookup, body: BodyChoice, notes: Notes) -> Iterator[Message]:
@@ -106,16 +126,33 @@ def _by_keys(snapshot: Snapshot, lookup: Lookup, body: BodyChoice, notes: Notes)
         end = FOREVER if filters.to_timestamp is None else filters.to_timestamp
         key_query = KeyQuery(key, filters.topics, is_unique, lookup.limit, filters.from_timestamp or 0, end,
                              lookup.hash_matches, filters.excluded_topics)  # fmt: skip
-        for message in by_key(snapshot, key_query, body, notes):
+        for message in chain(
+            _by_tiered_key(snapshot, key_query, body, notes), by_key(snapshot, key_query, body, notes)
+        ):
             has_message = True
             yield message
     if not has_message and lookup.limit != 0:
         notes.add(why_not_found(snapshot, keys, filters.topics))
 
 
+def _by_tiered_key(snapshot: Snapshot, query: KeyQuery, body: BodyChoice, notes: Notes) -> Iterator[Message]:
+    """The messages that only the tier has."""
+    topics = [*query.topic_choice.among(snapshot.topic_names)]
+    for message in islice(tiered_by_keys(snapshot, topics, query.key, body, notes), query.limit):
+        if query.matches(message) and query.begin <= message["store_timestamp"] <= query.end:
+            yield message
+
+
 def _by_content(
     snapshot: Snapshot, lookup: Lookup, body: BodyChoice, notes: Notes, progress: Progress | None
 ) -> Iterator[Message]:
+    if not (lookup.filters.from_offset or lookup.filters.to_offset):  # which are offsets in the commit log
+        for message in _by_tiered_content(snapshot, lookup, body, notes):
+            yield message
+            if lookup.limit is not None:
+                lookup = replace(lookup, limit=lookup.limit - 1)
+        if lookup.limit is not None and lookup.limit <= 0:
+            return
     if lookup.by == "time":
         yield from by_time(snapshot, lookup, body, notes)
         return
@@ -127,6 +164,26 @@ def _by_content(
 
     on_read(first)
     yield from by_scan(snapshot, lookup, body, notes, on_read)
+
+
+def _by_tiered_content(snapshot: Snapshot, lookup: Lookup, body: BodyChoice, notes: Notes) -> Iterator[Message]:
+    """The messages that only the tier has, queue by queue; at most as many as are asked for."""
+    tier = tier_in_use(snapshot, notes)
+    is_time = lookup.by == "time"
+    limit = DEFAULT_LIMIT if is_time and lookup.limit is None else lookup.limit
+    filters = replace(lookup.filters, from_timestamp=lookup.number) if is_time else lookup.filters
+    chosen = replace(lookup, filters=filters)
+    found = (
+        message for view in (tiered_views(snapshot, tier) if tier else ()) if _is_chosen(view, filters)
+        for run in tiered_runs(snapshot, view, notes) for selected in [_select(run, chosen)] if selected is not None
+        for message in tiered_dicts(snapshot, view, selected, body)
+    )  # fmt: skip
+    yield from islice(found, limit)
+
+
+def _is_chosen(view: TieredView, filters: Filters) -> bool:
+    ids = filters.queue_ids
+    return view.queue.topic in filters.topic_choice and (not ids or view.queue.queue_id in ids)
 
 
 @dataclass(frozen=True)

@@ -77,6 +77,7 @@ def _directories(store: Store, treatment: Replaced) -> tuple[Path, ...]:
 
 _TOPICS = f"{CONFIG}/{TOPICS}"
 _WITHOUT_MEMORY = ("salvage",)  # commands without the option
+_WITH_TIER = ("verify", "repair")
 _OF_BROKER = ("--broker-conf", "--broker-version")
 NEWER_RECORDS = "commitlog.magic-code-v2"
 BODY_CRC = "commitlog.body-crc"
@@ -193,7 +194,12 @@ class Diagnosis:
 
     def command(self, name: str, *more: str) -> str:
         """A command line on the store that can be pasted."""
-        words = self._words(lambda option: not (option == "--memory" and name in _WITHOUT_MEMORY))
+
+        def takes(option: str) -> bool:
+            is_of_tier = option == "--tiered-path" and name not in _WITH_TIER
+            return not is_of_tier and not (option == "--memory" and name in _WITHOUT_MEMORY)
+
+        words = self._words(takes)
         return join(["rmqtool", name, str(self.snapshot.store.root), *words, *more])
 
     def clean_command(self) -> str:

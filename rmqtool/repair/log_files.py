@@ -33,6 +33,7 @@ from rmqtool.repair.change import (
 )
 from rmqtool.repair.compaction import compaction_changes
 from rmqtool.repair.fields import FIELD_CODES, right_fields
+from rmqtool.repair.tiered import tiered_changes
 from rmqtool.repair.timer_files import timer_changes
 from rmqtool.rules.file_sizes import LOG_FILE_SIZE
 from rmqtool.rules.versions import CHECKPOINT_HAS_LOGICS_OFFSET
@@ -381,6 +382,7 @@ def log_file_changes(snapshot: Snapshot, findings: Sequence[Finding]) -> list[Ch
     return first or [
         *timer_changes(snapshot, findings),
         *compaction_changes(snapshot, findings),
+        *tiered_changes(snapshot, findings),
         *checkpoint_changes(snapshot, codes),
     ]
 

@@ -28,6 +28,7 @@ from rmqtool.store.store import (
     Store,
     is_rocksdb_directory,
 )
+from rmqtool.store.tiered import Tier, Unreadable, tier_of
 from rmqtool.verify.config_checks import is_database
 
 Why = Literal[
@@ -119,6 +120,9 @@ def gaps_of_store(store: Store, *, has_log: bool) -> Iterator[Gap]:
             ("start.",),
         )
     yield from _side_store(store)
+    tier = tier_of(store)
+    if isinstance(tier, Unreadable):
+        yield Gap("tiered storage", "not-supported", f"tiered storage: {tier.why}", ("tiered.",))
     for name in () if is_readable() else ROCKSDB_CONFIGS:
         if is_rocksdb_directory(store.root / name):
             text = f"topics, groups and offsets in the RocksDB database {name}, which needs the package rocksdict"
@@ -133,6 +137,8 @@ def gaps_of_running(store: Store) -> Iterator[Gap]:
     if next(files_below(store.root / COMPACTION / COMPACTION_LOG), None) is not None:
         text = f"compacted logs in {COMPACTION}/, whose files the running broker replaces"
         yield Gap("compacted logs", "changed", text, ("compaction.", "store.compacted-log"))
+    if isinstance(tier_of(store), Tier):
+        yield Gap("tiered storage", "changed", "tiered storage, to which the running broker writes", ("tiered.",))
     if not is_readable():
         return  # `gaps_of_store` says so
     config = [f"{CONFIG}/{name}" for name in CONFIG_DATABASES if is_database(store.root / CONFIG / name)]

@@ -40,6 +40,8 @@ from rmqtool.verify.store_checks import (
     check_store_files,
 )
 from rmqtool.verify.task import Companion, EarlyEnd, StoreReader, VerifyRequest, VerifyTask
+from rmqtool.verify.tiered_checks import CODES as TIERED_CODES
+from rmqtool.verify.tiered_checks import check_tier
 from rmqtool.verify.upgrade_checks import check_upgrade
 
 _OF_FIELDS = frozenset({"commitlog.field", "commitlog.sys-flag", "commitlog.body-compression", "commitlog.properties"})
@@ -222,4 +224,6 @@ class Verification:
             check(check_side_stores, snapshot, report)
         if any(map(self.request.selection.wants_any, COMPACTION_CODES)):
             check(check_compaction, snapshot, report)
+        if any(map(self.request.selection.wants_any, TIERED_CODES)):
+            check(check_tier, snapshot, report)
         check(check_index_names, store, [file for file, _ in self._index], report)

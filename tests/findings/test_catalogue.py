@@ -26,6 +26,7 @@ PARTS = {
     "consumequeue",
     "index",
     "checkpoint",
+    "tiered",
     "timer",
     "config",
     "upgrade",

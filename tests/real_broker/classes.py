@@ -34,12 +34,12 @@ _JSON = {"5.5.1": "com.alibaba:fastjson:1.2.83"}
 """The harness's own library of JSON, which earlier releases bring."""
 
 
-def class_path(version: str, whole: bool = False) -> str:
+def class_path(version: str, whole: bool = False, tiered: bool = False) -> str:
     """Class path of the harness and of the broker of `version`, fetched and compiled when not in the cache.
 
-    A `whole` broker has a name server and clients beside it.
+    A `whole` broker has a name server and clients beside it; `tiered` are the classes that keep a tier.
     """
-    folders = ["common", family(version)]
+    folders = ["common", family(version), *(["tiered"] if tiered else [])]
     jars = [cached(cache() / version / "jars", lambda into: _fetch(version, "broker", into))]
     if whole:
         folders += ["whole", f"whole-{family(version)}"]

@@ -52,11 +52,16 @@ MORE = {
         f"more/{version}-traced": "a whole broker with `traceTopicEnable=true`, and clients with message trace on"
         for version in ("4.7.1", "5.5.0")
     },
+    **{
+        f"more/{version}-tiered": "240 messages in two queues, all of them in the tier (in files, at `tiered/`) as well"
+        for version in ("5.1.4", "5.3.3", "5.5.1")
+    },
     "more/5.3.3-converted": "one message in a plain log, then a DLedger group of one: both logs are read",
 }
 """Stores of other layouts, each with what it holds; no oracle reads them back, but for those of ROCKSDB."""
 
 _CONVERTED = ("single", "dledger")  # scenarios, one after the other in the same store
+TIERED = 240  # messages
 _KEPT_OF_INDEX = 16 << 10  # of 160 MiB, bytes
 NAMES = (
     *(f"{version}-{scenario}" for version in VERSIONS for scenario in ("clean", "killed", "trimmed", "shop")),
@@ -94,6 +99,10 @@ def make_more(name: str) -> None:
         if scenario == "traced":
             facts = Harness(version).write_traced(root)
             stores.save(name, root, {"version": version, "scenario": scenario, "how": MORE[name], "facts": facts})
+            return
+        if scenario == "tiered":
+            Harness(version).write_tiered(root, root / "tiered", TIERED)
+            stores.save(name, root, {"version": version, "scenario": scenario, "how": MORE[name]})
             return
         for part in _CONVERTED if scenario == "converted" else (scenario,):
             Harness(version).write(root, part)

@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from rmqtool.rules.versions import parse_version
 from tests.copies import copied
 from tests.real_broker.classes import class_path
 from tests.real_broker.jvm import Jvm
@@ -139,6 +140,21 @@ class Harness:
                 jvm.finish()
             facts: dict[str, Any] = json.loads(file.read_bytes())
             return facts
+
+    def write_tiered(self, root: Path, tree: Path, count: int) -> None:
+        """Let a store with a tier in files below `tree` take messages (see Tiered.java); one minute, for the upload."""
+        with self._jvm(["tiered-write", str(root), str(count)], tiered_settings(self.version, tree)) as jvm:
+            jvm.finish()
+
+    def read_tiered(self, root: Path, tree: Path, settings: dict[str, str] | None = None) -> list[dict[str, Any]]:
+        """What consumers get of each queue: offsets with a digest of all but the place; a start may change the tier."""
+        with TemporaryDirectory(prefix="rmqtool-harness-") as scratch:
+            file = Path(scratch, "answer.json")
+            given = {**tiered_settings(self.version, tree), **(settings or {})}
+            with self._jvm(["tiered-read", str(root), str(file)], given) as jvm:
+                jvm.finish()
+            queues: list[dict[str, Any]] = json.loads(file.read_bytes())["queues"]
+            return queues
 
     def write_pair(self, root: Path) -> None:
         """Let a master and a slave under a controller write below `root` (5.x); see Pair.java for the copies there."""
@@ -320,6 +336,24 @@ class Harness:
             Jvm(self.version, Path(scratch), {**SETTINGS, **(settings or {})}, arguments, user=self.user) as jvm,
         ):
             yield jvm
+
+
+def tiered_settings(version: str, tree: Path) -> dict[str, str]:
+    """Settings of a store whose messages go to small segments below `tree` soon."""
+    package = "posix." if parse_version(version) < parse_version("5.3.0") else ""
+    return {
+        "messageStorePlugIn": "org.apache.rocketmq.tieredstore.TieredMessageStore",
+        "tieredBackendServiceProvider": f"org.apache.rocketmq.tieredstore.provider.{package}PosixFileSegment",
+        "tieredStoreFilePath": str(tree),
+        "brokerName": "broker-a",
+        "brokerClusterName": "LabCluster",
+        "mappedFileSizeCommitLog": "32768",
+        "tieredStoreCommitLogMaxSize": "20000",
+        "tieredStoreConsumeQueueMaxSize": "1000",
+        "tieredStoreGroupCommitTimeout": "1000",
+        "tieredStoreIndexFileMaxHashSlotNum": "50",
+        "tieredStoreIndexFileMaxIndexNum": "1000",
+    }
 
 
 def _pulled(scratch: str, number: int, queues: Sequence[Iterable[tuple[str, int]]] | None) -> str:

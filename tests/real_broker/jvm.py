@@ -59,7 +59,7 @@ class Jvm:
         settings_file = scratch / "store.properties"
         written = {**_WHOLE_SETTINGS, **settings} if whole else settings
         settings_file.write_text("".join(f"{key}={value}\n" for key, value in written.items()), encoding="utf-8")
-        classes = class_path(version, whole)
+        classes = class_path(version, whole, tiered=arguments[0].startswith("tiered-"))
         if user is not None:
             classes = _readable(classes, scratch)
             _give(scratch, user)

@@ -50,6 +50,15 @@ public final class Main {
             case "filter":
                 save(RowFilter.run(root), Path.of(argument));
                 break;
+            case "tiered-write": // classes that are there with the tiered store alone
+                Class.forName("Tiered").getDeclaredMethod("write", Path.class, String.class).invoke(null, root, argument);
+                break;
+            case "tiered-read":
+                @SuppressWarnings("unchecked")
+                Map<String, Object> served = (Map<String, Object>) Class.forName("Tiered")
+                    .getDeclaredMethod("read", Path.class, String.class).invoke(null, root, argument);
+                save(served, Path.of(argument));
+                break;
             case "hold":
                 Live.hold(root, Integer.parseInt(argument));
                 break;

@@ -1,0 +1,112 @@
+"""Findings about tiered storage: what a start and the next dispatch destroy, and segments against each other."""
+
+from __future__ import annotations
+
+from rmqtool.findings.finding import Entry
+
+_ALL = "5.1.0 and later"
+_KEEP = (
+    "Do not start the broker with messageStorePlugIn before: copy the tier elsewhere first. Without it a broker "
+    "serves the local store and leaves the tier alone."
+)
+
+TIERED = (
+    Entry(
+        code="tiered.metadata", treatment="decide", treatment_by_cause={"all": "files"},
+        title="The metadata of the tier are missing while segments exist",
+        what="A broker knows segments only by config/tieredStoreMetadata.json, or its .bak. Without them it takes the "
+        "tier for empty.",
+        how="The file was deleted, or cannot be decoded and its .bak neither; config/ comes from another store.",
+        says={
+            "": "no metadata can be read, and the tier has {segments:segment} of {queues:queue} in {bytes:byte}",
+            "queue": "the metadata do not have this queue, of which the tier has {segments:segment} in {bytes:byte}",
+        },
+        effect="the broker starts, and its uploads begin at segment 0: they overwrite the old segments from their "
+        "first bytes on",
+        versions={_ALL: "the same; the numbers of topics begin again, by which index items find theirs."},
+        repair="Where all of them are gone, rmqtool repair writes the file again from the segments, "
+        f"with the numbers of topics that the index has; else restore it from a backup. {_KEEP}",
+        remedy="rmqtool repair {store}",
+    ),
+    Entry(
+        code="tiered.destroyed", treatment="decide",
+        title="The tier ends before the local store begins",
+        what="A dispatch goes on in the tier where it ends. Where the local store no longer has that offset, the tier "
+        "of the queue is begun anew, and all that it holds is deleted.",
+        how="The upload was off, or behind, for longer than messages are kept in the local store; the last segment of "
+        "a consume queue is missing; older metadata.",
+        says="it ends at queue offset {tiered_end}, the local queue begins at {local_begin}[: {missing:message} "
+        "between them are in neither]",
+        effect="the first dispatch, 20 seconds after a start, deletes {messages} messages that only the tier has",
+        versions={"5.1.0 to 5.2.0": "then goes on at the end of the local queue.",
+                  "5.3.0 and later": "then goes on at the messages of the last two minutes."},
+        repair=f"{_KEEP}",
+    ),
+    Entry(
+        code="tiered.broker-name", treatment="decide",
+        title="The tier has no directory of this broker",
+        what="The directories of a tier are named by cluster and broker. broker.conf gives names that are not there.",
+        how="brokerName or brokerClusterName was changed, or tieredStoreFilePath; the store is a copy for another "
+        "broker.",
+        says="the tier has {found!n}, broker.conf means {expected}",
+        effect="the broker starts, knows nothing of the tier, and begins a new one beside it",
+        versions={_ALL: "the same."},
+        repair="Correct the names in broker.conf; the tree stays as it is.",
+    ),
+    Entry(
+        code="tiered.segment", treatment="decide",
+        title="Segments of the tier do not fit",
+        what="The segments of a flat file follow each other without a gap, each has the size that the metadata have, "
+        "and the last one may be longer: by one upload. In a consume queue sizes are whole units.",
+        how="A file was deleted or cut; a copy of the tier is not of one moment; older metadata.",
+        says={
+            "missing": "the metadata have a segment of {expected:byte} at {base}, whose file is missing",
+            "unknown": "the metadata do not have the segment at {base}",
+            "short": "{size:byte}, the metadata have {expected}",
+            "long": "{size:byte}, the metadata have {expected}",
+            "gap": "it begins at {base}, the segment before it ends at {end}",
+            "torn": "{size:byte} are not whole units of {unit}",
+            "stray": "is no segment",
+        },
+        effect="reads of the tier fail, or messages come under wrong queue offsets",
+        versions={_ALL: "a start makes a missing file again, empty, and compares the size of the last segment alone."},
+        repair=f"Restore the file. {_KEEP}",
+    ),
+    Entry(
+        code="tiered.unit", treatment="decide",
+        title="Units of the tier do not lead to their messages",
+        what="A unit of the tier's consume queue has offset, size and tag of the message with its queue offset in the "
+        "tier's commit log.",
+        how="A flipped bit, a segment that is missing, or was written again over what it held.",
+        says="{units:unit|units} of {total}, first that of queue offset {first}",
+        effect="consumers get other messages in place of these, some twice, or none",
+        versions={_ALL: "messages are numbered by their place in the answer: one that cannot be read shifts those "
+                  "after it."},
+        repair=f"Restore the segment. {_KEEP}",
+    ),
+    Entry(
+        code="tiered.record", treatment="decide",
+        title="A commit log of the tier is damaged",
+        what="It holds whole records back to back, each with its own offset in the queue's log.",
+        how="A flipped bit, a cut file, bytes that do not belong there.",
+        says={
+            "": "{bytes:byte} that are no record: {why}",
+            "body": "{messages:message} whose body does not have its CRC, first queue offset {first}",
+            "foreign": "{messages:message} of another topic or queue",
+        },
+        effect="consumers get these bytes as they are, or nothing",
+        versions={_ALL: "nothing of a record is checked; tieredStoreCrcCheckEnable is read by nobody."},
+        repair=f"Restore the segment. {_KEEP}",
+    ),
+    Entry(
+        code="tiered.ahead", severity="warning", treatment="decide", about="surroundings",
+        title="The tier has messages after the end of the local queue",
+        what="The tier takes what the local store has: it cannot be ahead of it.",
+        how="The local store is an older copy, or was cut by a start.",
+        says="it ends at queue offset {tiered_end}, the local queue at {local_end}",
+        effect="nothing is uploaded until the local queue is past that offset; the tier then keeps other messages than "
+        "the local store under the same queue offsets",
+        versions={_ALL: "the same."},
+        repair="Find the newer local store. Else let the tier be begun anew: move its directory of this queue away.",
+    ),
+)  # fmt: skip

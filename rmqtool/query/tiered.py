@@ -1,0 +1,154 @@
+"""Messages that only the tier of a store has: below what the local queue holds, as a broker joins the two.
+
+The identity of a message is its topic, queue and queue offset: its physical offset in the tier is another one, so that
+no message id leads there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+
+from rmqtool.base.mapped_files import file_at
+from rmqtool.broker.pull import Answer, Subscription
+from rmqtool.clients.queue_view import QueueViews
+from rmqtool.formats.java import string_hash
+from rmqtool.query.by_place import Elsewhere, Message, Notes, message_at
+from rmqtool.scan.block import Damage
+from rmqtool.scan.frames import RecordRun, sound_prefix
+from rmqtool.scan.message_rows import BodyChoice, message_dicts
+from rmqtool.scan.reader import scan_files
+from rmqtool.store.queue_units import Unit
+from rmqtool.store.snapshot import Snapshot
+from rmqtool.store.tiered import Tier, TieredQueue, Unreadable, hashes_of, items_of, tier_of
+from rmqtool.store.unit_files import open_units
+
+PLACE = "tiered"
+_LEVEL = "tieredStorageLevel"
+_OFF = ("disable", "0")
+
+
+@dataclass(frozen=True)
+class TieredView:
+    """One queue of the tier, as far as the local queue does not have it: from queue offset `start` to `stop`."""
+
+    queue: TieredQueue
+    start: int
+    stop: int
+
+    @property
+    def elsewhere(self) -> Elsewhere:
+        """Where its messages are read."""
+        return Elsewhere(PLACE, self.queue.log)
+
+    def unit_at(self, queue_offset: int) -> Unit | None:
+        """The unit of a message that only the tier has."""
+        return next(self.units(queue_offset, 1), None) if self.start <= queue_offset < self.stop else None
+
+    def units(self, queue_offset: int, count: int) -> Iterator[Unit]:
+        """At most `count` units from `queue_offset` on."""
+        stop = min(self.stop, queue_offset + count)
+        with open_units(self.queue.queue) as units:
+            for number, row in enumerate(units.units(queue_offset, max(0, stop - queue_offset)).tolist(), queue_offset):
+                file, position = units.location_of(number)
+                yield Unit(number, row[0], row[1], row[2], file or self.queue.directory, position)
+
+
+def tier_in_use(snapshot: Snapshot, notes: Notes | None = None) -> Tier | None:
+    """The tier from which consumers of a store get what the local queues no longer have."""
+    tier = snapshot.kept.setdefault(Tier, tier_of(snapshot.store))
+    if isinstance(tier, Unreadable) and notes is not None:
+        notes.add(f"tiered storage is not read: {tier.why}", lossy=True)
+    level = snapshot.store.conf.settings.get(_LEVEL, "").strip().lower()
+    return tier if isinstance(tier, Tier) and level not in _OFF else None
+
+
+def tiered_views(snapshot: Snapshot, tier: Tier) -> Iterator[TieredView]:
+    """All queues of the tier with messages that the local queues do not have."""
+    for queue in tier.queues:
+        view = _view(snapshot, queue)
+        if view.start < view.stop:
+            yield view
+
+
+def tiered_view(snapshot: Snapshot, topic: str, queue_id: int, notes: Notes) -> TieredView | None:
+    """One queue of the tier; None where it has none, or nothing that the local queue does not have."""
+    tier = tier_in_use(snapshot, notes)
+    queue = tier.queue(topic, queue_id) if tier else None
+    return _view(snapshot, queue) if queue else None
+
+
+def _view(snapshot: Snapshot, queue: TieredQueue) -> TieredView:
+    local = QueueViews.of_snapshot(snapshot).loaded(queue.topic, queue.queue_id)
+    is_held = local is not None and local.range.max_offset > local.range.min_offset
+    stop = min(queue.max_offset, local.range.min_offset) if local and is_held else queue.max_offset
+    return TieredView(queue, queue.min_offset, stop)
+
+
+def pull_tiered(view: TieredView, queue_offset: int, most: int, subscription: Subscription, local_end: int) -> Answer:
+    """The answer to a pull of messages that only the tier has (`MessageStoreFetcherImpl`); of `most` units."""
+    units = [*view.units(queue_offset, most)]
+    wanted = [unit for unit in units if subscription.takes_unit(unit.tags_code)]
+    return Answer("FOUND" if wanted else "NO_MATCHED_MESSAGE", queue_offset + len(units), view.start,
+                  max(local_end, view.queue.max_offset), wanted)  # fmt: skip
+
+
+def tiered_message(snapshot: Snapshot, view: TieredView, queue_offset: int, body: BodyChoice) -> Message | None:
+    """The message at a queue offset that only the tier has."""
+    unit = view.unit_at(queue_offset)
+    return message_at(snapshot, unit.physical_offset, body, view.elsewhere) if unit else None
+
+
+def tiered_runs(snapshot: Snapshot, view: TieredView, notes: Notes) -> Iterator[RecordRun]:
+    """The records of a queue that only the tier has: those to which units lead, of uploads that were repeated once."""
+    for event in scan_files(view.queue.log, reading=snapshot.reading):
+        if isinstance(event, Damage):
+            notes.add("the tier has damage: messages that were stored there cannot be found", lossy=True)
+        if not isinstance(event, RecordRun):
+            continue
+        numbers = event.headers.field("queue_offset").astype(np.int64)
+        rows = np.flatnonzero((numbers >= view.start) & (numbers < view.stop))
+        if not len(rows):
+            continue
+        low, high = int(numbers[rows].min()), int(numbers[rows].max())
+        with open_units(view.queue.queue, snapshot.reading) as units:
+            leading = units.units(low, high - low + 1)["physical_offset"][numbers[rows] - low]
+        rows = rows[leading == event.physical_offsets[rows]]
+        if len(rows):
+            yield event if len(rows) == len(event) else sound_prefix(event.block, event.positions[rows])
+
+
+def tiered_dicts(snapshot: Snapshot, view: TieredView, run: RecordRun, body: BodyChoice) -> Iterator[Message]:
+    """The records of a run as messages, with where they lie."""
+    mapped = file_at(view.queue.log, run.physical_offset)
+    name = snapshot.store.relative(mapped.path) if mapped else ""
+    for message in message_dicts(run, name, body):
+        yield {**message, "message_id": None, "place": PLACE}
+
+
+def tiered_by_keys(
+    snapshot: Snapshot, topics: Sequence[str], key: str, body: BodyChoice, notes: Notes
+) -> Iterator[Message]:
+    """The messages that the tier's index leads to, and that only the tier has; hashes of all releases are looked up."""
+    tier = tier_in_use(snapshot, notes)
+    index = tier.index if tier else None
+    if tier is None or index is None:
+        return
+    ids = {number: topic for topic, number in tier.topic_ids.items()}
+    views = {(view.queue.topic, view.queue.queue_id): view for view in tiered_views(snapshot, tier)}
+    hashes = {value for topic in topics for value in hashes_of(string_hash(f"{topic}#{key}"))}
+    seen = set[tuple[str, int, int]]()
+    for segment in index.files["INDEX"].files:
+        for item in chain.from_iterable(items_of(segment, value) for value in hashes):
+            name = ids.get(int(item["topic_id"]), ""), int(item["queue_id"])
+            view = views.get(name)
+            message = message_at(snapshot, int(item["physical_offset"]), body, view.elsewhere) if view else None
+            if view is None or message is None or not view.start <= message["queue_offset"] < view.stop:
+                continue
+            place = (*name, message["queue_offset"])
+            if place not in seen:
+                seen.add(place)
+                yield message

@@ -1,0 +1,267 @@
+"""Tiered storage in files: the queues of one broker, their segments, and the metadata that name them.
+
+`PosixFileSegment`; a flat file is a row of segments, each named by its first offset (`FlatAppendFile`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmqtool.base.files import InputFile, list_directory
+from rmqtool.base.mapped_files import MappedFile, MappedFiles, Stray
+from rmqtool.base.paths import entry_path, has_directory, path_of
+from rmqtool.base.tolerant import skip_wrong_type
+from rmqtool.formats.consume_queue import UNIT_SIZE
+from rmqtool.formats.layout import decode_units, integer_at
+from rmqtool.formats.tiered import (
+    INDEX_HEADER_SIZE,
+    INDEX_ITEM_DTYPE,
+    INDEX_MAGIC,
+    INDEX_SLOT_DTYPE,
+    base_of,
+    cluster_directory,
+)
+from rmqtool.store.config_json import ConfigFile, load_config
+from rmqtool.store.consume_queues import Queue
+from rmqtool.store.store import CONFIG, Store
+
+METADATA = f"{CONFIG}/tieredStoreMetadata.json"
+PLUG_IN, PATH_SETTING, PROVIDER = "messageStorePlugIn", "tieredStoreFilePath", "tieredBackendServiceProvider"
+_TIERED, _POSIX, _MEMORY = "TieredMessageStore", "PosixFileSegment", "MemoryFileSegment"
+SegmentKind = Literal["COMMIT_LOG", "CONSUME_QUEUE", "INDEX"]
+SEGMENT_KINDS: tuple[SegmentKind, ...] = ("COMMIT_LOG", "CONSUME_QUEUE", "INDEX")
+TABLES: Mapping[SegmentKind, str] = {
+    "COMMIT_LOG": "commitLogFileSegmentTable",
+    "CONSUME_QUEUE": "consumeQueueFileSegmentTable",
+    "INDEX": "indexFileSegmentTable",
+}
+INDEX_TOPIC = "rmq_sys_INDEX"
+"""The topic below which the index segments of a broker are."""
+
+
+@dataclass(frozen=True)
+class TieredQueue:
+    """The flat files of one queue; `offset` in the log and in the queue are of the queue's own files, bytes."""
+
+    topic: str
+    queue_id: int
+    directory: Path
+    files: Mapping[SegmentKind, MappedFiles]
+
+    @property
+    def log(self) -> tuple[MappedFile, ...]:
+        """The segments of the commit log."""
+        return self.files["COMMIT_LOG"].files
+
+    @property
+    def units(self) -> tuple[MappedFile, ...]:
+        """The segments of the consume queue."""
+        return self.files["CONSUME_QUEUE"].files
+
+    @property
+    def queue(self) -> Queue:
+        """Its consume queue, to read the units of."""
+        return Queue(self.topic, self.queue_id, "simple", self.files["CONSUME_QUEUE"])
+
+    @property
+    def min_offset(self) -> int:
+        """Queue offset of its first unit (`FlatMessageFile#getConsumeQueueMinOffset`)."""
+        return self.units[0].start_offset // UNIT_SIZE if self.units else 0
+
+    @property
+    def max_offset(self) -> int:
+        """Queue offset after its last unit."""
+        return self.units[-1].end_offset // UNIT_SIZE if self.units else 0
+
+
+@dataclass(frozen=True)
+class Row:
+    """What the metadata say of one segment."""
+
+    base: int
+    size: int
+    status: int = 0
+    begin_timestamp: int = 0
+    end_timestamp: int = 0
+
+
+@dataclass(frozen=True)
+class Tier:
+    """The tier of a store: where it is, what the metadata say, and what is there."""
+
+    store: Store
+    path: Path
+    metadata: ConfigFile = field(compare=False)
+
+    @property
+    def setting(self) -> Mapping[str, str]:
+        """The settings of broker.conf: some releases do not know their names, which belong to a plug-in."""
+        return self.store.conf.settings
+
+    @cached_property
+    def directories(self) -> list[Path]:
+        """The directories of brokers: ``HASH_CLUSTER/BROKER``."""
+        found = []
+        with skip_wrong_type():
+            for cluster in list_directory(self.path):
+                if cluster.is_dir() and cluster.name[8:9] == "_":
+                    found += [entry_path(each) for each in list_directory(entry_path(cluster)) if each.is_dir()]
+        return sorted(found)
+
+    @cached_property
+    def directory(self) -> Path | None:
+        """That of the broker that broker.conf names, which may not exist; without its name the only one that is there.
+
+        None where there are several.
+        """
+        cluster = (self.setting.get("brokerClusterName") or "").strip()
+        broker = (self.setting.get("brokerName") or "").strip()
+        if cluster and broker:
+            return self.path / cluster_directory(cluster) / broker
+        named = [each for each in self.directories if broker in ("", each.name)]
+        return named[0] if len(named) == 1 else None
+
+    @cached_property
+    def queues(self) -> list[TieredQueue]:
+        """The queues by topic and queue id, without the index."""
+        return [each for each in self._listed() if each.topic != INDEX_TOPIC]
+
+    @cached_property
+    def index(self) -> TieredQueue | None:
+        """The index of the broker."""
+        return next((each for each in self._listed() if each.topic == INDEX_TOPIC), None)
+
+    def queue(self, topic: str, queue_id: int) -> TieredQueue | None:
+        """One queue; None without a unit in the tier."""
+        return next((each for each in self.queues if (each.topic, each.queue_id) == (topic, queue_id)), None)
+
+    def _listed(self) -> Iterator[TieredQueue]:
+        if self.directory is None or not has_directory(self.directory):
+            return
+        with skip_wrong_type():
+            for topic in sorted(list_directory(self.directory), key=lambda each: each.name):
+                for entry in list_directory(entry_path(topic)) if topic.is_dir() else ():
+                    if entry.is_dir() and entry.name.isdecimal():
+                        path = entry_path(entry)
+                        files = {kind: list_segments(path / kind) for kind in SEGMENT_KINDS}
+                        yield TieredQueue(topic.name, int(entry.name), path, files)
+
+    def rows(self, queue: TieredQueue, kind: SegmentKind) -> dict[int, Row]:
+        """The segments that the metadata have of a queue, by where they begin."""
+        table = self.metadata.content.get(TABLES[kind])
+        broker = queue.directory.parent.parent.name
+        named = table.get(f"{broker}/{queue.topic}/{queue.queue_id}") if isinstance(table, dict) else None
+        rows = {}
+        for base, row in named.items() if isinstance(named, dict) else ():
+            if str(base).isdecimal() and isinstance(row, dict):
+                rows[int(base)] = Row(int(base), *(_number(row.get(name)) for name in (
+                    "size", "status", "beginTimestamp", "endTimestamp")))  # fmt: skip
+        return rows
+
+    @property
+    def topic_ids(self) -> dict[str, int]:
+        """The numbers by which items of the index name topics."""
+        table = self.metadata.content.get("topicMetadataTable")
+        rows = table.items() if isinstance(table, dict) else ()
+        return {topic: _number(row.get("topicId")) for topic, row in rows if isinstance(row, dict)}
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether the metadata name no segment, so that a broker knows nothing of the tier."""
+        return not any(isinstance(self.metadata.content.get(table), dict) and self.metadata.content[table]
+                       for table in TABLES.values())  # fmt: skip
+
+
+def hashes_of(value: int) -> set[int]:
+    """What the index has for a Java hash: its absolute value up to 5.5.0, since then without its sign bit.
+
+    `IndexStoreFile#hashCode`: after an upgrade a broker finds half of the older keys no longer.
+    """
+    return {abs(value), value & 0x7FFFFFFF}
+
+
+def items_of(segment: MappedFile, value: int) -> NDArray[np.void]:
+    """The items of an index segment that have a hash; none of one that is no index (`IndexStoreFile#queryAsync`)."""
+    nothing = np.zeros(0, INDEX_ITEM_DTYPE)
+    with InputFile(segment.path) as file:
+        head = file.read(0, INDEX_HEADER_SIZE + INDEX_SLOT_DTYPE.itemsize)
+        if len(head) < INDEX_HEADER_SIZE + INDEX_SLOT_DTYPE.itemsize or not head.startswith(_MAGIC):
+            return nothing
+        first = integer_at(INDEX_SLOT_DTYPE, "position", head, INDEX_HEADER_SIZE)  # after all slots
+        slots = (first - INDEX_HEADER_SIZE) // INDEX_SLOT_DTYPE.itemsize
+        if slots <= 0:
+            return nothing
+        slot = file.read(INDEX_HEADER_SIZE + value % slots * INDEX_SLOT_DTYPE.itemsize, INDEX_SLOT_DTYPE.itemsize)
+        position, length = (integer_at(INDEX_SLOT_DTYPE, name, slot) for name in ("position", "length"))
+        items = decode_units(INDEX_ITEM_DTYPE, file.read(position, max(0, min(length, segment.size - position))))
+    found: NDArray[np.void] = items[items["hash"] == value]
+    return found
+
+
+_PIECE = 1 << 20  # bytes
+
+
+def all_items_of(segment: MappedFile) -> Iterator[NDArray[np.void]]:
+    """All items of an index segment, piece by piece."""
+    with InputFile(segment.path) as file:
+        head = file.read(0, INDEX_HEADER_SIZE + INDEX_SLOT_DTYPE.itemsize)
+        if len(head) < INDEX_HEADER_SIZE + INDEX_SLOT_DTYPE.itemsize or not head.startswith(_MAGIC):
+            return
+        first = max(INDEX_HEADER_SIZE, integer_at(INDEX_SLOT_DTYPE, "position", head, INDEX_HEADER_SIZE))
+        size = _PIECE // INDEX_ITEM_DTYPE.itemsize * INDEX_ITEM_DTYPE.itemsize
+        for position in range(first, segment.size, size):
+            yield decode_units(INDEX_ITEM_DTYPE, file.read(position, min(size, segment.size - position)))
+
+
+_MAGIC = INDEX_MAGIC.to_bytes(4, "big", signed=True)
+
+
+def _number(value: Any) -> int:
+    return value if type(value) is int else 0
+
+
+def list_segments(directory: Path) -> MappedFiles:
+    """The segments of a flat file in order, each with all bytes that its file has, and other entries."""
+    files, strays = list[MappedFile](), list[Stray]()
+    with skip_wrong_type():
+        for entry in list_directory(directory):
+            base = base_of(entry.name)
+            if base is not None and entry.is_file():
+                files.append(MappedFile(entry_path(entry), base, entry.stat().st_size))
+            else:
+                strays.append(Stray(entry_path(entry), "directory" if entry.is_dir() else "name"))
+    return MappedFiles(tuple(sorted(files, key=lambda file: file.start_offset)), tuple(strays))
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """Why a tier that a store has is not read."""
+
+    why: str
+
+
+def tier_of(store: Store) -> Tier | Unreadable | None:
+    """The tier of a store; None without one."""
+    settings = store.conf.settings
+    path = (settings.get(PATH_SETTING) or "").strip()
+    metadata = load_config(store.root / METADATA)
+    is_plugged = _TIERED in settings.get(PLUG_IN, "")
+    provider = settings.get(PROVIDER, "").strip()
+    if not (is_plugged or path or metadata.path):
+        return None
+    if provider and _POSIX not in provider:
+        if _MEMORY in provider:
+            return (
+                None if not metadata.path else Unreadable(f"{provider} keeps nothing: what the metadata name is gone")
+            )
+        return Unreadable(f"{provider} keeps its segments in a place of its own, which is not read")
+    if not path:
+        return Unreadable("broker.conf does not say where its segments are: give --tiered-path DIRECTORY")
+    return Tier(store, path_of(path), metadata)

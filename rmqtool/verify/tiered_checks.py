@@ -1,0 +1,198 @@
+"""Checks of tiered storage: what a start and a dispatch would destroy, segments, and units against records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from rmqtool.base.files import OpenFiles
+from rmqtool.findings.report import Report
+from rmqtool.formats.consume_queue import UNIT_SIZE
+from rmqtool.formats.properties import TAGS, tags_code
+from rmqtool.scan.block import REASON_MEANINGS, Damage
+from rmqtool.scan.frames import RecordRun
+from rmqtool.scan.properties import read_properties
+from rmqtool.scan.reader import scan_files
+from rmqtool.store.snapshot import Snapshot
+from rmqtool.store.tiered import METADATA, SEGMENT_KINDS, SegmentKind, Tier, TieredQueue, Unreadable, tier_of
+from rmqtool.store.unit_files import UnitFiles, units_of
+
+CODES = (
+    "tiered.metadata", "tiered.destroyed", "tiered.broker-name", "tiered.segment", "tiered.unit", "tiered.record",
+    "tiered.ahead",
+)  # fmt: skip
+
+
+def check_tier(snapshot: Snapshot, report: Report) -> None:
+    """Check the tier of a stopped broker, where its segments are files that can be read."""
+    tier = tier_of(snapshot.store)
+    if tier is None or isinstance(tier, Unreadable) or snapshot.holder is not None:
+        return
+    for code in CODES:
+        report.check(code, len(tier.queues) or 1)
+    if tier.directory is None or (tier.directories and tier.directory not in tier.directories):
+        _report_names(tier, report)
+        return
+    files = [file for queue in tier.queues for kind in SEGMENT_KINDS for file in queue.files[kind].files]
+    if tier.is_unknown and files:
+        facts: dict[str, Any] = {"problem": "", "segments": len(files), "queues": len(tier.queues), "cause": "all"}
+        report.add("tiered.metadata", file=METADATA, details=facts | {"bytes": sum(file.size for file in files)})
+    for queue in tier.queues:
+        _QueueCheck(snapshot, tier, queue, report).check()
+
+
+def _report_names(tier: Tier, report: Report) -> None:
+    found = [str(each.relative_to(tier.path)) for each in tier.directories]
+    expected = str(tier.directory.relative_to(tier.path)) if tier.directory else "one of them, and does not say which"
+    report.add("tiered.broker-name", details={"found": found, "expected": expected})
+
+
+@dataclass(frozen=True)
+class _QueueCheck:
+    """The flat files of one queue."""
+
+    snapshot: Snapshot
+    tier: Tier
+    queue: TieredQueue
+    report: Report
+
+    def _add(self, code: str, details: dict[str, Any], **given: Any) -> None:
+        self.report.add(code, details=details, topic=self.queue.topic, queue_id=self.queue.queue_id, **given)
+
+    def check(self) -> None:
+        """Check segments first: units are compared where they are whole."""
+        fits = True
+        if not self.tier.is_unknown and not any(self.tier.rows(self.queue, kind) for kind in SEGMENT_KINDS):
+            files = [file for kind in SEGMENT_KINDS for file in self.queue.files[kind].files]
+            facts = {"problem": "queue", "segments": len(files), "bytes": sum(file.size for file in files)}
+            self._add("tiered.metadata", facts, file=METADATA)
+        else:
+            for kind in SEGMENT_KINDS:
+                for name, facts in self._misfits(kind):
+                    fits = False
+                    self._add("tiered.segment", facts, file=name)
+        self._check_range()
+        self._check_records(fits=fits)
+
+    def _shown(self, path: Path) -> str:
+        return self.snapshot.store.relative(path)
+
+    def _misfits(self, kind: SegmentKind) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Segments against the metadata both ways, and against each other."""
+        rows, files = self.tier.rows(self.queue, kind), self.queue.files[kind].files
+        for stray in self.queue.files[kind].strays:
+            yield self._shown(stray.path), {"problem": "stray"}
+        sizes = {file.start_offset: file.size for file in files}
+        for base in sorted(rows.keys() - sizes.keys()) if not self.tier.is_unknown else ():
+            yield (
+                self._shown(self.queue.directory / kind),
+                {"problem": "missing", "base": base, "expected": rows[base].size},
+            )
+        for number, file in enumerate(files):
+            name, row, is_last = self._shown(file.path), rows.get(file.start_offset), number == len(files) - 1
+            if row is None and not self.tier.is_unknown:
+                yield name, {"problem": "unknown", "base": file.start_offset}
+            elif row and file.size != row.size and not (is_last and file.size > row.size):
+                problem = "short" if file.size < row.size else "long"
+                yield name, {"problem": problem, "size": file.size, "expected": row.size}
+            if kind == "CONSUME_QUEUE" and file.size % UNIT_SIZE:
+                yield name, {"problem": "torn", "size": file.size, "unit": UNIT_SIZE}
+        for before, after in pairwise(files):
+            if before.end_offset != after.start_offset and kind != "INDEX":
+                facts = {"problem": "gap", "base": after.start_offset, "end": before.end_offset}
+                yield self._shown(after.path), facts
+
+    def _check_range(self) -> None:
+        """What a dispatch makes of where the tier and the local queue begin and end (`MessageStoreDispatcherImpl`)."""
+        local = self.snapshot.queue(self.queue.topic, self.queue.queue_id)
+        if local is None or not self.queue.units:
+            return
+        rows = self.tier.rows(self.queue, "CONSUME_QUEUE")
+        last = self.queue.units[-1]
+        is_last_there = not rows or max(rows) <= last.start_offset
+        end = self.queue.max_offset if is_last_there else max(rows) // UNIT_SIZE  # which is made again, empty
+        if end < local.range.min_offset:
+            held = self.queue.max_offset - self.queue.min_offset
+            facts = {"tiered_end": end, "local_begin": local.range.min_offset, "messages": held}
+            facts["missing"] = local.range.min_offset - self.queue.max_offset
+            effect = f"the first dispatch, 20 seconds after a start, deletes {held} messages that only the tier has"
+            self._add("tiered.destroyed", facts, count=max(1, held), effect=effect)
+        elif end > local.range.max_offset:
+            self._add("tiered.ahead", {"tiered_end": end, "local_end": local.range.max_offset})
+
+    def _check_records(self, *, fits: bool) -> None:
+        """Walk the log: its records, and the unit that each of them has."""
+        first = self.queue.min_offset
+        seen = np.zeros(max(0, self.queue.max_offset - first), np.bool_)
+        wrong_bodies = foreign = 0
+        first_wrong = -1
+        with closing(OpenFiles(self.snapshot.reading)) as open_files:
+            units = units_of(self.queue.queue, open_files)
+            for event in scan_files(self.queue.log, reading=self.snapshot.reading):
+                if isinstance(event, Damage) and event.reason != "missing":
+                    self._report_damage(event)
+                if not isinstance(event, RecordRun):
+                    continue
+                wrong = np.flatnonzero(event.wrong_bodies)
+                if len(wrong):
+                    wrong_bodies += len(wrong)
+                    queue_offsets = event.headers.field("queue_offset")
+                    first_wrong = first_wrong if first_wrong >= 0 else int(queue_offsets[wrong[0]])
+                is_own = self._are_own(event)
+                foreign += int(np.count_nonzero(~is_own))
+                _note_units(event, is_own, units, first, seen)
+        if wrong_bodies:
+            facts = {"problem": "body", "messages": wrong_bodies, "first": first_wrong}
+            self._add("tiered.record", facts, count=wrong_bodies)
+        if foreign:
+            self._add("tiered.record", {"problem": "foreign", "messages": foreign}, count=foreign)
+        lacking = np.flatnonzero(~seen)
+        if len(lacking) and (fits or self.tier.is_unknown):
+            facts = {"units": len(lacking), "total": len(seen), "first": first + int(lacking[0])}
+            self._add("tiered.unit", facts, count=len(lacking), queue_offset=first + int(lacking[0]))
+
+    def _report_damage(self, damage: Damage) -> None:
+        file = next((each for each in self.queue.log if each.holds(damage.physical_offset)), None)
+        facts = {"problem": "", "bytes": damage.size, "why": REASON_MEANINGS[damage.reason]}
+        self._add("tiered.record", facts, file=self._shown(file.path) if file else None,
+                  offset=damage.physical_offset - file.start_offset if file else None)  # fmt: skip
+
+    def _are_own(self, run: RecordRun) -> NDArray[np.bool_]:
+        topics = run.block.slices(run.topic_positions, run.topic_sizes)
+        is_own = np.asarray(pc.equal(topics, pa.scalar(self.queue.topic.encode(), topics.type)))
+        own: NDArray[np.bool_] = is_own & (run.headers.field("queue_id") == self.queue.queue_id)
+        return own
+
+
+def _note_units(
+    run: RecordRun, is_own: NDArray[np.bool_], units: UnitFiles, first: int, seen: NDArray[np.bool_]
+) -> None:
+    """Note in `seen`, from queue offset `first` on, which units lead to the records of a run, and say what they are.
+
+    A record may be there twice, after an upload that failed: its unit leads to the last copy.
+    """
+    numbers = run.headers.field("queue_offset").astype(np.int64) - first
+    rows = np.flatnonzero(is_own & (numbers >= 0) & (numbers < len(seen)))
+    if not len(rows):
+        return
+    low, high = int(numbers[rows].min()), int(numbers[rows].max())
+    if high - low > 2 * len(run) + UNIT_SIZE:  # a damaged queue offset: one by one
+        for row in rows.tolist():
+            _note_units(run[row : row + 1], is_own[row : row + 1], units, first, seen)
+        return
+    found = units.units(first + low, high - low + 1)[numbers[rows] - low]
+    tags = read_properties(run).column(TAGS.encode()).dictionary_encode()
+    codes = np.array([*map(tags_code, tags.dictionary.to_pylist()), 0], np.int64)
+    expected = codes[np.asarray(tags.indices.fill_null(len(codes) - 1))]
+    matches = (found["physical_offset"] == run.physical_offsets[rows]) & (found["tags_code"] == expected[rows])
+    matches &= found["message_size"] == run.message_sizes[rows]
+    seen[numbers[rows[matches]]] = True

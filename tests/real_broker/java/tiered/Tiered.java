@@ -1,0 +1,127 @@
+import java.io.InputStream;
+import java.math.BigInteger;
+import java.nio.ByteBuffer;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.security.MessageDigest;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Properties;
+import java.util.stream.Stream;
+import org.apache.rocketmq.common.BrokerConfig;
+import org.apache.rocketmq.common.TopicConfig;
+import org.apache.rocketmq.logging.org.slf4j.LoggerFactory;
+import org.apache.rocketmq.remoting.Configuration;
+import org.apache.rocketmq.store.GetMessageResult;
+import org.apache.rocketmq.store.plugin.MessageStorePluginContext;
+import org.apache.rocketmq.store.stats.BrokerStatsManager;
+import org.apache.rocketmq.tieredstore.TieredMessageStore;
+
+/** A store with its tier in files (PosixFileSegment), as a broker with messageStorePlugIn has it. */
+final class Tiered {
+    private static final String TOPIC = "history";
+    private static final int QUEUES = 2;
+    private static final long UPLOAD_MS = 240_000;
+
+    private final Session session;
+    private final TieredMessageStore store;
+    private final Path tree;
+
+    private Tiered(Path root) throws Exception {
+        Properties settings = new Properties();
+        try (InputStream file = Files.newInputStream(Path.of(System.getProperty("harness.settings")))) {
+            settings.load(file);
+        }
+        settings.setProperty("storePathRootDir", root.toString()); // where the metadata of the tier is
+        tree = Path.of(settings.getProperty("tieredStoreFilePath"));
+        session = new Session(root);
+        session.topics.putIfAbsent(TOPIC, new TopicConfig(TOPIC, QUEUES, QUEUES));
+        BrokerConfig broker = new BrokerConfig();
+        broker.setBrokerName(settings.getProperty("brokerName"));
+        broker.setBrokerClusterName(settings.getProperty("brokerClusterName"));
+        Configuration configuration = new Configuration(LoggerFactory.getLogger("tiered"));
+        configuration.registerConfig(settings);
+        store = new TieredMessageStore(new MessageStorePluginContext(session.store.getMessageStoreConfig(),
+            new BrokerStatsManager("harness", false), (topic, queue, offset, tags, time, bits, properties) -> { }, broker,
+            configuration), session.store);
+        if (!store.load()) {
+            throw new IllegalStateException("the store refuses to load " + root);
+        }
+        store.start();
+        session.settle();
+    }
+
+    /** Put messages into queues in turn, wait until all are in the tier, and stop. */
+    static void write(Path root, String count) throws Exception {
+        Tiered tiered = new Tiered(root);
+        new ConfigFiles(tiered.session).write();
+        for (int number = 0; number < Integer.parseInt(count); number++) {
+            tiered.session.put(Draft.to(TOPIC, number % QUEUES).body("history " + number + " " + "x".repeat(number % 60))
+                .tags("Tag" + number % 3).keys("k" + number + " all").unique(number));
+        }
+        long units = Long.parseLong(count);
+        long deadline = System.currentTimeMillis() + UPLOAD_MS;
+        while (tiered.units() < units) {
+            if (System.currentTimeMillis() > deadline) {
+                throw new IllegalStateException("only " + tiered.units() + " of " + units + " are in the tier");
+            }
+            Thread.sleep(200);
+        }
+        tiered.stop();
+    }
+
+    /** What a consumer gets of each queue from offset 0 on: status, offset and digest of each message. */
+    static Object read(Path root, String file) throws Exception {
+        Tiered tiered = new Tiered(root);
+        List<Object> queues = new ArrayList<>();
+        for (int queue = 0; queue < QUEUES; queue++) {
+            List<Object> messages = new ArrayList<>();
+            long offset = tiered.store.getMinOffsetInQueue(TOPIC, queue);
+            long min = offset;
+            long max = tiered.store.getMaxOffsetInQueue(TOPIC, queue);
+            String status = "";
+            while (offset < max) {
+                GetMessageResult result =
+                    tiered.store.getMessageAsync("harness", TOPIC, queue, offset, 16, null).get();
+                status = result.getStatus().name();
+                List<Long> offsets = result.getMessageQueueOffset();
+                List<ByteBuffer> buffers = result.getMessageBufferList();
+                for (int index = 0; index < buffers.size(); index++) {
+                    messages.add(Arrays.asList(offsets.get(index), digest(buffers.get(index))));
+                }
+                long next = result.getNextBeginOffset();
+                result.release();
+                if (next <= offset) {
+                    break;
+                }
+                offset = next;
+            }
+            queues.add(Json.object("queue_id", queue, "min_offset", min, "max_offset", max, "status", status,
+                "messages", messages));
+        }
+        tiered.stop();
+        return Json.object("queues", queues);
+    }
+
+    private void stop() {
+        store.shutdown();
+    }
+
+    private long units() throws Exception {
+        if (!Files.exists(tree)) {
+            return 0;
+        }
+        try (Stream<Path> files = Files.walk(tree)) {
+            return files.filter(file -> file.getParent().endsWith("CONSUME_QUEUE") && Files.isRegularFile(file))
+                .mapToLong(file -> file.toFile().length() / 20).sum();
+        }
+    }
+
+    private static String digest(ByteBuffer message) throws Exception {
+        byte[] bytes = new byte[message.remaining()];
+        message.duplicate().get(bytes);
+        Arrays.fill(bytes, 28, 36, (byte) 0);
+        return new BigInteger(1, MessageDigest.getInstance("SHA-256").digest(bytes)).toString(16);
+    }
+}

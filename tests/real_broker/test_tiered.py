@@ -1,0 +1,50 @@
+"""A real broker with tiered storage: what it does with damage that is predicted, and what it serves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.commands.running import rmqtool
+from tests.conftest import GoldenStore
+from tests.copies import copied
+from tests.real_broker.harness import Harness
+from tests.verify.tiered_damages import UNITS, damaged, expire
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.rare]
+
+
+@pytest.mark.parametrize("name", [None, "the tier ends early", "a torn end", "no metadata", "repaired"])
+@pytest.mark.parametrize("version", ["5.5.1"])
+def test_what_is_served(
+    harness: Callable[[str], Harness], golden_store: GoldenStore, tmp_path: Path, version: str, name: str | None
+) -> None:
+    """All of a half tiered queue, and of a damaged one as the findings say."""
+    store = copied(golden_store(f"more/{version}-tiered"), tmp_path / "store")
+    whole = harness(version).read_tiered(copied(store, tmp_path / "whole"), tmp_path / "whole" / "tiered")
+    if name == "the tier ends early":
+        damaged(store, name)
+    else:
+        expire(store)
+        if name == "repaired":
+            damaged(store, "no metadata")
+            assert "done: " in rmqtool("repair", store, "--tiered-path", store / "tiered", "--yes").err
+        elif name:
+            damaged(store, name)
+    first, other = harness(version).read_tiered(store, store / "tiered")
+    expected = [offset for offset, _ in whole[0]["messages"]]
+    served = [offset for offset, _ in first["messages"]]
+    assert expected == list(range(120))
+    if name in (None, "repaired"):
+        assert [first["messages"], other["messages"]] == [queue["messages"] for queue in whole]
+    elif name == "no metadata":  # nothing of the tier is known
+        assert first["min_offset"] > 50
+        assert served == expected[first["min_offset"] :]
+    elif name == "a torn end":  # the local queue still has these messages
+        assert first["messages"] == whole[0]["messages"]
+    else:  # deleted at once, and what is in neither is gone
+        assert first["min_offset"] > 50
+        assert served == expected[first["min_offset"] :]
+        assert not list((store / UNITS).glob("cfcd2084*"))

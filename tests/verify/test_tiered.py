@@ -1,0 +1,109 @@
+"""Damages of tiered storage are found before a broker destroys what is left."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqtool.store.config_json import load_config
+from tests.commands.running import rmqtool
+from tests.conftest import GoldenStore
+from tests.copies import copied
+from tests.verify.tiered_damages import DAMAGES, METADATA, conf_of, damaged, expire
+from tests.verify.verifying import codes_of, verify
+
+RELEASES = ("5.1.4", "5.3.3", "5.5.1")
+
+
+@pytest.fixture(params=RELEASES)
+def store(request: pytest.FixtureRequest, golden_store: GoldenStore, tmp_path: Path) -> Path:
+    return copied(golden_store(f"more/{request.param}-tiered"), tmp_path / "store")
+
+
+def test_a_healthy_tier(store: Path) -> None:
+    """Clean, with and without the messages in the local store; without its path it is not known."""
+    outcome = verify(store, conf=conf_of(store))
+    assert (outcome.verdict, codes_of(outcome)) == ("clean", set())
+    expire(store)
+    assert not {code for code in codes_of(verify(store, conf=conf_of(store))) if code.startswith("tiered.")}
+    run = rmqtool("verify", store, "--tiered-path", store / "tiered", "--only", "tiered", "--json")
+    assert run.document["findings"] == []
+    assert rmqtool("verify", store, "--only", "tiered").status == 3
+
+
+@pytest.mark.one_in(3)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DAMAGES)
+def test_each_damage_is_found(store: Path, name: str) -> None:
+    """Under its code, with its problem."""
+    damage = DAMAGES[name]
+    outcome = verify(damaged(store, name), conf=conf_of(store))
+    found = [each for each in outcome.findings if each.code.startswith("tiered.")]
+    assert outcome.verdict == "corrupt"
+    assert damage.code in {each.code for each in found}
+    assert damage.problem in {each.details.get("problem", "") for each in found if each.code == damage.code}
+    assert {each.code for each in found} <= {damage.code, "tiered.record", "tiered.segment"}
+
+
+def test_what_the_next_dispatch_deletes(store: Path) -> None:
+    """How many messages only the tier has, and how many are nowhere any more."""
+    [finding] = [
+        each for each in verify(damaged(store, "the tier ends early"), conf=conf_of(store)).findings
+        if each.code == "tiered.destroyed"
+    ]  # fmt: skip
+    details = finding.details
+    assert (details["tiered_end"], details["messages"]) == (50, 50)
+    assert details["missing"] == details["local_begin"] - 50 > 0
+
+
+def test_other_names_and_providers(store: Path) -> None:
+    """Names that are not there are told; what another provider keeps is not damage, and not read."""
+    outcome = verify(store, conf=conf_of(store, brokerName="broker-b"))
+    assert codes_of(outcome) == {"tiered.broker-name"}
+    conf = conf_of(store, tieredBackendServiceProvider="com.example.ObjectStorageSegment")
+    outcome = verify(store, conf=conf)
+    assert (outcome.verdict, codes_of(outcome)) == ("unproven", set())
+    assert any("ObjectStorageSegment keeps its segments" in text for text in outcome.unproven)
+
+
+def test_a_tier_ahead(store: Path) -> None:
+    """An older local store: its queue ends before the tier."""
+    for path in sorted((store / "consumequeue" / "history" / "0").iterdir())[2:]:
+        path.unlink()
+    assert "tiered.ahead" in codes_of(verify(store, conf=conf_of(store)))
+    shutil.rmtree(store / "tiered")
+    assert (store / METADATA).exists()
+    assert "tiered.broker-name" not in codes_of(verify(store, conf=conf_of(store)))
+
+
+TIMES = ("createTimestamp", "updateTimestamp")
+OF_HOUR = ("minOffset", "maxOffset")  # up to 5.2.0 the clean-up of each hour writes them
+
+
+@pytest.mark.parametrize("name", ["no metadata", "torn metadata"])
+def test_metadata_are_written_again(store: Path, name: str) -> None:
+    """As the broker had written them, but for times at which something was done; undo takes them away again."""
+    whole = load_config(store / METADATA).content
+    damaged(store, name)
+    tier = store / "tiered"
+    before = {path: path.read_bytes() for path in tier.rglob("*") if path.is_file()}
+    assert "done: " in rmqtool("repair", store, "--tiered-path", tier, "--yes").err
+    repaired = load_config(store / METADATA).content
+    is_old = whole["indexFileSegmentTable"] == {}  # 5.1.4, which numbers topics as it likes where no index shows it
+    assert _plain(repaired, is_old=is_old) == _plain(whole, is_old=is_old)
+    assert {path: path.read_bytes() for path in tier.rglob("*") if path.is_file()} == before
+    codes = codes_of(verify(store, conf=conf_of(store)))
+    assert not {code for code in codes if code.startswith("tiered.")}
+    assert rmqtool("undo", store, "--yes").status == 0
+    assert "tiered.metadata" in codes_of(verify(store, conf=conf_of(store)))
+
+
+def _plain(value: Any, *, is_old: bool) -> Any:
+    """Metadata without what the segments do not show."""
+    if not isinstance(value, dict):
+        return value
+    left_out = (*TIMES, *OF_HOUR, "topicId", "topicSerialNumber", "status", "sealTimestamp") if is_old else TIMES
+    return {str(key): _plain(each, is_old=is_old) for key, each in value.items() if key not in left_out}

@@ -1,0 +1,99 @@
+"""Damages of tiered storage, done to the recorded stores that have a tier."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rmqtool.formats.tiered import cluster_directory, segment_name
+from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.store.config_json import load_config
+
+QUEUE = Path("tiered") / cluster_directory("LabCluster") / "broker-a" / "history" / "0"
+LOG, UNITS = QUEUE / "COMMIT_LOG", QUEUE / "CONSUME_QUEUE"
+FIRST = segment_name(0)
+METADATA = Path("config") / "tieredStoreMetadata.json"
+UNIT = 20
+
+
+def conf_of(store: Path, **settings: str) -> BrokerConf:
+    """The broker.conf that such a store was written with."""
+    return BrokerConf({
+        "messageStorePlugIn": "org.apache.rocketmq.tieredstore.TieredMessageStore",
+        "tieredBackendServiceProvider": "org.apache.rocketmq.tieredstore.provider.PosixFileSegment",
+        "tieredStoreFilePath": str(store / "tiered"), "brokerName": "broker-a", "brokerClusterName": "LabCluster",
+        **settings,
+    })  # fmt: skip
+
+
+def expire(store: Path) -> None:
+    """Take away the first file of the local commit log, and files of units that lead there, as the cleaner does."""
+    min(path for path in (store / "commitlog").iterdir()).unlink()
+    for queue in (store / "consumequeue" / "history").iterdir():
+        for path in sorted(queue.iterdir())[:2]:  # 60 units; the third file leads into both
+            path.unlink()
+
+
+def overwrite(path: Path, position: int, data: bytes) -> None:
+    """Write `data` into a file."""
+    content = bytearray(path.read_bytes())
+    content[position : position + len(data)] = data
+    path.write_bytes(content)
+
+
+def _without_metadata(store: Path) -> None:
+    for name in (METADATA, METADATA.with_name(f"{METADATA.name}.bak")):
+        (store / name).unlink(missing_ok=True)
+
+
+def _ends_early(store: Path) -> None:
+    """The tier of a queue has its first segment of units only, and the local store begins after it."""
+    expire(store)
+    metadata: dict[str, Any] = load_config(store / METADATA).content
+    rows = metadata["consumeQueueFileSegmentTable"]["broker-a/history/0"]
+    for base in [each for each in rows if int(each) > 0]:
+        del rows[base]
+        (store / UNITS / segment_name(int(base))).unlink()
+    (store / METADATA).write_text(json.dumps(metadata))
+
+
+class Damage(NamedTuple):
+    """A damage, and what is found under which code: its problem."""
+
+    apply: Callable[[Path], object]
+    code: str
+    problem: str = ""
+    others: frozenset[str] = frozenset()
+
+
+def _last(store: Path, part: Path) -> Path:
+    return max((store / part).iterdir(), key=lambda path: path.name[8:])
+
+
+DAMAGES = {
+    "no metadata": Damage(_without_metadata, "tiered.metadata"),
+    "torn metadata": Damage(
+        lambda s: [(s / each).write_text("{") for each in (METADATA, f"{METADATA}.bak")], "tiered.metadata"
+    ),
+    "the tier ends early": Damage(_ends_early, "tiered.destroyed"),
+    "no last segment of units": Damage(lambda s: _last(s, UNITS).unlink(), "tiered.segment", "missing"),
+    "no log segment": Damage(lambda s: (s / LOG / FIRST).unlink(), "tiered.segment", "missing"),
+    "torn units": Damage(lambda s: os.truncate(s / UNITS / FIRST, 993), "tiered.segment", "short"),
+    "a torn end": Damage(lambda s: os.truncate(_last(s, UNITS), 393), "tiered.segment", "short"),
+    "another name": Damage(lambda s: (s / UNITS / FIRST).rename(s / UNITS / "x"), "tiered.segment", "stray"),
+    "a unit": Damage(lambda s: overwrite(s / UNITS / FIRST, 3 * UNIT + 6, b"\1"), "tiered.unit"),
+    "a tag": Damage(lambda s: overwrite(s / UNITS / FIRST, 3 * UNIT + 18, b"\1"), "tiered.unit"),
+    "a body": Damage(lambda s: overwrite(s / LOG / FIRST, 90, b"\0"), "tiered.record", "body"),
+    "zeros after the log": Damage(
+        lambda s: _last(s, LOG).write_bytes(_last(s, LOG).read_bytes() + bytes(100) + b"x"), "tiered.record"
+    ),
+}
+
+
+def damaged(store: Path, name: str) -> Path:
+    """The store with one of the damages."""
+    DAMAGES[name].apply(store)
+    return store
