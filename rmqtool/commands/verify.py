@@ -114,7 +114,7 @@ class VerifyOptions(OnTier):
         "rmqtool verify /data/rocketmq/store --time-limit 1h --resume verify.progress",
         "rmqtool verify /data/rocketmq/store --json | jq .result.verdict",
         "rmqtool verify s3://backups/broker-a/store",
-        "rmqtool verify /data/rocketmq/store --broker-conf broker.conf --tiered-path /mnt/tier",
+        "rmqtool verify /data/rocketmq/store --tiered-path /mnt/tier",
     ),
     {
         Exit.OK: "no findings above info in what was asked for",

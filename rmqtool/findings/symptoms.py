@@ -228,7 +228,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     Symptom(
         (),
         (),
-        "There is no message at the offset yet, or none with the tags that are asked for: mostly no fault. What a "
+        "There is no message at the offset yet, or none with the tags that are asked for: mostly nothing is wrong. What a "
         "pull gets says why.",
         _PULL,
         ("consumequeue.hole", "consumequeue.tags-code"),

@@ -32,7 +32,7 @@ TIERED = (
         code="tiered.destroyed", treatment="decide",
         title="The tier ends before the local store begins",
         what="A dispatch goes on in the tier where it ends. Where the local store no longer has that offset, the tier "
-        "of the queue is begun anew, and all that it holds is deleted.",
+        "of the queue is started again, and all that it holds is deleted.",
         how="The upload was off, or behind, for longer than messages are kept in the local store; the last segment of "
         "a consume queue is missing; older metadata.",
         says="it ends at queue offset {tiered_end}, the local queue begins at {local_begin}[: {missing:message} "
@@ -107,6 +107,6 @@ TIERED = (
         effect="nothing is uploaded until the local queue is past that offset; the tier then keeps other messages than "
         "the local store under the same queue offsets",
         versions={_ALL: "the same."},
-        repair="Find the newer local store. Else let the tier be begun anew: move its directory of this queue away.",
+        repair="Find the newer local store. Else let the tier start again: move its directory of this queue away.",
     ),
 )  # fmt: skip

@@ -25,6 +25,7 @@ OTHERS = frozenset({"error", "self", "sizes", "entry"})
 """What errors, sizes of fields and entries of listings are called; findings and all that comes from them are not."""
 
 PASSED_ON = {
+    "rmqtool.library.verified.Verified._repr_html_": "message",  # shows them in a notebook
     "rmqtool.repair.plan._decision": "message",  # a step names what people decide
     "rmqtool.repair.plan._steps_after": "message",  # a step names what can wait
     "rmqtool.repair.plan._acknowledgement": "message",  # a step names a loss
@@ -36,7 +37,7 @@ PASSED_ON = {
 """Functions that pass a sentence on to people as it is, without looking into it."""
 
 _GETTERS = ("getattr", "attrgetter", "get", "itemgetter", "pop")
-_PAGES = "rmqtool.commands.explain"  # shows pages
+_SHOWING = {"rmqtool.commands.explain", "rmqtool.sql.store_tables"}  # pages, and rows of a table
 _LOOKING = (ast.Attribute, ast.Subscript, ast.Compare, ast.BoolOp, ast.UnaryOp, ast.If, ast.While, ast.IfExp)
 
 
@@ -46,7 +47,7 @@ def reading_problems(modules: Mapping[str, Module]) -> Iterator[str]:
         room = room_of(name)
         if room in OF_LOGS and "rmqtool.findings.finding.Finding" in imports_of(module):
             yield f"{name} has findings: take it out of OF_LOGS"
-        if room not in MAY_READ and name != _PAGES:
+        if room not in MAY_READ and name not in _SHOWING:
             own = SENTENCES - {"message"} if room in OF_LOGS else SENTENCES
             yield from _in_tree(name, nodes_of(module.text)[0], own, None)
 

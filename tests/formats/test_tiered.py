@@ -54,8 +54,8 @@ def test_units_and_records(golden_store: GoldenStore, version: str) -> None:
         assert int.from_bytes(record[20:28], "big") == number
         assert unit["tags_code"] == string_hash(f"Tag{number * 2 % 3}")
         ends[base] = int(unit["physical_offset"]) - base + len(record)
-    for base, end in ends.items():
-        rest = log[base][end:]
+    for segment, end in ends.items():
+        rest = log[segment][end:]
         if rest:  # up to 5.2.0, after a segment that was full
             coda = parse(TieredCoda, rest)
             assert (version, coda.size, coda.magic & 0xFFFFFFFF) == ("5.1.4", CODA_SIZE, 0xCBD43194)

@@ -141,8 +141,8 @@ def test_sql_and_python_have_them(store: Path) -> None:
     assert (done.status, done.out) == (Exit.LOSSY, "n,cents\n1,100\n")  # what does not fit cannot be compared
     assert "cents: 1 value does not fit its type, and is null" in done.err
     opened = library.open(store)
-    columns = ["body.cents:decimal(5,2) as cents"]
-    [row] = opened.sql("select sum(cents) as cents from messages", columns=columns)
+    decimal = ["body.cents:decimal(5,2) as cents"]
+    [row] = opened.sql("select sum(cents) as cents from messages", columns=decimal)
     assert row == {"cents": Decimal("101.50")}
     with pytest.warns(UserWarning, match="cents: 1 value of another type, and null; the first at offset"):
         table = opened.messages().to_arrow(["body.cents:int as cents", "properties.RETRY:int"])

@@ -23,6 +23,7 @@ def test_no_sentence_has_a_word_of_our_own() -> None:
     found = [line.strip() for line in sentences.text().splitlines() if own.search(line)]
     meant = (
         ".result.owed",
+        "fix heal recover",  # what others call a repair
         "its producer was never told",
         "cannot tell",
         "would tell a topic that was deleted from one",
