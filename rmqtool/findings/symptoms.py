@@ -228,8 +228,8 @@ SYMPTOMS: tuple[Symptom, ...] = (
     Symptom(
         (),
         (),
-        "There is no message at the offset yet, or none with the tags that are asked for: mostly nothing is wrong. What "
-        "a pull gets says why.",
+        "There is no message at the offset yet, or none with the tags that are asked for: mostly nothing is wrong. "
+        "What a pull gets says why.",
         _PULL,
         ("consumequeue.hole", "consumequeue.tags-code"),
         ("PULL_NOT_FOUND", 19),

@@ -159,8 +159,8 @@ def test_taken_for_left_before_it_is_opened(temporary: Path, monkeypatch: pytest
     """By another process, between its making and its opening: another one is made."""
     made: list[str] = []
 
-    def make(prefix: str) -> str:
-        made.append(tempfile.mkdtemp(prefix=prefix))
+    def make(**words: str | None) -> str:
+        made.append(tempfile.mkdtemp(**words))
         if len(made) == 1:
             os.rmdir(made[0])
         return made[-1]

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rmqtool.formats
-from rmqtool.formats import checkpoint, consume_queue, dledger, index_file, rocksdb_rows, timer_wheel
+from rmqtool.formats import checkpoint, consume_queue, dledger, index_file, rocksdb_rows, tiered, timer_wheel
 from rmqtool.formats.checkpoint import TIMER_CHECK_DTYPE, TimerCheck
 from rmqtool.formats.layout import (
     FormatError,
@@ -47,6 +47,10 @@ Sample = Struct(
 Sized = Struct("payload_size" / Int8sb, "payload" / Bytes(this.payload_size))
 
 FIXED_LAYOUTS = [
+    (tiered.TieredCoda, tiered.CODA_DTYPE, 16),
+    (tiered.TieredIndexHeader, tiered.INDEX_HEADER_DTYPE, 28),
+    (tiered.TieredIndexSlot, tiered.INDEX_SLOT_DTYPE, 8),
+    (tiered.TieredIndexItem, tiered.INDEX_ITEM_DTYPE, 32),
     (consume_queue.BatchConsumeQueueUnit, consume_queue.BATCH_UNIT_DTYPE, 46),
     (checkpoint.Checkpoint, checkpoint.CHECKPOINT_DTYPE, 48),
     (consume_queue.ConsumeQueueUnit, consume_queue.UNIT_DTYPE, 20),

@@ -227,11 +227,11 @@ def test_commands_open_stores_with_it() -> None:
 
 
 def test_commands_verify_with_it() -> None:
-    """Those with a request of their own: verify, which goes on after a stop, repair and salvage, with all examples."""
+    """Those with a request of their own: verify, which goes on after a stop, and others, with all examples."""
     commands = (ROOT / "rmqtool" / "commands").glob("*.py")
     pattern = re.compile(r"\b(?:VerifyRequest|Verification)\(")
     found = sorted(path.stem for path in commands if pattern.search(path.read_text(encoding="utf-8")))
-    assert found == ["repair", "salvage", "verify"]
+    assert found == ["copy", "repair", "salvage", "verify"]
 
 
 def test_the_next_commands_open_the_store_so(damaged: Path, tmp_path: Path) -> None:
