@@ -50,7 +50,7 @@ FIXED_LAYOUTS = [
     (tiered.TieredCoda, tiered.CODA_DTYPE, 16),
     (tiered.TieredIndexHeader, tiered.INDEX_HEADER_DTYPE, 28),
     (tiered.TieredIndexSlot, tiered.INDEX_SLOT_DTYPE, 8),
-    (tiered.TieredIndexItem, tiered.INDEX_ITEM_DTYPE, 32),
+    (tiered.TieredIndexItem, tiered.INDEX_ITEM_DTYPE, 28),
     (consume_queue.BatchConsumeQueueUnit, consume_queue.BATCH_UNIT_DTYPE, 46),
     (checkpoint.Checkpoint, checkpoint.CHECKPOINT_DTYPE, 48),
     (consume_queue.ConsumeQueueUnit, consume_queue.UNIT_DTYPE, 20),
