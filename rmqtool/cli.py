@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 import click
@@ -73,6 +73,11 @@ _SECTIONS = {
 _TYPE_NAME = re.compile(r"is not a valid integer(?: range)?\.?$")
 _COMMANDS = [name for section in _SECTIONS.values() for name in section]
 _PLUGINS = ("verify", "inspect")  # have --format nagios
+_STOPPED: Mapping[int, str] = {
+    Exit.HUNG_UP: "ended by SIGHUP",
+    Exit.INTERRUPTED: "interrupted",
+    Exit.TERMINATED: "terminated, maybe for taking too long: --time-limit ends in time",
+}
 _LIGHT = ("explain", "help", "version", "completion")  # they load no library that takes memory
 
 _EPILOG = examples_and_statuses(
@@ -174,9 +179,14 @@ def _checked(style: Style, arguments: Sequence[str]) -> int:
         if isinstance(stop.__context__, BrokenPipeError):  # rich makes an exit of it
             _drop_output()
             return Exit.OK
-        raise
+        why = next((text for code, text in _STOPPED.items() if code == stop.code), None)
+        unknown = None if why is None else _unknown(arguments, why)
+        if unknown is None:
+            raise
+        return unknown
     except (KeyboardInterrupt, EOFError, click.Abort):
-        return Exit.INTERRUPTED
+        unknown = _unknown(arguments, _STOPPED[Exit.INTERRUPTED])
+        return Exit.INTERRUPTED if unknown is None else unknown
     except OSError as error:
         _drop_output()
         message = f"standard output cannot be written: {_reason(error)}"
@@ -219,15 +229,26 @@ def _run(style: Style, arguments: list[str]) -> int:
 
 
 def _report(style: Style, arguments: Sequence[str], error: RmqtoolError) -> int:
-    command = next((argument for argument in arguments if argument in _COMMANDS), _NAME)
-    if _is_plugin(command, arguments):
-        from rmqtool.show.monitoring import unknown_answer
-
-        answer = unknown_answer(str(error))
-        write_text(answer.text)
-        return answer.status
-    write_error(style, command, error)
+    status = _unknown(arguments, str(error))
+    if status is not None:
+        return status
+    write_error(style, _command_in(arguments), error)
     return error.status
+
+
+def _command_in(arguments: Sequence[str]) -> str:
+    return next((argument for argument in arguments if argument in _COMMANDS), _NAME)
+
+
+def _unknown(arguments: Sequence[str], why: str) -> int | None:
+    """The status of a plug-in that could not answer, once its line says why; None where none was asked for."""
+    if not _is_plugin(_command_in(arguments), arguments):
+        return None
+    from rmqtool.show.monitoring import unknown_answer
+
+    answer = unknown_answer(why)
+    write_text(answer.text)
+    return answer.status
 
 
 def _is_plugin(command: str, arguments: Sequence[str]) -> bool:

@@ -203,21 +203,24 @@ _WITH_UNITS = ("bytes", "seconds")  # what the name of a metric ends with is its
 
 
 class Metrics:
-    """The metrics of one store, in the order in which the first sample of each is added."""
+    """The metrics of one store, in the order in which the first sample of each is added.
 
-    def __init__(self, store: str) -> None:
-        self._store = store
+    What several commands have tells by which it was found: of two samples in two files a collector takes none.
+    """
+
+    def __init__(self, store: str, command: str) -> None:
+        self._store, self._command = store, command
         self._lines: dict[str, list[str]] = {}
 
-    def add(self, name: str, meaning: str, value: float | None, /, of_type: str = "gauge", **labels: object) -> None:
-        """Add a sample of a metric; None is none."""
+    def add(self, name: str, meaning: str, value: float | None, /, **labels: object) -> None:
+        """Add a sample of a metric; None is none. All are gauges: other readers know no more kinds of OpenMetrics."""
         if value is None:
             return
         if name not in self._lines:
             unit = name.rpartition("_")[2]
             units = [f"# UNIT {name} {unit}"] if unit in _WITH_UNITS else []
             help_line = f"# HELP {name} {meaning.translate(_ESCAPES)}"
-            self._lines[name] = [f"# TYPE {name} {of_type}", *units, help_line]
+            self._lines[name] = [f"# TYPE {name} gauge", *units, help_line]
         texts = {label: str(text).translate(_ESCAPES) for label, text in {"store": self._store, **labels}.items()}
         shown = ",".join(f'{label}="{text.encode("utf-8", "replace").decode()}"' for label, text in texts.items())
         self._lines[name].append(f"{name}{{{shown}}} {value}")
@@ -228,21 +231,23 @@ class Metrics:
         for finding in findings:
             counts[finding.code, finding.severity] += finding.count
         for (code, severity), count in counts.items():
-            self.add("rmqtool_findings", "Findings, by code and severity.", count, code=code, severity=severity)
+            self.add("rmqtool_findings", "Findings, by code and severity.", count, code=code, severity=severity,
+                     command=self._command)  # fmt: skip
 
     def text(self) -> str:
         """The document, with the time when it was made."""
-        self.add("rmqtool_run_timestamp_seconds", "When these figures were made.", round(time.time(), 3))
+        self.add("rmqtool_run_timestamp_seconds", "When these figures were made.", round(time.time(), 3),
+                 command=self._command)  # fmt: skip
         return "".join(f"{line}\n" for lines in self._lines.values() for line in lines) + "# EOF\n"
 
 
 def verify_metrics(outcome: Outcome, seconds: float) -> str:
     """The text for a verification that took so many seconds."""
-    metrics, start = Metrics(str(outcome.root)), outcome.start
+    metrics, start = Metrics(str(outcome.root), "verify"), outcome.start
     add = metrics.add
     for name in get_args(Verdict):
         add("rmqtool_verify_verdict", "What verify says of the store.", int(name == outcome.verdict),
-            of_type="stateset", rmqtool_verify_verdict=name)  # fmt: skip
+            rmqtool_verify_verdict=name)  # fmt: skip
     metrics.add_findings(outcome.findings)
     add("rmqtool_verify_messages", "Messages that can be read.", outcome.total.totals.messages)
     add("rmqtool_verify_bad_bytes", "Bytes of the commit log that are not as stored.", outcome.damaged_bytes)
@@ -263,7 +268,7 @@ def verify_metrics(outcome: Outcome, seconds: float) -> str:
 
 def overview_metrics(overview: Overview) -> str:
     """The text for an overview of a store."""
-    metrics = Metrics(str(overview.snapshot.store.root))
+    metrics = Metrics(str(overview.snapshot.store.root), "inspect")
     _add_log_and_queues(metrics.add, overview)
     _add_groups(metrics.add, overview)
     metrics.add_findings(overview.findings)

@@ -99,7 +99,7 @@ def test_figures_of_an_overview(store: Path) -> None:
 
 def test_labels_of_any_text() -> None:
     """Names may hold what the format needs to be escaped."""
-    metrics = Metrics("s")
+    metrics = Metrics("s", "verify")
     metrics.add("a", "b\nc", 1, topic='"\\\n|\ud800')
     lines = ["# TYPE a gauge", "# HELP a b\\nc", 'a{store="s",topic="\\"\\\\\\n|?"} 1']
     assert metrics.text().splitlines()[:3] == lines
