@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -250,6 +251,9 @@ class StorePath(click.Path):
         return super().shell_complete(ctx, param, incomplete)
 
 
+_NAMED = re.compile(r"([^\s=@]+=)?(@\S+)")
+
+
 class StoreWord(click.types.StringParamType):
     """A store as text, maybe with a name of its own before it: ``NAME=STORE``; ``@orders-a`` as in `StorePath`."""
 
@@ -257,8 +261,8 @@ class StoreWord(click.types.StringParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The text, with a path in place of a store's name."""
-        name, equals, rest = value.rpartition("=") if isinstance(value, str) else ("", "", "")
-        return f"{name}{equals}{_of_named_store(rest, ctx)}" if ctx and rest.startswith("@") else value
+        found = _NAMED.fullmatch(value) if isinstance(value, str) and ctx else None
+        return f"{found[1] or ''}{_of_named_store(found[2], ctx)}" if found and ctx else value
 
 
 def _of_named_store(word: str, ctx: click.Context) -> str:

@@ -51,7 +51,9 @@ def _included(values: tuple[str, ...]) -> tuple[str, ...]:
 class SqlOptions(OnStores):
     """What was asked for."""
 
-    words: tuple[str, ...] = argument("STORE... [SQL]", nargs=-1, required=True)  # type: ignore[assignment]
+    words: tuple[str, ...] = argument(  # type: ignore[assignment]
+        "STORE... [SQL]", shared.StoreWord(), nargs=-1, required=True
+    )
     file: str | None = option("Take the statement from PATH; - is standard input.", metavar="PATH")
     form: Form | None = option(
         "How rows are written. Default: a table on a terminal, else csv.",

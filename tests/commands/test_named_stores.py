@@ -101,6 +101,14 @@ def test_several_stores(home: Path, tmp_path: Path) -> None:
     assert exported.document["result"]["rows"] > 100
 
 
+@pytest.mark.slow
+def test_sql_of_a_store_by_name(home: Path) -> None:
+    """Alone or with a name before it; a statement is none, whatever signs it has."""
+    write('[stores.a]\npath = "store"\n')
+    found = rmqtool("sql", "@a", "x=@a", "select count(distinct store) as stores, '=@a' as sign from queues")
+    assert (found.status, found.out) == (Exit.OK, "stores,sign\n2,=@a\n")
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
