@@ -10,7 +10,7 @@ import click
 from rmqtool.base.errors import Exit
 from rmqtool.base.numbers import Count, byte_size
 from rmqtool.base.times import Moment
-from rmqtool.base.visible import json_text, quote, visible
+from rmqtool.base.visible import join, json_text, repeated_options, visible
 from rmqtool.findings.finding import counted, first_of
 from rmqtool.report.status import DiskStatus, GroupLag, Status, Waiting
 from rmqtool.show.output import Style, document_text, terminal_width, write_text
@@ -77,7 +77,8 @@ def _broker(status: Status) -> str:
 
 
 def _checks(status: Status) -> str:
-    root = quote(str(status.snapshot.store.root))
+    store = status.snapshot.store
+    root = join([str(store.root), *repeated_options(store.conf.path, None)])
     codes = dict.fromkeys(each.code for each in status.findings if each.severity != "info")
     left_out = "".join(f"; {each} not read" for each in status.not_looked_at if each.startswith("files"))
     if not codes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 from collections import Counter
@@ -13,11 +14,15 @@ import pytest
 
 from rmqtool.base.errors import Exit
 from rmqtool.base.files import InputFile
+from rmqtool.broker.trigger import Disk
+from rmqtool.clean.forecast import forecast
+from rmqtool.clean.plan import next_deletions
 from rmqtool.report import status as status_module
 from rmqtool.report.status import status_of
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.store.store import open_store
 from tests.benchmarks.logs import make_log
+from tests.clean.planning import FOUR, aged_log
 from tests.commands.running import ROOT, Result, environment, finish, rmqtool, spawn
 from tests.conftest import GoldenStore
 from tests.store.other_process import JAVA, another_process
@@ -174,6 +179,24 @@ def test_when_the_disk_is_full(golden_store: GoldenStore, monkeypatch: pytest.Mo
     full = status(store)
     assert lines_of(full.out)["disk"].endswith("full: above 90% a broker refuses messages")
     assert status(store, "--json").document["result"]["disk"]["refuses_timestamp"] is not None
+
+
+def test_when_a_growing_log_fills_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As clean forecasts it, and in words; a disk with more room is not filled before files expire."""
+    store, file = aged_log(tmp_path, *range(20, -1, -1)), 1024
+    for used, fills in ((170, True), (40, False)):
+        disk = Disk(store, 0, 200 * file, (200 - used) * file, (200 - used) * file)
+        monkeypatch.setattr("rmqtool.clean.plan.disk_of", lambda *_, disk=disk: disk)
+        opened = open_store(store, BrokerConf())
+        found = status_of(opened, None, FOUR).disk
+        outlook = forecast(next_deletions(opened, None, FOUR)).at(72)
+        assert found
+        assert outlook
+        assert found.refuses_at == outlook.reached["diskSpaceWarningLevelRatio"]
+        assert (found.refuses_at is not None) == fills
+        monkeypatch.setattr("time.time_ns", lambda: FOUR * 10**6)
+        line = lines_of(rmqtool("status", store).out)["disk"]
+        assert re.search(r"; full \(90%\) in \d+ h \d+ min at .* an hour$" if fills else r"; stays below 90% at ", line)
 
 
 @pytest.mark.slow
