@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby, islice
 from operator import attrgetter
@@ -125,10 +125,16 @@ def _of_code(findings: Sequence[Finding], hidden: ReportRedaction) -> Html:
     rest = [element("p", f"and {left} more")] if left > 0 else []
     return joined((
         head,
-        *(element("p", f"The broker: {effect}", class_="soft") for effect in effects[:_MAX_SHOWN]),
+        *(element("p", _with_subject(effect), class_="soft") for effect in effects[:_MAX_SHOWN]),
         element("ul", *items[:_MAX_SHOWN]),
         details(more, element("ul", *items[_MAX_SHOWN:]), *rest) if more else "",
     ))  # fmt: skip
+
+
+def _with_subject(effect: str) -> str:
+    """What a broker does, as a sentence of its own: some effects name who does it."""
+    names = effect.lower().startswith(("the broker ", "a broker ", "brokers ", "most versions "))
+    return f"{effect[0].upper()}{effect[1:]}" if names else f"The broker: {effect}"
 
 
 _STORED, _WAITS, _READ, _FAILED, _CLIENTS = "t0", "t6", "t2", "bad", "t3"
@@ -216,27 +222,41 @@ def report_page(report: StoreReport, redaction: Redaction | None) -> str:
     )
     made = f"Made on {clock.time(report.now)} by rmqtool {__version__}; nothing in the store was changed."
     body = element("body", element("header", element("h1", title), element("p", made, class_="soft")),
-                   element("main", *_sections(report, clock, hidden)))  # fmt: skip
+                   element("main", *_contents(_sections(report, clock, hidden))))  # fmt: skip
     return f'<!DOCTYPE html>\n<html lang="en">{head}{body}</html>\n'
 
 
-def _sections(report: StoreReport, clock: Clock, hidden: ReportRedaction) -> Iterator[Html]:
-    yield _verdict(report, hidden)
-    yield _facts(report, clock, hidden)
+def _contents(parts: Iterable[tuple[str, Html]]) -> Iterator[Html]:
+    """The parts of the page; what has no title comes before the contents, which lead to the others."""
+    shown = [*parts]
+    yield from (part for title, part in shown if not title)
+    links = (element("a", title, href=f"#{_anchor(title)}") for title, _ in shown if title)
+    yield element("nav", *links, aria_label="Contents")
+    for title, part in shown:
+        if title:
+            yield element("section", element("h2", title, id=_anchor(title)), part)
+
+
+def _anchor(title: str) -> str:
+    return title.lower().replace(" ", "-")
+
+
+def _sections(report: StoreReport, clock: Clock, hidden: ReportRedaction) -> Iterator[tuple[str, Html]]:
+    """Titles and what stands below them."""
+    yield "", _verdict(report, hidden)
+    yield "", _facts(report, clock, hidden)
     if report.plan:
-        yield _section("What to do", _plan(report.plan, hidden))
-    yield _section("Findings", findings_list(report.outcome.findings, hidden))
-    yield _section("The commit log", log_picture(report))
-    yield _section("Growth", growth_picture(report, clock))
-    yield _section("Retention", _retention(report, clock))
-    yield _section("Consumer groups", _groups(report, clock))
-    yield _section("Topics and queues", _topics(report))
+        yield "What to do", _plan(report.plan, hidden)
+    yield "Findings", findings_list(report.outcome.findings, hidden)
+    if report.outcome.unproven:
+        yield "Not verified", element("ul", *(element("li", hidden.text(each)) for each in report.outcome.unproven))
+    yield "The commit log", log_picture(report)
+    yield "Growth", growth_picture(report, clock)
+    yield "Retention", _retention(report, clock)
+    yield "Consumer groups", _groups(report, clock)
+    yield "Topics and queues", _topics(report)
     if report.lives:
-        yield _section("Life of messages", *(life_of(life, clock, hidden) for life in report.lives))
-
-
-def _section(title: str, *contents: Content) -> Html:
-    return element("section", element("h2", title), *contents)
+        yield "Life of messages", joined(life_of(life, clock, hidden) for life in report.lives)
 
 
 def _verdict(report: StoreReport, hidden: ReportRedaction) -> Html:
@@ -274,8 +294,6 @@ def _facts(report: StoreReport, clock: Clock, hidden: ReportRedaction) -> Html:
         rows.append(("stored", f"{clock.time(log.first_store_timestamp)} to {clock.time(log.last_store_timestamp)}"))
     topics = len({queue.topic for queue, _ in overview.queues})
     rows.append(("queues", f"{len(overview.queues)} of {counted(topics, 'topic')}"))
-    if outcome.unproven:
-        rows.append(("limits", f"not verified: {'; '.join(outcome.unproven)}"))
     shown = (joined((element("dt", label), element("dd", hidden.text(told)))) for label, told in rows)
     return element("dl", *shown, class_="facts")
 
@@ -325,9 +343,9 @@ def _groups(report: StoreReport, clock: Clock) -> Html:
     low = log.first_store_timestamp if log and log.first_store_timestamp is not None else 0
     high = log.last_store_timestamp if log and log.last_store_timestamp is not None else 1
     rows = [_group_row(each, low, high, clock) for each in report.positions[:_MAX_GROUPS]]
-    heads = ["Group", "Topic", "Queues", "Not read", "Oldest not read", "Along the log's time", "Loses next"]
+    heads = ["Group", "Topic", "Not read", "Loses next", "Queues", "Oldest not read", "Along the log's time"]
     more = len(report.positions) - len(rows)
-    shown = table("What each group has still to read", heads, rows, (2, 3, 6), (4,))
+    shown = table("What each group has still to read", heads, rows, (2, 3, 4), (5,))
     return joined((shown, element("p", f"and {more} more, which have less to read"))) if more > 0 else shown
 
 
@@ -342,7 +360,7 @@ def _group_row(each: GroupPosition, low: int, high: int, clock: Clock) -> list[o
         lag = "beyond the end"
     if each.unreachable:
         lag = f"{lag}, and {each.unreachable} out of reach"
-    return [each.group, each.topic, each.queues, lag, oldest, bar, lost]
+    return [each.group, each.topic, lag, lost, each.queues, oldest, bar]
 
 
 def _topics(report: StoreReport) -> Html:

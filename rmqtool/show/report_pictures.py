@@ -109,6 +109,12 @@ def axis(begin: str, end: str) -> Html:
     return element("div", element("span", begin), element("span", end), class_="axis")
 
 
+def scaled(chart: Html, ends: Html, heights: Sequence[str]) -> Html:
+    """A chart with what its heights mean at its left, from top to bottom, and the ends of its axis below it."""
+    scale = element("div", *(element("span", height) for height in heights), class_="scale", aria_hidden="true")
+    return element("div", scale, chart, ends, class_="scaled")
+
+
 def lanes(label: str, rows: Sequence[tuple[str, Sequence[Span]]], low: float, high: float) -> Html:
     """Bars along the time from `low` to `high`, epoch ms: a lane for each class of shapes, from top to bottom."""
     return picture(label, SCALE, max(1, len(rows)), _bars(rows, low, high), "lanes")
@@ -241,7 +247,8 @@ def growth_picture(report: StoreReport, clock: Clock) -> Html:
               *map(byte_size, (int(column.sum()), *map(int, column)))]
              for at, column in enumerate(rows.T) if column.any())  # fmt: skip
     ends = axis(clock.time(timeline.first, timespec), clock.time(end, timespec))
-    figure = element("figure", chart, ends, _topic_legend(names, timeline), element("figcaption", caption))
+    drawn = scaled(chart, ends, [byte_size(most), byte_size(most // 2), "0"])
+    figure = element("figure", drawn, _topic_legend(names, timeline), element("figcaption", caption))
     return joined((figure, details("The numbers", table(caption, heads, shown, range(1, len(heads)), (0,)))))
 
 
@@ -278,15 +285,15 @@ _MAX_FILES = 500
 _GROUP_COLORS = 8
 _HOURS_OF_A_ROW = 24
 _NARROWEST_FILE = 2.0
-_BOXES = (
-    "Each box is a log file, from its first message to its last change. The solid line is now; the dashed one is "
-    "fileReservedTime ago."
-)
+_BOXES = "Each box is a log file, from its first to its last message."
+_RESERVED = "The dashed line is fileReservedTime ago."
+_NOW, _LATER = "The solid line is now.", "Now is {} later."
+_MUCH_LATER = 4  # times as long as the log: then now is off the picture, whose boxes would be too narrow
 _LANES = (
     "The bars below are what groups have still to read, from its oldest message on: below a file that goes, they lose "
     "it. All groups are in the table of consumer groups."
 )
-_FileSpan = tuple[FileDecision, int]
+_FileSpan = tuple[FileDecision, int, int]
 
 
 def retention_picture(report: StoreReport, retention: Retention, clock: Clock) -> Html:
@@ -294,26 +301,35 @@ def retention_picture(report: StoreReport, retention: Retention, clock: Clock) -
     decisions = [*retention.plan.deleted, *retention.plan.kept]
     firsts = {file.start_offset: time for file, time in
               zip(retention.plan.facts.log_files, retention.plan.facts.first_timestamps, strict=True)}  # fmt: skip
-    begins = (firsts.get(each.log_file.start_offset) or 0 for each in decisions)
-    spans = [(each, begin if 0 < begin <= each.log_file.mtime else each.log_file.mtime)  # where that is nonsense
-             for each, begin in zip(decisions, begins, strict=True)]  # fmt: skip
+    times = [firsts.get(each.log_file.start_offset) or 0 for each in decisions]
+    begins = [begin if 0 < begin <= each.log_file.mtime else each.log_file.mtime  # where that is nonsense
+              for each, begin in zip(decisions, times, strict=True)]  # fmt: skip
+    last = report.overview.log_range.last_store_timestamp if report.overview.log_range else None
+    ends = (min(each.log_file.mtime, end or each.log_file.mtime)  # a copy may have been changed years later
+            for each, end in zip(decisions, [*begins[1:], last], strict=True))  # fmt: skip
+    spans = [*zip(decisions, begins, map(max, begins, ends), strict=True)]
     if not spans:
         return element("p", "There is no commit log file.")
-    low, high = min(begin for _, begin in spans), max([report.now, *(each.log_file.mtime for each, _ in spans)])
+    low, latest = min(begins), max(end for _, _, end in spans)
+    is_later = report.now - latest > _MUCH_LATER * max(1, latest - low)
+    high = latest if is_later else max(report.now, latest)
     kept_from = report.now - retention.plan.rules.settings.reserved_ms
-    marks = [(report.now, "now"), *([(kept_from, "level")] if low < kept_from < high else [])]
+    marks = [] if is_later else [(report.now, "now")]
+    marks += [(kept_from, "level")] if low < kept_from < high else []
     bars, names = _readers(report, low, high)
     boxes = picture("Log files in time", SCALE, 1, _boxes(spans, low, high, marks), "strip")
     kinds = legend([("kept", "stays"), ("goes", "goes with the next run of the cleaner"), *names])
-    caption = element("figcaption", f"{_BOXES} {_LANES}" if names else _BOXES)
+    now = _LATER.format(clock.length(report.now - latest)) if is_later else _NOW
+    reserved = [_RESERVED] if any(kind == "level" for _, kind in marks) else []
+    caption = element("figcaption", " ".join([_BOXES, now, *reserved, *([_LANES] if names else [])]))
     figure = element("figure", boxes, bars, axis(clock.time(low), clock.time(high)), kinds, caption)
     return joined((figure, details("The files", *_files(spans, clock))))
 
 
 def _boxes(spans: Sequence[_FileSpan], low: int, high: int, marks: Sequence[tuple[int, str]]) -> Iterator[Html]:
     scale = SCALE / max(1, high - low)
-    for each, begin in spans:
-        width = max(_NARROWEST_FILE, (max(each.log_file.mtime, begin) - begin) * scale - 1)
+    for each, begin, end in spans:
+        width = max(_NARROWEST_FILE, (end - begin) * scale - 1)
         yield empty_element("rect", x=number((begin - low) * scale), y=0.1, height=0.8, width=number(width),
                             class_="goes" if each.deleted else "kept")  # fmt: skip
     for time, kind in marks:
@@ -337,7 +353,7 @@ def _files(spans: Sequence[_FileSpan], clock: Clock) -> Iterator[Html]:
     rows = [
         [each.log_file.file.path.name, clock.time(begin), clock.time(each.log_file.mtime),
          byte_size(each.log_file.allocated), _end_of(each, clock)]
-        for each, begin in spans[:_MAX_FILES]
+        for each, begin, _ in spans[:_MAX_FILES]
     ]  # fmt: skip
     yield table("Log files", ["File", "First message", "Modified", "Size", "Expires"], rows, (3,), (1, 2, 4))
     if len(spans) > _MAX_FILES:
@@ -373,7 +389,8 @@ def disk_picture(courses: Sequence[Course], levels: Sequence[tuple[str, float]])
         "twice the traffic; the straight lines are the levels of the cleaner."
     )
     chart = picture("Used part of the disk over the coming hours", max(1, hours - 1), _HEIGHT, [*marks, *lines])
-    figure = element("figure", chart, axis("now", f"in {hours - 1} h"), element("figcaption", caption))
+    drawn = scaled(chart, axis("now", f"in {hours - 1} h"), ["100%", "50%", "0%"])
+    figure = element("figure", drawn, element("figcaption", caption))
     levels_table = table("When the disk reaches its levels", heads, rows, range(1, len(heads)))
     return joined((figure, levels_table, details("The numbers", _used(courses, hours, speeds))))
 

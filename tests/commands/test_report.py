@@ -83,7 +83,10 @@ def test_a_store_that_grows(store: Path, tmp_path: Path) -> None:
     pictures = (tmp_path / "report.html").read_text(encoding="utf-8").count("<svg")
     named = sum(name in ("aria-label", "aria-hidden") for name, _ in page.attributes)
     assert named >= pictures > 10
-    assert not [pair for pair in page.attributes if pair[0] in ("src", "href", "onclick") or "http" in pair[1]]
+    loading = [pair for pair in page.attributes if pair[0] in ("src", "href", "onclick") or "http" in pair[1]]
+    leading = [value[1:] for name, value in loading if name == "href" and value.startswith("#")]
+    assert len(loading) == len(leading) >= 6
+    assert {*leading} <= {value for name, value in page.attributes if name == "id"}
     assert not re.search(r"<script|<link|@import|url\(", (tmp_path / "report.html").read_text(encoding="utf-8"))
 
 

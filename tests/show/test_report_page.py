@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import replace
 from datetime import timezone
@@ -15,7 +16,7 @@ from rmqtool.base.numbers import byte_size
 from rmqtool.inspect.overview import overview_of
 from rmqtool.library.verified import Verified
 from rmqtool.report.facts import PIECES, GroupPosition, StoreReport, Timeline, gather
-from rmqtool.show.report_page import life_line, report_page
+from rmqtool.show.report_page import ReportRedaction, findings_list, life_line, report_page
 from rmqtool.show.report_pictures import TOPIC_COLORS, Clock
 from rmqtool.store.store import open_store
 from tests.building import START_TIME
@@ -108,6 +109,45 @@ def test_numbers_add_up(report: StoreReport) -> None:
     names = timeline.largest(TOPIC_COLORS)
     sums = [int(counts[timeline.topics[name], -10:].sum()) for name in names]
     assert last[1:] == [*map(byte_size, sums), byte_size(int(counts[:, -10:].sum()) - sum(sums))]
+
+
+@pytest.mark.parametrize(
+    ("effect", "told"),
+    [
+        ("consumers get the damaged body", "The broker: consumers get the damaged body"),
+        ("the broker starts without any topic", "The broker starts without any topic"),
+        ("most versions refuse to start", "Most versions refuse to start"),
+    ],
+)
+def test_what_a_broker_does_is_a_sentence(effect: str, told: str) -> None:
+    """The broker is named once."""
+    assert told in findings_list([replace(made("commitlog.body-crc"), effect=effect)], ReportRedaction(None))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("days", [0, 400])
+def test_now_is_on_the_picture_of_files_unless_it_is_much_later(days: int, report: StoreReport) -> None:
+    """Then the log fills the picture, and the caption says how much later it is."""
+    files = [os.stat(file.path) for file in report.overview.snapshot.log.files]
+    now = max(each.st_mtime_ns for each in files) // 10**6 + days * 24 * HOUR
+    page = report_page(replace(report, now=now), None)
+    boxes = re.search(r'<svg [^>]*aria-label="Log files in time".*?</svg>', page)
+    assert boxes
+    assert ('class="now"' in boxes[0]) == (not days)
+    assert (f"Now is {days} days later." in page) == bool(days)
+
+
+@pytest.mark.slow
+def test_heights_have_a_scale(report: StoreReport) -> None:
+    """Of growth and disk; what is not verified comes after what to do."""
+    counts, bins = np.ones(16, np.int64), np.full((16, report.timeline.bins), 1024)
+    places = np.ones((16, PIECES), np.int64)
+    timeline = replace(report.timeline, topics={"a": 0}, messages=counts, by_time=bins, by_place=places)
+    page = report_page(replace(report, timeline=timeline), None)
+    assert '<div class="scale" aria-hidden="true"><span>1.00 KiB</span><span>512 B</span><span>0</span></div>' in page
+    titles = re.findall("<h2 id=.*?>(.*?)</h2>", page)
+    assert titles.index("Not verified") > titles.index("Findings")
+    assert re.findall('<a href="#.*?">(.*?)</a>', page) == titles
 
 
 def event(name: str, first: int | None, last: int | None, due: int | None = None) -> dict[str, Any]:
