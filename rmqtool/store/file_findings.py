@@ -75,6 +75,7 @@ def log_findings(
 
     `releases` are those that may start on the store; a broker that runs on a `live` one may be creating a file.
     """
+    usual = log.file_size  # which counts all files: once is enough
     for stray in log.strays:
         code = "commitlog.stray-directory" if stray.kind == "directory" else "commitlog.stray"
         yield finding(code, file=store.relative(stray.path), details={"kind": stray.kind})
@@ -87,9 +88,9 @@ def log_findings(
                               details={"problem": "entries", "size": 0})  # fmt: skip
             elif not (live and is_last):
                 yield empty_file_finding("commitlog.empty-file", store, file, releases if is_last else None)
-        elif file.size != log.file_size:
+        elif file.size != usual:
             facts = {"problem": "entries" if file.header_size else "others", "size": file.size}
-            facts["expected"] = log.file_size
+            facts["expected"] = usual
             effect = _NODE_SIZES if file.header_size else None
             yield finding("commitlog.file-size", store=store.root, file=name, effect=effect, details=facts)
     yield from _configured_size(store, log)

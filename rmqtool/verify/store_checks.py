@@ -223,11 +223,12 @@ def _duplicate_files(log: MappedFiles) -> Iterator[tuple[str, MappedFile, dict[s
 
 def _misaligned(log: MappedFiles) -> Iterator[tuple[str, MappedFile, dict[str, Any]]]:
     """Files whose start offset is not a multiple of the file size away from those of the others."""
-    rests = Counter(file.start_offset % log.file_size for file in log.files if log.file_size)
+    size = log.file_size
+    rests = Counter(file.start_offset % size for file in log.files if size)
     usual = max(rests, key=lambda rest: rests[rest], default=0)
     for file in log.files if len(rests) > 1 else ():
-        if file.start_offset % log.file_size != usual:
-            yield "commitlog.misaligned-file", file, {"start_offset": file.start_offset, "file_size": log.file_size}
+        if file.start_offset % size != usual:
+            yield "commitlog.misaligned-file", file, {"start_offset": file.start_offset, "file_size": size}
 
 
 def _check_owners(store: Store, log: MappedFiles, report: Report) -> None:
