@@ -72,7 +72,7 @@ _SECTIONS = {
 
 _TYPE_NAME = re.compile(r"is not a valid integer(?: range)?\.?$")
 _COMMANDS = [name for section in _SECTIONS.values() for name in section]
-_PLUGINS = ("verify", "inspect")  # have --format nagios
+_PLUGINS = ("verify", "inspect", "status")  # have --format nagios
 _STOPPED: Mapping[int, str] = {
     Exit.HUNG_UP: "ended by SIGHUP",
     Exit.INTERRUPTED: "interrupted",

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from rmqtool.base.errors import Exit, RmqtoolError, UsageError
 from rmqtool.base.paths import is_remote
-from rmqtool.base.times import parse_duration
 from rmqtool.base.visible import quote
 from rmqtool.commands.inspect_location import FILTERS, OF_STORES, ListingRequest, list_from, option_name
-from rmqtool.commands.options import command, flag, is_given, jobs_option, option, parsed
+from rmqtool.commands.options import command, flag, is_given, jobs_option, option
+from rmqtool.commands.shared_options import limits_option
 from rmqtool.show.output import Style, write_document, write_text
 from rmqtool.show.pager import begin_paging
 from rmqtool.show.progress import byte_progress
@@ -36,39 +35,13 @@ _LISTING = (
 )  # fmt: skip
 
 
-@parsed
-def _limits(value: tuple[str, ...]) -> dict[Any, float]:
-    """Values by what they limit; several may stand in one text, with commas between them."""
-    limits: dict[str, float] = {}
-    for text in (part.strip() for each in value for part in each.split(",") if part.strip()):
-        name, _, number = text.rpartition("=")
-        limits[name or "lag"] = _limit(name or "lag", number)
-    return limits
-
-
-def _limit(name: str, text: str) -> float:
-    """The value that a limit has: a number, percent, or seconds of a duration."""
-    if name == "age":
-        return parse_duration(text) / 1000
-    if name not in ("lag", "disk"):
-        raise ValueError(f"{name!r} has no limit: lag, disk and age do, as lag=1000, disk=85% or age=15m")
-    if not re.fullmatch(r"\d{1,18}(\.\d{1,6})?%?" if name == "disk" else r"\d{1,18}", text, re.ASCII):
-        raise ValueError(f"{text!r} is not a {'percentage' if name == 'disk' else 'number of messages'}")
-    return float(text.removesuffix("%"))
-
-
-def _limit_option(name: str) -> Any:
-    text = f"With --format nagios, {name.upper()} above lag=MESSAGES, disk=PERCENT, age=DURATION (last message)."
-    return option(text, metavar="NAME=VALUE", multiple=True, callback=_limits)
-
-
 @dataclass(frozen=True, kw_only=True)
 class InspectOptions(ListingRequest):
     """What was asked for."""
 
     scan: bool = flag("Read the whole log: messages and bytes by topic and queue, sizes, damage.")
-    warning: dict[Measure, float] = _limit_option("warning")
-    critical: dict[Measure, float] = _limit_option("critical")
+    warning: dict[Measure, float] = limits_option("warning")
+    critical: dict[Measure, float] = limits_option("critical")
     kind: Kind | None = option(
         f"What PATH is, when its place does not say: {', '.join(_KINDS)}.",
         "--as", type=click.Choice(_KINDS), envvar="RMQTOOL_INSPECT_AS", metavar="KIND",

@@ -19,7 +19,7 @@ from rmqtool.base.errors import RmqtoolError, UsageError
 from rmqtool.base.limits import MemoryNeed, holding, processes_within
 from rmqtool.base.numbers import OFFSETS, QUEUE_IDS
 from rmqtool.base.paths import is_remote, path_of
-from rmqtool.base.times import rfc3339
+from rmqtool.base.times import parse_duration, rfc3339
 from rmqtool.base.visible import visible
 from rmqtool.commands.completion import complete_queue, complete_topic
 from rmqtool.commands.options import OnStores, argument, flag, joined, option, parsed, size_of_at_least, time_of
@@ -188,6 +188,33 @@ def _redaction(what: frozenset[str], how: Any, salt: str | None) -> Any:
     from rmqtool.scan.redaction import Redaction
 
     return Redaction(what, how, secrets.token_bytes(_SALT_BYTES) if salt is None else salt.encode("utf-8", "replace"))
+
+
+@parsed
+def _limits(value: tuple[str, ...]) -> dict[Any, float]:
+    """Values by what they limit; several may stand in one text, with commas between them."""
+    limits: dict[str, float] = {}
+    for text in (part.strip() for each in value for part in each.split(",") if part.strip()):
+        name, _, number = text.rpartition("=")
+        limits[name or "lag"] = _limit(name or "lag", number)
+    return limits
+
+
+def _limit(name: str, text: str) -> float:
+    """The value that a limit has: a number, percent, or seconds of a duration."""
+    if name == "age":
+        return parse_duration(text) / 1000
+    if name not in ("lag", "disk"):
+        raise ValueError(f"{name!r} has no limit: lag, disk and age do, as lag=1000, disk=85% or age=15m")
+    if not re.fullmatch(r"\d{1,18}(\.\d{1,6})?%?" if name == "disk" else r"\d{1,18}", text, re.ASCII):
+        raise ValueError(f"{text!r} is not a {'percentage' if name == 'disk' else 'number of messages'}")
+    return float(text.removesuffix("%"))
+
+
+def limits_option(name: str) -> Any:
+    """``--warning`` or ``--critical`` of a plug-in: values by what they limit."""
+    text = f"With --format nagios, {name.upper()} above lag=MESSAGES, disk=PERCENT, age=DURATION (last message)."
+    return option(text, metavar="NAME=VALUE", multiple=True, callback=_limits)
 
 
 def memory_option() -> Any:

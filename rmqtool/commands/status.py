@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
-from rmqtool.base.errors import Exit
+import click
+
+from rmqtool.base.errors import Exit, UsageError
 from rmqtool.base.times import parse_duration
 from rmqtool.commands.options import command, flag, option, parsed
-from rmqtool.commands.shared_options import OnStore
-from rmqtool.show.output import Style, flush
+from rmqtool.commands.shared_options import OnStore, limits_option
+from rmqtool.show.output import Style, flush, write_text
+
+if TYPE_CHECKING:
+    from rmqtool.report.status import Status
+    from rmqtool.show.monitoring import Measure
+
+Form = Literal["text", "nagios"]
 
 _LEAST_MS = 100
 
@@ -27,6 +36,12 @@ class StatusOptions(OnStore):
     """What was asked for."""
 
     watch: bool = flag("Show it again and again, until Ctrl-C; --json prints one document a line.")
+    form: Form = option(
+        "Text for people, or a monitoring plug-in's answer.",
+        "--format", type=click.Choice(["text", "nagios"]), default="text",
+    )  # fmt: skip
+    warning: dict[Measure, float] = limits_option("warning")
+    critical: dict[Measure, float] = limits_option("critical")
     interval: float = option(
         "With --watch, how long to wait in between, such as 10s.",
         default="2s", callback=_interval, metavar="TIME",
@@ -38,6 +53,7 @@ class StatusOptions(OnStore):
     StatusOptions,
     (
         "rmqtool status /data/rocketmq/store",
+        "rmqtool status /data/rocketmq/store --format nagios --critical lag=100000",
         "rmqtool status /data/rocketmq/store --json | jq .result.lag.largest",
     ),
     {
@@ -57,15 +73,30 @@ def status(style: Style, given: StatusOptions) -> int:
     queues only some are looked at. Nothing in the store is changed.
     """
     from rmqtool.report.status import status_of
-    from rmqtool.show.status import exit_of, show_status
 
+    if given.form == "nagios" and (style.json or given.watch):
+        raise UsageError(f"--format nagios does not go with {'--json' if style.json else '--watch'}")
+    if (given.warning or given.critical) and given.form != "nagios":
+        raise UsageError("--warning and --critical are for --format nagios")
     is_again: bool | None = False if given.watch else None
     while True:
         now = time.time_ns() // 1_000_000
         found = status_of(given.opened.snapshot.store, given.broker_version, now, given.limit_rate)
+        if given.form == "nagios":
+            return _show_answer(found, given)
+        from rmqtool.show.status import exit_of, show_status
+
         show_status(found, style, again=is_again)
         if not given.watch:
             return exit_of(found)
         is_again = True
         flush()
         time.sleep(given.interval)
+
+
+def _show_answer(found: Status, given: StatusOptions) -> int:
+    from rmqtool.show.monitoring import Limits, status_answer
+
+    answer = status_answer(found, Limits(given.warning, given.critical))
+    write_text(answer.text)
+    return answer.status

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from rmqtool.base.errors import Exit, failed_so_far
 from rmqtool.base.paths import is_remote
@@ -17,6 +17,9 @@ from rmqtool.findings.finding import Finding, counted
 from rmqtool.findings.report import Verdict
 from rmqtool.inspect.overview import Overview, group_failures, waiting
 from rmqtool.verify.outcome import Outcome
+
+if TYPE_CHECKING:
+    from rmqtool.report.status import Status
 
 _MAX_CODES = 4
 _MAX_LENGTH = 300  # of the sentence about an error
@@ -129,6 +132,30 @@ def overview_answer(overview: Overview, limits: Limits | None = None, now: int |
         if value is not None:
             figures[name] = f"{value:.10g}{_UNITS[name]}{limits.shown(name)}"
     return _answer(max(statuses, key=_ORDER.index), ", ".join(said), figures, overview.findings)
+
+
+def status_answer(found: Status, limits: Limits) -> PluginAnswer:
+    """By what names, sizes and small files show, and by `limits`, in bounded time.
+
+    A lag of which not all was looked at is UNKNOWN until it is above its limit.
+    """
+    holder, last = found.snapshot.holder, found.last_message
+    runs = "broker running" if holder and holder.program is None else "broker not running"
+    values: dict[Measure, float | None] = {
+        "lag": sum(each.messages for each in found.lags),
+        "disk": None if found.disk is None else round(100 * found.disk.used_ratio, 1),
+        "age": None if last is None else max(0, found.now - last) / 1000,
+    }
+    figures, statuses, said = dict(_counts(found.findings)), [_status_of(found.findings)], [runs]
+    for name, value in values.items():
+        status, text = limits.judge(name, value)
+        if name == "lag" and "lags" in found.not_looked_at and status is PluginStatus.OK and limits.shown(name):
+            status, text = PluginStatus.UNKNOWN, "lag not known: not all was looked at in time"
+        statuses.append(status)
+        said += [text] if text else []
+        if value is not None:
+            figures[name] = f"{value:.10g}{_UNITS[name]}{limits.shown(name)}"
+    return _answer(max(statuses, key=_ORDER.index), ", ".join(said), figures, found.findings)
 
 
 def unknown_answer(text: str) -> PluginAnswer:

@@ -23,13 +23,13 @@ from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.store.store import open_store
 from tests.benchmarks.logs import make_log
 from tests.clean.planning import FOUR, aged_log
+from tests.commands.many_queues import many_queues
 from tests.commands.running import ROOT, Result, environment, finish, rmqtool, spawn
 from tests.conftest import GoldenStore
 from tests.store.other_process import JAVA, another_process
 from tests.unchanged import unchanged
 from tests.verify.damages import DAMAGES
-from tests.verify.small_store import StoreBuilder, small_store
-from tests.verify.small_store import finish as finished
+from tests.verify.small_store import small_store
 
 SHOP = "5.3.3-shop"
 NOW = 1_800_000_000_000
@@ -114,18 +114,6 @@ def test_a_running_broker(golden_store: GoldenStore, tmp_path: Path) -> None:
     shutil.copytree(golden_store(SHOP), store)
     with another_process(store / "lock", JAVA):
         assert lines_of(rmqtool("status", store).out)["broker"].startswith("running")
-
-
-def many_queues(directory: Path, topics: int) -> Path:
-    """A store of many topics of which one group has read nothing."""
-    names = [f"topic-{number}" for number in range(topics)]
-    builder = StoreBuilder(file_size=8192)
-    for name in names:
-        builder.put(name, body=b"body")
-    store = finished(builder.write(directory), tuple(names))
-    table = {"offsetTable": {f"{name}@readers": {"0": 0} for name in names}}
-    (store / "config/consumerOffset.json").write_text(json.dumps(table))
-    return store
 
 
 def test_what_takes_too_long_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

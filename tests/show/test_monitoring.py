@@ -12,6 +12,7 @@ from rmqtool.base.errors import Exit, RmqtoolError
 from rmqtool.inspect.overview import overview_of
 from rmqtool.show.monitoring import Metrics, PluginStatus, unknown_answer
 from rmqtool.store.store import open_store
+from tests.commands.many_queues import many_queues
 from tests.commands.running import Result, rmqtool
 from tests.conftest import GoldenStore
 from tests.unchanged import unchanged
@@ -108,7 +109,7 @@ def test_labels_of_any_text() -> None:
 @pytest.mark.slow
 def test_a_plug_in(store: Path) -> None:
     """One line with figures; its statuses are those of plug-ins."""
-    for command in ("verify", "inspect"):
+    for command in ("verify", "inspect", "status"):
         answer = run(command, store, "nagios")
         assert answer.status == PluginStatus.OK
         assert re.fullmatch(r"RMQTOOL OK - [^|]+ \| (\w+=[0-9.]+(B|s|%)? ?)+\n", answer.out), answer.out
@@ -122,7 +123,7 @@ def test_a_plug_in(store: Path) -> None:
     assert "commitlog.empty-file" in line
 
 
-@pytest.mark.parametrize("command", ["verify", "inspect"])
+@pytest.mark.parametrize("command", ["verify", "inspect", "status"])
 @pytest.mark.parametrize(
     "words",
     [
@@ -152,7 +153,7 @@ def test_a_plug_in_and_names_with_control_characters(store: Path) -> None:
     """They stand in the line as escapes: a monitoring server takes no NUL."""
     for name in ("a\tb\nc", "a|b", "\x1b[31m", "x\u202ey"):
         (store / "commitlog" / name).touch()
-    for command in ("verify", "inspect"):
+    for command in ("verify", "inspect", "status"):
         [line] = run(command, store, "nagios").out.splitlines()
         assert line.isprintable()
         assert line.count("|") == 1
@@ -185,6 +186,37 @@ def test_limits(store: Path, monkeypatch: pytest.MonkeyPatch, limits: tuple[str,
     assert answer.status == status
     assert "lag=358" in answer.out
     assert ("--critical" not in limits) or re.search(r"(lag|disk)=[0-9.]+%?;\d*;[0-9.]+", answer.out)
+
+
+@pytest.mark.parametrize(
+    ("limits", "status"),
+    [
+        ((), PluginStatus.OK),
+        (("--warning", "lag=20"), PluginStatus.OK),
+        (("--warning", "lag=19"), PluginStatus.WARNING),
+        (("--warning", "lag=1,disk=1%", "--critical", "lag=19"), PluginStatus.CRITICAL),
+        (("--critical", "age=1m"), PluginStatus.CRITICAL),
+    ],
+)
+def test_limits_of_a_status(tmp_path: Path, limits: tuple[str, ...], status: PluginStatus) -> None:
+    """As those of inspect."""
+    store = many_queues(tmp_path / "many", 20)
+    answer = rmqtool("status", store, "--format", "nagios", *limits)
+    assert answer.status == status
+    assert answer.out.startswith(f"RMQTOOL {status.name} - broker not running")
+    assert " lag=20" in answer.out
+
+
+def test_a_lag_that_is_not_known_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """UNKNOWN where it may be above a limit; above it is above it."""
+    store = many_queues(tmp_path / "many", 20)
+    monkeypatch.setattr("rmqtool.report.status.SECONDS", 0)
+    monkeypatch.setattr("rmqtool.report.status._ALWAYS", 12)
+    assert rmqtool("status", store, "--format", "nagios").status == PluginStatus.OK
+    assert rmqtool("status", store, "--format", "nagios", "--warning", "lag=10").status == PluginStatus.UNKNOWN
+    assert rmqtool("status", store, "--format", "nagios", "--warning", "lag=2").status == PluginStatus.WARNING
+    assert rmqtool("status", store, "--warning", "lag=2").status == Exit.USAGE
+    assert rmqtool("status", store, "--watch", "--format", "nagios").status == PluginStatus.UNKNOWN
 
 
 def test_limits_of_what_is_not_known(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,7 +293,7 @@ def test_figures_are_of_whole_stores(store: Path) -> None:
 def test_a_plug_in_of_what_could_not_be_read(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A read that failed, whoever could do without it, is no OK, in line and status."""
     monkeypatch.setattr("rmqtool.show.monitoring.failed_so_far", lambda: [RmqtoolError("cannot read")])
-    for command in ("verify", "inspect"):
+    for command in ("verify", "inspect", "status"):
         answer = run(command, store, "nagios")
         assert answer.status == PluginStatus.UNKNOWN
         assert answer.out.startswith("RMQTOOL UNKNOWN - ")
