@@ -128,8 +128,9 @@ def _loss(outcome: Outcome) -> str:
     if outcome.clients is None:
         return f"what clients would lose is not predicted: {outcome.start_not_predicted}"
     refuses = f"no broker starts: {outcome.clients.refuses}" if outcome.clients.refuses else ""
-    contents = ", ".join(f"the contents of {place}" for place in _gone(outcome))
-    return ", ".join(filter(None, (refuses, outcome.clients.in_words, contents))) or "clients lose nothing"
+    lost = ", ".join(filter(None, (refuses, outcome.clients.in_words))) or "clients lose nothing"
+    gone = [] if refuses else _gone(outcome)
+    return f"{lost}; a broker starts without the contents of {', '.join(gone)}" if gone else lost
 
 
 def _next_step(outcome: Outcome, plan: Plan | None) -> str:

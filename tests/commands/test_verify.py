@@ -356,6 +356,14 @@ def test_one_line_of_a_part(store: Path) -> None:
     assert verify(store, "-q", "-v").out.startswith("verdict  clean")
 
 
+def test_one_line_of_what_a_start_is_without(store: Path) -> None:
+    """It is told beside what clients lose."""
+    (store / "config/topics.json").unlink()
+    line = verify(store, "-q").out
+    assert "a broker starts without the contents of config/topics.json; " in line
+    assert line.count("\n") == 1
+
+
 JUNIT = XMLSchema(Path(__file__).with_name("junit.xsd"))
 
 
