@@ -48,6 +48,7 @@ def test_a_part_of_a_store(home: Path) -> None:
     assert rmqtool("inspect", "@orders-a").out.startswith("store        store")
 
 
+@pytest.mark.slow
 def test_options_of_the_store(home: Path) -> None:
     """Release, broker.conf, zone and memory; those of all stores stand above them; the command line comes first."""
     Path("broker.conf").write_text("deleteWhen=05\n", encoding="utf-8")
@@ -91,6 +92,7 @@ def test_the_file_of_the_working_directory_comes_first(home: Path) -> None:
     assert names() == ["@a", "@b"]
 
 
+@pytest.mark.slow
 def test_several_stores(home: Path, tmp_path: Path) -> None:
     """Of diff and salvage, and those with a name before them of an export."""
     write(f'[stores.a]\npath = "store"\n[stores.b]\npath = "{EXAMPLE}"\n')
@@ -177,6 +179,7 @@ def test_shells_complete_names(home: Path) -> None:
     assert argument.type.shell_complete(context, argument, "@o") == []
 
 
+@pytest.mark.slow
 def test_processes_read_it(home: Path) -> None:
     """As the console script does; JSON names the path."""
     write('[stores.a]\npath = "store"\n')

@@ -324,10 +324,9 @@ def test_quiet_and_verbose(golden_store: GoldenStore) -> None:
     assert "config.offset-out-of-range" in verify(store, "-v").out
 
 
-_QUIET = [pytest.param(name, marks=pytest.mark.slow if number % 16 else []) for number, name in enumerate(DAMAGES)]
-
-
-@pytest.mark.parametrize("name", _QUIET)
+@pytest.mark.slow
+@pytest.mark.one_in(6)
+@pytest.mark.parametrize("name", DAMAGES)
 def test_one_line(name: str, store: Path) -> None:
     """With -q verdict, loss and next step are one line, the same as those of the whole text."""
     damaged(store, name)

@@ -88,6 +88,7 @@ def test_a_message() -> None:
     assert "no message has the key none" in cells(rmqtool.open(EXAMPLE).find(key="none"))[-1]
 
 
+@pytest.mark.slow
 def test_a_verification(tmp_path: Path) -> None:
     """Verdict, findings, and the commands of the plan."""
     assert repr(rmqtool.open(EXAMPLE).verify()) == "<Verified clean: nothing wrong>"
@@ -123,6 +124,7 @@ def test_an_unknown_topic_is_told_each_time() -> None:
     assert [str(each.message) for each in told] == ["there is no topic ordrs (did you mean orders?)"] * 3
 
 
+@pytest.mark.slow
 def test_polars() -> None:
     """The same rows as those of Arrow."""
     messages: Messages = rmqtool.open(EXAMPLE).messages(topic="orders")
@@ -131,6 +133,7 @@ def test_polars() -> None:
     assert frame.rows() == [tuple(row.values()) for row in messages.to_arrow(["queue_id", "tags"]).to_pylist()]
 
 
+@pytest.mark.slow
 def test_the_notebook_of_the_examples(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each cell runs, and what stands at its end shows itself; it is kept without what it printed."""
     monkeypatch.chdir(ROOT)
