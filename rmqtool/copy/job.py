@@ -205,7 +205,9 @@ class CopyJob:
         if self._expected:  # it is as it was, with an `abort` that copies leave out
             leave_unsettled(root, copy_store(root, conf), was_clean=was_clean)
             return None
-        return settle(root, conf, self._snapshot.releases, copied.end, was_clean=was_clean, limit=self._request.limit,
+        is_same_disk = os.stat(root).st_dev == os.stat(self._store.root).st_dev
+        limit = self._request.limit if is_same_disk else None  # that of the store's disk
+        return settle(root, conf, self._snapshot.releases, copied.end, was_clean=was_clean, limit=limit,
                       jobs=self._request.jobs, progress=progress)  # fmt: skip
 
     def finish(self, new: NewStore, copied: Copied, settled: Settled | None) -> CopyResult:

@@ -34,11 +34,13 @@ from rmqtool.store.consume_queues import UNIT_FORMATS
 from rmqtool.store.index_files import Geometry, geometry_or_none, read_header
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import COMMIT_LOG, Store
+from rmqtool.transaction.system import SYSTEM
 
 BLOCK = 512  # of st_blocks, bytes
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _BULK_PASSES = 3  # files that are full meanwhile are copied by the next one
 _BUFFERED = 1.0  # seconds for which an acknowledged message may be in the broker's memory alone, and more
+_LARGE = 1 << 20  # bytes
 _SMALL = {"positions", "names"}
 _TRIES, _PAUSE = 20, 0.01  # of what is read of an index file that grows, seconds
 _UNIT_SIZES = {each.directory: each.dtype.itemsize for each in UNIT_FORMATS.values()}
@@ -159,7 +161,18 @@ class Copying:
             if not (self._take_known(file, status) or self._take_linked(file, status)):
                 self._copy(file, status)
                 self._notes.add(self._files[file.name])
+                if self._is_live and status.st_size >= _LARGE:
+                    self._forget(self._root / file.name)
         self._totals.vanished += len(gone)
+
+    def _forget(self, path: Path) -> None:
+        """Leave a copied file out of the page cache, on which the broker lives."""
+        descriptor = SYSTEM.open_to_sync(str(path))
+        try:
+            SYSTEM.sync(descriptor)
+            SYSTEM.forget(descriptor)
+        finally:
+            SYSTEM.close(descriptor)
 
     def _take_known(self, file: Found, status: os.stat_result) -> bool:
         known = self._known.get(file.name)
@@ -252,16 +265,20 @@ class Copying:
 
     def _add(self, file: Found, content: Content, status: os.stat_result) -> None:
         copy_attributes(status, self._root / file.name)
-        expected = self._expected.get(file.name)
-        if expected and (expected.used, expected.sha256) != (content.used, content.sha256):
-            raise UnreadableError(
-                "not as the manifest of the copy says: the copy is damaged",
-                file=file.path,
-                hint="copy --verify names all files that are; another copy may have them whole",
-            )
+        self._require_expected(file.name, content)
         made = described(file.name, file.step, content, status.st_mtime_ns)
         self._have(replace(made, is_full=file.is_full, origin=Origin.of(status)))
         self._totals.copied += 1
+
+    def _require_expected(self, name: str, content: Content) -> None:
+        """Raise UnreadableError where a file of a copy that is restored is not as the manifest says."""
+        expected = self._expected.get(name)
+        if expected and (expected.used, expected.sha256) != (content.used, content.sha256):
+            raise UnreadableError(
+                "not as the manifest of the copy says: the copy is damaged",
+                file=self._store.root / name,
+                hint="copy --verify names all files that are; another copy may have them whole",
+            )
 
     def _have(self, file: CopiedFile) -> None:
         self._files[file.path] = file
@@ -273,6 +290,7 @@ class Copying:
         for name, status in statuses.items():
             path = f"{database.name}/{name}"
             content = content_of(self._root / path, ReadPolicy(), no_progress)
+            self._require_expected(path, content)
             self._have(described(path, "database", content, status.st_mtime_ns))
             self._totals.copied += 1
 

@@ -239,6 +239,21 @@ def test_a_restore(store: Path, target: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "restored" / MANIFEST).exists()
 
 
+@pytest.mark.slow
+def test_a_restore_of_databases(golden_store: GoldenStore, target: Path, tmp_path: Path) -> None:
+    """Queues and configuration in RocksDB, each file of which is compared with the manifest."""
+    copy(golden_store("more/5.5.0-rocksdb"), target)
+    assert copy(target, tmp_path / "restored").status == Exit.OK
+    assert contents(tmp_path / "restored") == contents(target)
+    table = next((target / "consumequeue").glob("*.sst"))
+    status = table.stat()
+    with table.open("r+b") as file:
+        file.write(b"!!")
+    os.utime(table, ns=(status.st_atime_ns, status.st_mtime_ns))
+    refused = copy(target, tmp_path / "again")
+    assert (refused.status, table.name in refused.err) == (Exit.FAILED, True)
+
+
 def test_a_damaged_copy_is_not_restored(store: Path, target: Path, tmp_path: Path) -> None:
     """Each byte is compared with the manifest, though sizes and times are as they were."""
     copy(store, target)
