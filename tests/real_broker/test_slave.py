@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.commands.running import rmqtool
 from tests.real_broker.harness import Harness
+from tests.unchanged import tree
 from tests.verify.verifying import codes_of, verify
 
 pytestmark = [pytest.mark.broker, pytest.mark.rare]
@@ -26,3 +28,22 @@ def test_a_slave(harness: Callable[[str], Harness], tmp_path: Path, version: str
     assert codes_of(verify(tmp_path / "master")) == set()
     found = [each for each in verify(tmp_path / "slave", version=version).findings if each.severity != "info"]
     assert {(each.code, each.topic) for each in found} == DEFECTS.get(version, set())
+
+
+@pytest.mark.parametrize("version", ["4.9.7", "5.3.3", "5.5.0"])
+def test_a_slave_that_begins_with_a_copy(harness: Callable[[str], Harness], tmp_path: Path, version: str) -> None:
+    """It goes on at the end of the copy, and has in the end each byte of the master's log."""
+    broker = harness(version)
+    broker.write_slave(tmp_path / "before")
+    (tmp_path / "before" / "master").rename(tmp_path / "master")
+    assert rmqtool("copy", tmp_path / "master", "--output", tmp_path / "slave", "--as", "slave").status == 0
+    copied = tree(tmp_path / "slave" / "commitlog")
+    broker.write_slave(tmp_path)
+    master, slave = tree(tmp_path / "master" / "commitlog"), tree(tmp_path / "slave" / "commitlog")
+    assert len(copied) < len(slave)
+    assert all(slave[name] == master[name] for name in copied)
+    length = {name: len(data.rstrip(b"\0")) for name, data in master.items()}
+    assert {name: slave[name][: length[name]] for name in slave if name in master} == {
+        name: data[: length[name]] for name, data in master.items() if name in slave
+    }
+    assert length.keys() - slave.keys() == {name for name in length.keys() - slave.keys() if not length[name]}
