@@ -233,6 +233,7 @@ class CopyJob:
             end_offset=copied.end.end,
             last_record=copied.end.last_record,
             last_store_timestamp=copied.end.last_store_timestamp,
+            identity=self._request.identity,
             files=tuple(_as_they_are(root, copied)),
         )
         if self.mode == "restore":

@@ -72,6 +72,7 @@ class Manifest:
     end_offset: int
     last_record: int
     last_store_timestamp: int
+    identity: str | None = None  # of whom it is, where not of the same broker
     files: Sequence[CopiedFile] = field(default=())
     format: int = FORMAT
 

@@ -107,8 +107,8 @@ def inventory(store: Store, step: Step | None = None) -> Inventory:
     logs = [entry_path(each) for directory in store.log_directories for each in list_directory(directory)]
     named = sorted((f"{COMMIT_LOG}/{path.name}", path) for path in logs if start_offset_of(path.name) is not None)
     files += _sequence(named, "log", _LAST_OF_LOG)
-    elsewhere = {os.path.realpath(directory) for directory in store.log_directories}
-    elsewhere |= set() if step in (None, "queues") else {os.path.realpath(store.root / name) for name in QUEUE_KINDS}
+    left = () if step in (None, "queues") else (store.root / name for name in QUEUE_KINDS)
+    elsewhere = {_identity(directory) for directory in (*store.log_directories, *left)}
     walk = _Walk(files, databases, directories, elsewhere)
     walk.below(store.root, "")
     return Inventory(tuple(sorted(files, key=_order)), tuple(databases), tuple(directories))
@@ -126,7 +126,7 @@ class _Walk:
     files: list[Found]
     databases: list[Database]
     directories: list[tuple[str, Path]]
-    elsewhere: set[str]
+    elsewhere: set[tuple[int, int]]
 
     def below(self, directory: Path, name: str) -> None:
         """Take what is in a directory, `name` relative to the store."""
@@ -141,13 +141,22 @@ class _Walk:
             try:
                 if entry.is_dir():
                     self.directories.append((relative, path))
-                    if os.path.realpath(path) not in self.elsewhere:
+                    if _identity(path) not in self.elsewhere:
                         self.below(path, relative)
                 elif not is_database and entry.is_file():
                     found.append((relative, path))
             except OSError as error:
                 note_failure(path, error)
         self.files.extend(_of_directory(name, found))
+
+
+def _identity(directory: Path) -> tuple[int, int]:
+    """Device and inode of a directory, whatever its name; that of none where it is not there."""
+    try:
+        status = os.stat(directory)
+    except OSError:
+        return (0, 0)
+    return status.st_dev, status.st_ino
 
 
 def _of_directory(name: str, below: list[tuple[str, Path]]) -> Iterator[Found]:

@@ -14,7 +14,7 @@ from rmqtool.copy.job import CopyPlan, CopyResult, Expired
 from rmqtool.copy.manifest import Difference, Manifest
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.show.output import Style, print_fact, show_finding, write_text
-from rmqtool.show.shapes import Shape
+from rmqtool.show.shapes import Shape, by
 from rmqtool.show.times import time_text
 
 _MOST_SHOWN = 20
@@ -59,6 +59,7 @@ class _Answer:
     source: str
     target: str
     running: bool
+    as_: str | None = None
     needed_bytes: int | None = None
     settled: bool | None = None
     proven: bool | None = None
@@ -85,6 +86,8 @@ class CopyAnswer(Shape):
     source: str  # The directory that was copied.
     target: str  # The directory of the copy.
     running: bool  # Whether a broker ran on the store.
+    # For whom it is: slave, controller, or the name of another broker; null for the same broker.
+    as_: str | None = by(lambda answer, _: answer.as_)
     needed_bytes: Count | None  # What is to be read and written, about, bytes; null unless planned.
     # Whether queues and index were completed; null when planned, and of a restored copy, which was settled before.
     settled: bool | None
@@ -118,7 +121,9 @@ class _Files:
 def plan_json(plan: CopyPlan, source: Path, target: Path) -> dict[str, Any]:
     """The `result` of a dry run."""
     expired = plan.expired if plan.expired.files else None
-    answer = _Answer("planned", plan.mode, str(source), str(target), plan.running, plan.needed, expired=expired)
+    answer = _Answer(
+        "planned", plan.mode, str(source), str(target), plan.running, needed_bytes=plan.needed, expired=expired
+    )
     return CopyAnswer.of(answer)
 
 
@@ -147,6 +152,7 @@ def _facts(manifest: Manifest) -> dict[str, Any]:
     return {
         "source": manifest.source,
         "running": manifest.running,
+        "as_": manifest.identity,
         "min_offset": manifest.min_offset,
         "end_offset": manifest.end_offset,
         "last_record_offset": manifest.last_record,

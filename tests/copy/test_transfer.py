@@ -146,3 +146,20 @@ def test_the_newest_file_of_a_log_is_copied_first(tmp_path: Path, monkeypatch: p
     assert logs == [*sorted(logs)[:-2], *reversed(sorted(logs)[-2:])]
     last = len(names) - names[::-1].index(logs[-1])
     assert "" not in names[names.index(logs[-2]) : last]
+
+
+def test_a_log_in_several_directories_becomes_one(tmp_path: Path) -> None:
+    """Wherever they are, also below the store, and each file once."""
+    store = small_store(tmp_path / "store")
+    (store / "disks" / "b").mkdir(parents=True)
+    (store / "commitlog").rename(store / "disks" / "a")
+    for number, path in enumerate(sorted((store / "disks" / "a").iterdir())):
+        if number % 2:
+            path.rename(store / "disks" / "b" / path.name)
+    (conf := tmp_path / "broker.conf").write_text(
+        f"storePathRootDir={store}\nstorePathCommitLog={store / 'disks' / 'a'},{store / 'disks' / 'b'}\n"
+    )
+    assert rmqtool("copy", store, "--output", tmp_path / "copy", "--broker-conf", conf).status == 0
+    assert not [path for path in (tmp_path / "copy" / "disks").rglob("*") if path.is_file()]
+    checked = rmqtool("copy", "--verify", tmp_path / "copy", "--json")
+    assert (checked.status, checked.document["result"]["verdict"]) == (0, "clean")
