@@ -135,7 +135,7 @@ def _kept_for_later(style: Style, new: NewStore) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        if not style.quiet:
+        if not style.quiet and new.notes.exists():
             note(f"what is copied so far stays in {new.directory.parent}: the same command goes on from there")
         raise
 
@@ -194,7 +194,8 @@ def _verify(style: Style, given: CopyOptions) -> Exit:
         request = VerifyRequest(opened.snapshot.version, jobs=given.jobs, rate=opened.snapshot.bytes_per_second)
         verified = opened.verified(request, progress)
     findings = [each for each in verified.findings if each.severity != "info"]
-    status = Exit.FINDINGS if different or findings else Exit.OK
+    is_expected = not manifest.settled and verified.verdict == "dirty"  # as after a crash, which a start fixes
+    status = Exit.FINDINGS if different or (findings and not is_expected) else Exit.OK
     if style.json:
         result = check_json(manifest, different, verified.verdict, given.path)
         write_document(style, "copy", result, findings=findings, status=status)

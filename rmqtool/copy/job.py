@@ -17,7 +17,16 @@ from rmqtool.base.files import UNLIMITED, Progress, RateLimit, no_progress
 from rmqtool.base.mapped_files import MappedFiles, list_mapped_files, read_at
 from rmqtool.copy.identity import cut_epochs, require_possible, take_identity
 from rmqtool.copy.manifest import CopiedFile, Manifest, is_unchanged, read_manifest
-from rmqtool.copy.run import Copied, Copying, Earlier, Totals, described, needed_bytes, stamp_of
+from rmqtool.copy.run import (
+    Copied,
+    Copying,
+    Earlier,
+    Totals,
+    allocated_below,
+    described,
+    needed_bytes,
+    stamp_of,
+)
 from rmqtool.copy.settle import Settled, copy_store, leave_unsettled, problems, settle
 from rmqtool.copy.transfer import content_of
 from rmqtool.findings.finding import Finding
@@ -189,7 +198,7 @@ class CopyJob:
     def copy(self, new: NewStore, progress: Progress) -> Copied:
         """Copy all, and note what an interrupted run has copied for the next one."""
         request = self._request
-        new.require_space(self.plan.needed)
+        new.require_space(max(0, self.plan.needed - allocated_below(new.directory)))  # of an interrupted run
         copying = Copying(
             self._snapshot, new, limit=request.limit, earlier=self._earlier, expected=self._expected, progress=progress
         )

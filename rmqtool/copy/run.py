@@ -396,6 +396,12 @@ def needed_bytes(store: Store, earlier: Earlier | None = None) -> int:
     return total
 
 
+def allocated_below(directory: Path) -> int:
+    """What the files of a copy take already, bytes, without those that another copy has, too."""
+    found = (os.lstat(Path(above, name)) for above, _, names in os.walk(directory) for name in names)
+    return sum(_allocated(status) for status in found if status.st_nlink == 1)
+
+
 class _Notes:
     """What is copied, beside the copy: a process that was killed has left it, a machine that fell has not.
 

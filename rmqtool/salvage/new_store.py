@@ -139,7 +139,7 @@ class NewStore:
                 raise _unwritable(self._partial, error.__cause__) from error
             raise
         finally:
-            if self._is_done or not self._goes_on:
+            if self._is_done or not (self._goes_on and self.notes.exists()):
                 with suppress(OSError):  # the next run removes what is left
                     remove_tree(SYSTEM, str(self._partial))
             os.close(lock)

@@ -115,6 +115,8 @@ def test_raw_is_as_after_a_crash(store: Path, target: Path) -> None:
     assert (target / "abort").exists()
     checkpoint = (target / "checkpoint").read_bytes()
     assert int.from_bytes(checkpoint[16:24], "big") > 0
+    checked = rmqtool("copy", "--verify", target, "--json")
+    assert (checked.status, checked.document["result"]["verdict"]) == (Exit.OK, "dirty")
 
 
 def test_an_update_reads_what_has_changed(store: Path, target: Path) -> None:
