@@ -123,8 +123,11 @@ class Copying:
                 time.sleep(max(0.0, _BUFFERED - (time.monotonic() - began)))
             self._copy_step(step)
             if step == "log":
+                self._drop_leftovers()
                 end = self._end()
         self._keep_earlier()
+        kept = list_mapped_files(self._root / COMMIT_LOG).files
+        end = replace(end, start=kept[0].start_offset if kept else end.start)
         self._totals.bulk_seconds = ordered - began
         self._totals.ordered_seconds = time.monotonic() - ordered
         return Copied(end, self._files, self._stamps, started, self._index_geometry, self._totals)
@@ -212,11 +215,20 @@ class Copying:
         self._have(before)
         return True
 
+    def _drop_leftovers(self) -> None:
+        """Remove what an interrupted run has copied, perhaps in part, and the source does not have any more."""
+        for above, _, names in os.walk(self._root):
+            for name in names:
+                path = Path(above, name)
+                if path.relative_to(self._root).as_posix() not in self._files:
+                    path.unlink()
+
     def _drop_gap(self) -> None:
-        """Drop the log files before a gap, which the broker's cleaner has made meanwhile: it deletes the oldest."""
+        """Drop the log files before a gap that the broker's cleaner has made meanwhile: it deletes the oldest first."""
         files = list_mapped_files(self._root / COMMIT_LOG).files
+        there = {file.path.name for file in inventory(self._store, "log").of("log")}
         for before, after in reversed([*pairwise(files)]):
-            if before.end_offset < after.start_offset and self._is_live:
+            if before.end_offset < after.start_offset and before.path.name not in there:
                 for file in files:
                     if file.start_offset <= before.start_offset:
                         file.path.unlink()

@@ -137,9 +137,11 @@ def test_what_the_cleaner_has_deleted_stays_unless_pruned(store: Path, target: P
     copy(store, target)
     oldest = min((store / LOG).iterdir())
     oldest.unlink()
-    assert copy(store, target, "--update").status == Exit.OK
+    kept = copy(store, target, "--update", "--json")
+    assert (kept.status, kept.document["result"]["min_offset"]) == (Exit.OK, int(oldest.name))
     assert (target / LOG / oldest.name).exists()
-    assert copy(store, target, "--update", "--prune").status == Exit.OK
+    pruned = copy(store, target, "--update", "--prune", "--json")
+    assert (pruned.status, pruned.document["result"]["min_offset"]) == (Exit.OK, int(oldest.name) + FILE_SIZE)
     assert not (target / LOG / oldest.name).exists()
 
 
@@ -209,6 +211,18 @@ def test_an_interrupted_run_goes_on(store: Path, target: Path) -> None:
     done = copy(store, target, "--json").document["result"]
     assert done["files"]["went_on"] > 0
     assert contents(target) == contents(store)
+
+
+def test_what_is_gone_when_an_interrupted_run_goes_on(store: Path, target: Path) -> None:
+    """What the cleaner has deleted meanwhile, of which a part may have been copied, is not in the copy."""
+    grown(store, 90)
+    with killed_at_a_call("copy", store, "--output", target) as run_until:
+        assert run_until(30) == 9
+    oldest = min((store / LOG).iterdir())
+    oldest.unlink()
+    (target.with_name(".copy.rmqtool-new") / "store" / LOG / oldest.name).write_bytes(b"a part of it")
+    assert copy(store, target).status == Exit.OK
+    assert contents(target).keys() == contents(store).keys()
 
 
 @pytest.mark.parametrize("damage", ["content", "size", "missing", "extra"])
