@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from rmqtool import __version__
-from rmqtool.base.errors import ChangedError, RmqtoolError, UnsupportedError, UsageError
+from rmqtool.base.errors import ChangedError, RmqtoolError, UnsupportedError, UsageError, notice
 from rmqtool.base.files import UNLIMITED, Progress, RateLimit, no_progress
 from rmqtool.base.mapped_files import MappedFiles, list_mapped_files, read_at
 from rmqtool.copy.identity import cut_epochs, require_possible, take_identity
@@ -123,7 +123,10 @@ class CopyJob:
     def _manifest_of_source(self) -> Manifest | None:
         """That of a copy on which no broker has run since; what another one says counts no more."""
         manifest = read_manifest(self._store.root)
-        return manifest if manifest and not self._is_live and is_unchanged(self._store.root, manifest) else None
+        if manifest and (self._is_live or not is_unchanged(self._store.root, manifest)):
+            notice(f"{self._store.root} has changed since it was made as a copy: it is taken as an ordinary store")
+            return None
+        return manifest
 
     # What may be copied, and where
 
@@ -185,10 +188,10 @@ class CopyJob:
         settings = settings_of(self._store.conf.settings, {}, self._snapshot.release)
         if self.mode != "restore" or self._request.fresh_times:
             return Expired(reserved_hours=settings.file_reserved_time)
-        files = self._store.commit_log().files
+        files = [file for file in self._expected.files if file.kind == "log"] if self._expected else []
         limit = time.time_ns() - settings.reserved_ms * _MS
         expired = 0
-        while expired < len(files) - 1 and os.stat(files[expired].path).st_mtime_ns < limit:
+        while expired < len(files) - 1 and files[expired].mtime_ns < limit:
             expired += 1
         size = sum(file.size for file in files[:expired])
         return Expired(expired, len(files), size, settings.file_reserved_time)

@@ -10,15 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from rmqtool.base.errors import UnreadableError, UnsupportedError
-from rmqtool.base.files import Progress, ReadPolicy, list_directory, read_all
+from rmqtool.base.files import UNLIMITED, Progress, ReadPolicy, list_directory, no_progress, read_all
 from rmqtool.base.new_files import whole_file
 from rmqtool.base.paths import entry_path
 from rmqtool.copy.transfer import content_of
+from rmqtool.store.store import CHECKPOINT
 from rmqtool.transaction.paths import HOME
 
 MANIFEST = f"{HOME}/manifest.json"
 FORMAT = 1
 _MOST = 1 << 30  # bytes
+_SECOND = 10**9  # ns
 _BY_PROCESS = ("lock",)  # what reading programs leave
 
 
@@ -147,15 +149,30 @@ def differences(root: Path, manifest: Manifest, reading: ReadPolicy, progress: P
 
 
 def is_unchanged(root: Path, manifest: Manifest) -> bool:
-    """Whether the files have the sizes and times of the manifest: no broker has run on the copy since."""
+    """Whether no broker has run on a copy since it was made: its files have the sizes and times of the manifest.
+
+    A copy that was itself moved without its times is known by what a broker changes: checkpoint and end of the log.
+    """
+    times_differ = False
     for file in manifest.files:
         try:
             status = os.stat(root / file.path)
         except OSError:
             return False
-        if (status.st_size, status.st_mtime_ns) != (file.size, file.mtime_ns):
+        if status.st_size != file.size:
             return False
-    return True
+        times_differ |= status.st_mtime_ns // _SECOND != file.mtime_ns // _SECOND
+    return not times_differ or all(_has_content(root, file) for file in _written_by_each_start(manifest))
+
+
+def _written_by_each_start(manifest: Manifest) -> list[CopiedFile]:
+    logs = [file for file in manifest.files if file.kind == "log"]
+    return [file for file in manifest.files if file.path == CHECKPOINT] + logs[-1:]
+
+
+def _has_content(root: Path, file: CopiedFile) -> bool:
+    found = content_of(root / file.path, UNLIMITED, no_progress)
+    return (found.used, found.sha256) == (file.used, file.sha256)
 
 
 def _names(root: Path, name: str) -> Iterator[str]:

@@ -277,8 +277,11 @@ class Copying:
 
     def _add(self, file: Found, content: Content, status: os.stat_result) -> None:
         copy_attributes(status, self._root / file.name)
+        expected = self._expected.get(file.name)
+        if expected:  # a copy may have been moved without its times
+            os.utime(self._root / file.name, ns=(expected.mtime_ns, expected.mtime_ns))
         self._require_expected(file.name, content)
-        made = described(file.name, file.step, content, status.st_mtime_ns)
+        made = described(file.name, file.step, content, expected.mtime_ns if expected else status.st_mtime_ns)
         self._have(replace(made, is_full=file.is_full, origin=Origin.of(status)))
         self._totals.copied += 1
 

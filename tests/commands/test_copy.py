@@ -287,9 +287,22 @@ def test_a_damaged_copy_is_not_restored(store: Path, target: Path, tmp_path: Pat
 
 def test_a_copy_on_which_a_broker_has_run_is_a_store(store: Path, target: Path, tmp_path: Path) -> None:
     copy(store, target)
-    (target / "checkpoint").write_bytes((target / "checkpoint").read_bytes())
+    (target / "checkpoint").write_bytes((target / "checkpoint").read_bytes()[::-1])
+    os.utime(target / "checkpoint", (0, 0))
     done = copy(target, tmp_path / "second", "--json")
     assert (done.status, done.document["result"]["mode"]) == (Exit.OK, "full")
+    assert "taken as an ordinary store" in done.err
+
+
+def test_a_copy_that_was_moved_without_its_times(store: Path, target: Path, tmp_path: Path) -> None:
+    """As from an object store: it is compared with its manifest all the same, and its times come from there."""
+    copy(store, target)
+    for path in target.rglob("*"):
+        os.utime(path)
+    done = copy(target, tmp_path / "restored", "--yes", "--json")
+    assert (done.status, done.document["result"]["mode"]) == (Exit.OK, "restore")
+    before, after = snapshot(store), snapshot(tmp_path / "restored")
+    assert [after[name].mtime_ns for name in contents(store)] == [before[name].mtime_ns for name in contents(store)]
 
 
 def test_a_restore_asks_about_retention(store: Path, target: Path, tmp_path: Path) -> None:
