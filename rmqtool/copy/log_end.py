@@ -58,9 +58,10 @@ def end_log(
     files = list_mapped_files(directory).files
     number = _last_with_data(files)
     if number < 0:
-        for file in files:
+        start = files[0].start_offset if files else 0
+        for file in files[1 if start else 0 :]:  # the first one shows where the log goes on
             file.path.unlink()
-        return LogEnd(0, 0)
+        return LogEnd(start, start)
     mapped = files[number]
     walked = _walk(mapped, rules)
     for _ in range(_TRIES):
@@ -78,7 +79,7 @@ def end_log(
     end, last = walk.end, walked.last
     if again is not None and last and not _is_same(mapped.path, source(mapped.path.name), last[-1], end):
         end, last = last[-1], last[:-1]
-    if walk.outcome == "next":
+    if walk.outcome == "next" and end == walk.end:
         end = mapped.size
     else:
         _zero_from(mapped.path, end)

@@ -32,6 +32,7 @@ from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.salvage.new_store import NewStore
 from rmqtool.store.consume_queues import UNIT_FORMATS
 from rmqtool.store.index_files import Geometry, geometry_or_none, read_header
+from rmqtool.store.lock import lock_holder
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import COMMIT_LOG, Store
 from rmqtool.transaction.system import SYSTEM
@@ -321,7 +322,8 @@ class Copying:
 
         self._drop_gap()
         rules = RecoveryRules.of(self._snapshot.release, self._store.conf)
-        return end_log(self._root / COMMIT_LOG, source, rules, again=again if self._is_live else None)
+        is_live = self._is_live or lock_holder(self._store.root) is not None  # one may have started meanwhile
+        return end_log(self._root / COMMIT_LOG, source, rules, again=again if is_live else None)
 
     def _keep_earlier(self) -> None:
         """Keep what the earlier copy has and the source's cleaner has deleted: older files of log, queues and index."""
