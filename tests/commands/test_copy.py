@@ -93,6 +93,7 @@ def test_what_a_killed_broker_has_left_is_settled(golden_store: GoldenStore, tar
     assert (checked.status, checked.document["result"]["verdict"]) == (Exit.OK, "clean")
 
 
+@pytest.mark.slow
 def test_the_end_is_a_whole_record_and_zeros_follow(store: Path, target: Path) -> None:
     """A record that is only half written goes, and what stands after it does not come back."""
     last = max((store / LOG).iterdir())
@@ -119,6 +120,7 @@ def test_raw_is_as_after_a_crash(store: Path, target: Path) -> None:
     assert (checked.status, checked.document["result"]["verdict"]) == (Exit.OK, "dirty")
 
 
+@pytest.mark.slow
 def test_an_update_reads_what_has_changed(store: Path, target: Path) -> None:
     """Full files are shared with the copy before; the copy is that of the store as it is now."""
     copy(store, target)
@@ -131,6 +133,7 @@ def test_an_update_reads_what_has_changed(store: Path, target: Path) -> None:
     assert sorted(path.name for path in target.parent.iterdir()) == ["copy", "store"]
 
 
+@pytest.mark.slow
 def test_what_the_cleaner_has_deleted_stays_unless_pruned(store: Path, target: Path) -> None:
     """Without --prune a copy is an archive; with it, it has what the store has."""
     grown(store, 90)
@@ -202,6 +205,7 @@ def test_killed_anywhere(store: Path, target: Path, update: bool) -> None:
     assert number > 20
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on(store: Path, target: Path) -> None:
     """Full files that it has copied are not read again, but for those that have changed since."""
     grown(store, 90)
@@ -213,6 +217,7 @@ def test_an_interrupted_run_goes_on(store: Path, target: Path) -> None:
     assert contents(target) == contents(store)
 
 
+@pytest.mark.slow
 def test_what_is_gone_when_an_interrupted_run_goes_on(store: Path, target: Path) -> None:
     """What the cleaner has deleted meanwhile, of which a part may have been copied, is not in the copy."""
     grown(store, 90)
@@ -225,6 +230,7 @@ def test_what_is_gone_when_an_interrupted_run_goes_on(store: Path, target: Path)
     assert contents(target).keys() == contents(store).keys()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["content", "size", "missing", "extra"])
 def test_a_check_finds_what_is_not_as_it_was(store: Path, target: Path, damage: str) -> None:
     copy(store, target)
@@ -285,6 +291,7 @@ def test_a_damaged_copy_is_not_restored(store: Path, target: Path, tmp_path: Pat
     assert not (tmp_path / "restored").exists()
 
 
+@pytest.mark.slow
 def test_a_copy_on_which_a_broker_has_run_is_a_store(store: Path, target: Path, tmp_path: Path) -> None:
     copy(store, target)
     (target / "checkpoint").write_bytes((target / "checkpoint").read_bytes()[::-1])
@@ -294,6 +301,7 @@ def test_a_copy_on_which_a_broker_has_run_is_a_store(store: Path, target: Path, 
     assert "taken as an ordinary store" in done.err
 
 
+@pytest.mark.slow
 def test_a_copy_that_was_moved_without_its_times(store: Path, target: Path, tmp_path: Path) -> None:
     """As from an object store: it is compared with its manifest all the same, and its times come from there."""
     copy(store, target)
@@ -305,6 +313,7 @@ def test_a_copy_that_was_moved_without_its_times(store: Path, target: Path, tmp_
     assert [after[name].mtime_ns for name in contents(store)] == [before[name].mtime_ns for name in contents(store)]
 
 
+@pytest.mark.slow
 def test_a_restore_asks_about_retention(store: Path, target: Path, tmp_path: Path) -> None:
     """Files that the first cleaning would delete are restored only where somebody agrees, or with new times."""
     grown(store, 90)

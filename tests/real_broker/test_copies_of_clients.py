@@ -14,7 +14,7 @@ from tests.real_broker.harness import Harness
 from tests.real_broker.replays import QUEUES, TOPIC, write_source
 from tests.real_broker.served import NAME_SERVER, Served, served
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow]
+pytestmark = [pytest.mark.broker, pytest.mark.rare]
 
 _READ, _BEFORE, _MEANWHILE = 200, 100, 3000  # messages
 _TIMERS, _DELAY_MS = 40, 60_000
