@@ -75,8 +75,8 @@ class CopyOptions(shared.OnStore):
         Exit.OK: "done, planned, or the copy is as its manifest says",
         Exit.FINDINGS: "done, with findings; or the copy is not as its manifest says",
         Exit.USAGE: "the options do not fit, the output is not empty, or nobody confirmed",
-        Exit.IN_USE: "another rmqtool is changing the store",
         Exit.FAILED: "could not finish: the next run goes on; an earlier copy is as it was",
+        Exit.IN_USE: "another rmqtool is changing the store",
     },
 )
 def copy(style: Style, given: CopyOptions) -> Exit:

@@ -196,9 +196,12 @@ def show_copy(found: CopyResult, style: Style) -> None:
     if settled and not settled.complete:
         print_fact(console, "raw", "not completed: see the findings, and name --broker-conf or --broker-version")
     elif settled:
-        added = f"{settled.units} queue {'entry' if settled.units == 1 else 'entries'}"
+        entries = f"{settled.units} queue {'entry' if settled.units == 1 else 'entries'}"
+        changes = [entries] if settled.units else []
+        changes += [counted(settled.files, "index file")] if settled.files else []
+        added = f"{' and '.join(changes)} written again" if changes else "nothing was missing"
         state = "it starts as after a clean stop, and loses nothing" if settled.is_proven else "see the findings"
-        print_fact(console, "settled", f"{added} and {counted(settled.files, 'index file')} written again; {state}")
+        print_fact(console, "settled", f"{added}; {state}")
     elif found.mode != "restore":
         print_fact(console, "raw", "as after a crash: the first start completes queues and index")
     for each in found.findings:
