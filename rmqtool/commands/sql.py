@@ -51,7 +51,7 @@ def _included(values: tuple[str, ...]) -> tuple[str, ...]:
 class SqlOptions(OnStores):
     """What was asked for."""
 
-    words: tuple[str, ...] = argument("STORE... [SQL]", nargs=-1, required=True)  # type: ignore[assignment]
+    stores_and_sql: tuple[str, ...] = argument("STORE... [SQL]", shared.StoreWord(), nargs=-1, required=True)
     file: str | None = option("Take the statement from PATH; - is standard input.", metavar="PATH")
     form: Form | None = option(
         "How rows are written. Default: a table on a terminal, else csv.",
@@ -94,14 +94,14 @@ class SqlOptions(OnStores):
     @property
     def statement(self) -> str | None:
         """The statement on the command line: the last word, where it is no store, as it has blanks."""
-        last = self.words[-1]
-        is_statement = self.file is None and len(self.words) > 1 and len(last.split()) > 1
+        last = self.stores_and_sql[-1]
+        is_statement = self.file is None and len(self.stores_and_sql) > 1 and len(last.split()) > 1
         return last if is_statement and not os.path.exists(last) else None
 
     @property
     def stores(self) -> tuple[str, ...]:
         """The stores."""
-        return self.words if self.statement is None else self.words[:-1]
+        return self.stores_and_sql if self.statement is None else self.stores_and_sql[:-1]
 
     @property
     def named(self) -> str | None:
