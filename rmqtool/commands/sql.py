@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import sys
 from collections.abc import Iterator
@@ -190,11 +189,12 @@ def _database(given: SqlOptions, stores: list[NamedStore], reading: Reading) -> 
     from rmqtool.sql.engine import Database
     from rmqtool.store.message_reader import more_columns
     from rmqtool.store.snapshot import Snapshot
+    from rmqtool.store.store import may_be_several
 
     snapshots = {each.name: Snapshot(each.store, given.broker_version, given.limit_rate) for each in stores}
     query = replace(more_columns(given.columns), include=given.include, redaction=given.redaction,
                     bytes_per_second=given.bytes_per_second)  # fmt: skip
-    with_store = any(map(glob.has_magic, given.stores))  # whether a pattern fits one store or two
+    with_store = any(map(may_be_several, given.stores))  # whether a pattern fits one store or two
     return Database(snapshots, query, reading, given.limits, with_store=with_store, trusts_clock="clock" in given.trust)
 
 
