@@ -28,6 +28,7 @@ _COMMANDS: Mapping[str, str] = {
     "convert STORE --output NEW": "migrate dledger",
     "copy STORE --output DIR": "cp backup restore snapshot rsync",
     "diff A B": "compare cmp",
+    'sql STORE "from messages limit 10"': "select duckdb ask aggregate sum",
     "export STORE --output DIR": "parquet csv ndjson unload",
     "report STORE -o FILE": "html page web",
     "bundle STORE -o FILE": "support collect zip tar pack",
