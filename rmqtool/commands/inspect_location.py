@@ -18,6 +18,7 @@ from rmqtool.base.errors import Exit, RmqtoolError, UsageError
 from rmqtool.base.visible import json_text, quote, visible
 from rmqtool.commands import shared_options as shared
 from rmqtool.commands.options import argument, flag, is_given, option
+from rmqtool.findings.finding import counted
 from rmqtool.show.output import Style, flush, note, terminal_width, write_bytes, write_line, write_text
 from rmqtool.show.progress import byte_progress
 
@@ -241,13 +242,18 @@ def checked_columns(text: str | None, location: Location, decoder: Decoder | Non
     from rmqtool.inspect.registry import LISTINGS
     from rmqtool.scan.columns import MESSAGE_WISHES, is_wished
     from rmqtool.scan.message_rows import DECODED_COLUMNS
+    from rmqtool.scan.typed_columns import split_columns, typed_column
 
     if text is None:
         return ()
-    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    names = tuple(dict.fromkeys(split_columns(text)))
     listing = LISTINGS[location.kind]
     known = ("kind", *listing.columns, "hex", *(DECODED_COLUMNS if decoder is not None else ()))
-    unknown = [name for name in names if name not in known and not (listing.has_messages and is_wished(name))]
+    typed = [column.name for name in names if listing.has_messages and (column := typed_column(name)) is not None]
+    if taken := [name for name in typed if name in known or typed.count(name) > 1 or names.count(name)]:
+        raise UsageError(f"--columns: another column is named {taken[0]}", hint="such as: ... as other_name")
+    unknown = [name for name in names if name not in known
+               and not (listing.has_messages and (is_wished(name) or typed_column(name)))]  # fmt: skip
     if unknown or not names:
         shown = (*known, *MESSAGE_WISHES) if listing.has_messages else known
         needs = "; with --decoder also body_decoded" if listing.has_messages and decoder is None else ""
@@ -307,8 +313,11 @@ def list_from(style: Style, location: Location, request: ListingRequest) -> Exit
 
     _check(location, request, style)
     request = replace(request, decoder=fitting_decoder(location, request))
-    names = checked_columns(request.columns, location, request.decoder)
-    options = _options(location, request, names)
+    columns = checked_columns(request.columns, location, request.decoder)
+    options = _options(location, request, columns)
+    if request.redaction is not None and options.shape.typed:
+        raise UsageError("--redact: columns with a type or a name cannot be redacted", hint="name them as they are")
+    names = options.shape.names if options.shape.typed else columns
     if request.count:
         with _reading_shown(style, "counting", location, options) as watched:
             counts = count_location(location, watched)
@@ -320,6 +329,9 @@ def list_from(style: Style, location: Location, request: ListingRequest) -> Exit
     with _reading_shown(style, "listing", location, options) if is_silent else nullcontext(options) as watched:
         status = list_at(shown, _listing(location, request, watched), options.by_record)
     nothing_fits = shown.empty and request.limit != 0 and request.filters != Filters()
+    for name, (count, first) in options.shape.unfit.items():
+        note(f"{name}: {counted(count, 'value')} of another type, and null; the first at offset {first}")
+        status = Exit.LOSSY
     if not style.quiet:
         if nothing_fits or request.filters.excluded_topics:
             for text in _about_filters(location, request, nothing_fits=nothing_fits):

@@ -29,7 +29,7 @@ _COMMANDS: Mapping[str, str] = {
     "diff A B": "compare cmp",
     "copy STORE --output DIR": "backup cp clone snapshot sync rsync",
     "copy BACKUP --output STORE": "restore",
-    "sql STORE SQL": "select sqlite duckdb ask",
+    'sql STORE "from messages limit 10"': "select sqlite duckdb ask aggregate sum",
     "export STORE --output DIR": "parquet csv ndjson unload",
     "report STORE -o FILE": "html page web",
     "bundle STORE -o FILE": "support collect zip tar pack",

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
 
 import click
 
-from rmqtool.base.errors import Exit, UsageError
+from rmqtool.base.errors import Exit, RmqtoolError, UsageError
 from rmqtool.base.numbers import byte_size
 from rmqtool.base.paths import is_remote
 from rmqtool.commands import shared_options as shared
 from rmqtool.commands.options import OnStores, argument, command, flag, option, parsed, size_of_at_least
 from rmqtool.commands.writing import check_place, unwritable
-from rmqtool.show.output import Style, note, terminal_width, write_document
-from rmqtool.show.pager import begin_paging
+from rmqtool.show.output import Style, note, terminal_width, write_document, write_error, write_text
+from rmqtool.show.pager import begin_paging, end_paging
 from rmqtool.show.progress import job_progress
 
 if TYPE_CHECKING:
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from rmqtool.scan.redaction import Redaction
     from rmqtool.show.sql import Form, RowWriter
     from rmqtool.sql.engine import Answer, Database, Limits
-    from rmqtool.sql.tables import Reading
     from rmqtool.store.store import NamedStore
 
 _ON_TERMINAL = 1000  # rows
@@ -51,9 +49,7 @@ def _included(values: tuple[str, ...]) -> tuple[str, ...]:
 class SqlOptions(OnStores):
     """What was asked for."""
 
-    words: tuple[str, ...] = argument(  # type: ignore[assignment]
-        "STORE... [SQL]", shared.StoreWord(), nargs=-1, required=True
-    )
+    stores_and_sql: tuple[str, ...] = argument("STORE... [SQL]", shared.StoreWord(), nargs=-1, required=True)
     file: str | None = option("Take the statement from PATH; - is standard input.", metavar="PATH")
     form: Form | None = option(
         "How rows are written. Default: a table on a terminal, else csv.",
@@ -96,14 +92,14 @@ class SqlOptions(OnStores):
     @property
     def statement(self) -> str | None:
         """The statement on the command line: the last word, where it is no store, as it has blanks."""
-        last = self.words[-1]
-        is_statement = self.file is None and len(self.words) > 1 and len(last.split()) > 1
+        last = self.stores_and_sql[-1]
+        is_statement = self.file is None and len(self.stores_and_sql) > 1 and len(last.split()) > 1
         return last if is_statement and not os.path.exists(last) else None
 
     @property
     def stores(self) -> tuple[str, ...]:
         """The stores."""
-        return self.words if self.statement is None else self.words[:-1]
+        return self.stores_and_sql if self.statement is None else self.stores_and_sql[:-1]
 
     @property
     def named(self) -> str | None:
@@ -159,21 +155,30 @@ def sql(style: Style, given: SqlOptions) -> Exit:
     form = _form_of(given)
     if given.output is not None:
         _check_output(given.output, stores)
-    with job_progress(style, "reading") as progress:
-        reading = _reading(given, progress)
-        with _database(given, stores, reading) as database:
-            if given.tables:
-                return _show_tables(style, database)
-            statement = _statement(given)
-            answer = database.ask(statement)
-            if given.explain:
-                return _explain(style, answer)
-            if style.json:
-                document = _document(given, answer)
-            else:
-                _write(style, given, form, answer)
+    with _database(given, stores) as database:
+        if given.tables:
+            return _show_tables(style, database)
+        if given.statement is None and given.file is None and sys.stdin.isatty():
+            if given.output is not None or style.json:
+                raise UsageError("there is no statement", hint='rmqtool sql STORE "from messages limit 10"')
+            return _converse(style, given, database)
+        return _answer(style, given, database, form, _statement(given))
+
+
+def _answer(style: Style, given: SqlOptions, database: Database, form: Form, statement: str) -> Exit:
+    """Show the answer to a statement, and what was damaged or not read for it."""
     from rmqtool.show.sql import notes_on
 
+    reading, document = database.reading, dict[str, Any]()
+    with job_progress(style, "reading") as progress:
+        reading.begin(progress)
+        answer = database.ask(statement)
+        if given.explain:
+            return _explain(style, answer)
+        if style.json:
+            document = _document(given, answer)
+        else:
+            _write(style, given, form, answer)
     status = Exit.LOSSY if reading.is_lossy else Exit.OK
     if style.json:
         write_document(style, "sql", document, status=status)
@@ -182,21 +187,65 @@ def sql(style: Style, given: SqlOptions) -> Exit:
     return status
 
 
-def _reading(given: SqlOptions, progress: Any) -> Reading:
-    from rmqtool.sql.tables import Reading
+def _converse(style: Style, given: SqlOptions, database: Database) -> Exit:
+    """Answer statements that somebody types, each ended by a semicolon, until the input ends."""
+    with suppress(ImportError):
+        import readline  # noqa: F401 - gives input() lines that can be edited, and those before
 
-    return Reading(progress, fails=given.on_damage == "fail", is_dry=given.explain)
+    form: Form = given.form or "table"
+    if not style.quiet:
+        note("a statement ends with ; and .tables, .format FORM and .quit are commands")
+    typed: list[str] = []
+    while True:
+        try:
+            line = input("   ...> " if typed else "   sql> ")
+            words = [] if typed else line.split()
+            if words and words[0].startswith("."):
+                if words[0] == ".quit":
+                    return Exit.OK
+                form = _command(style, database, words, form)
+                continue
+            typed += [line] if typed or line.strip() else []
+            if typed and line.rstrip().endswith(";"):
+                statement, typed = "\n".join(typed), []
+                _answer(style, given, database, form, statement)
+        except EOFError:
+            write_text("\n")
+            return Exit.OK
+        except KeyboardInterrupt:  # ends what is typed or answered, and not all
+            typed = []
+            write_text("\n")
+        except RmqtoolError as error:
+            write_error(style, "sql", error)
+        finally:
+            end_paging()
+            sys.stdout.flush()
 
 
-def _database(given: SqlOptions, stores: list[NamedStore], reading: Reading) -> Database:
+def _command(style: Style, database: Database, words: list[str], form: Form) -> Form:
+    """Do one of the commands beside statements; the form of rows from now on."""
+    match words:
+        case [".tables"]:
+            _show_tables(style, database)
+        case [".format", "table" | "csv" | "ndjson" as chosen]:
+            return chosen
+        case _:
+            raise UsageError(f"{' '.join(words)} is no command", hint=".tables, .format table, csv or ndjson, .quit")
+    return form
+
+
+def _database(given: SqlOptions, stores: list[NamedStore]) -> Database:
     from rmqtool.sql.engine import Database
+    from rmqtool.sql.tables import Reading
     from rmqtool.store.message_reader import more_columns
     from rmqtool.store.snapshot import Snapshot
+    from rmqtool.store.store import may_be_several
 
+    reading = Reading(fails=given.on_damage == "fail", is_dry=given.explain)
     snapshots = {each.name: Snapshot(each.store, given.broker_version, given.limit_rate) for each in stores}
     query = replace(more_columns(given.columns), include=given.include, redaction=given.redaction,
                     bytes_per_second=given.bytes_per_second)  # fmt: skip
-    with_store = any(map(glob.has_magic, given.stores))  # whether a pattern fits one store or two
+    with_store = any(map(may_be_several, given.stores))  # whether a pattern fits one store or two
     return Database(snapshots, query, reading, given.limits, with_store=with_store, trusts_clock="clock" in given.trust)
 
 
@@ -210,8 +259,6 @@ def _statement(given: SqlOptions) -> str:
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
             raise UsageError(f"the statement cannot be read: {reason}", file=given.file) from error
-    if given.file is None and sys.stdin.isatty():
-        raise UsageError("there is no statement", hint='rmqtool sql STORE "from messages limit 10", or --tables')
     return sys.stdin.read()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,6 +20,7 @@ from rmqtool.scan.bodies import BodyError, decompress, with_plain_bodies
 from rmqtool.scan.columns import ColumnRun, column_of, is_wished, needs_plain_body, record_batches
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.rows import KIND, Rows, make_rows, one_row, times_of
+from rmqtool.scan.typed_columns import TypedColumn, typed_column
 from rmqtool.scan.windows import constant_strings, is_utf8
 
 if TYPE_CHECKING:
@@ -224,10 +225,13 @@ class MessageShape:
     """Which fields of messages are wanted, and which body.
 
     `names` may hold ``hex``, the record's bytes, and BODY_DECODED, which is the decompressed body until it is decoded.
+    Of the `typed` columns `unfit` has, by name, how many values do not fit their type, and where the first one is.
     """
 
     names: tuple[str, ...] = MESSAGE_FIELDS + BODY_COLUMNS
     body: BodyChoice = "decompressed"
+    typed: tuple[TypedColumn, ...] = ()
+    unfit: dict[str, tuple[int, int]] = field(default_factory=dict, compare=False)
 
     @classmethod
     def of(
@@ -235,9 +239,13 @@ class MessageShape:
     ) -> MessageShape:
         """The fields `columns`, or all of them; `body` is read only where a column shows it."""
         available = MESSAGE_FIELDS + (() if body == "none" else BODY_COLUMNS)
-        names = tuple(name for name in columns if name in available or is_wished(name)) if columns else available
+        typed = {name: column for name in columns if (column := typed_column(name)) is not None}
+        names = tuple(typed[name].name if name in typed else name
+                      for name in columns if name in available or name in typed or is_wished(name))  # fmt: skip
+        names = names if columns else available
         wants_body = body != "none" and not set(names).isdisjoint(BODY_COLUMNS)
-        return cls((*names, "hex") if with_hex else names, body if wants_body else "none")
+        chosen = tuple(typed.values())
+        return cls((*names, "hex") if with_hex else names, body if wants_body else "none", chosen)
 
     def for_decoder(self, details: Sequence[str]) -> MessageShape:
         """The same fields, the body for a decoder, and what else is needed with it."""
@@ -252,8 +260,27 @@ class MessageShape:
         return (
             self.body == "decompressed"
             or BODY_DECODED in self.names
-            or any(is_wished(name) and needs_plain_body(name) for name in self.names)
+            or any(needs_plain_body(name) for name in self._wished)
         )
+
+    @property
+    def _wished(self) -> tuple[str, ...]:
+        """Columns that are there only where they are asked for, and those that columns with types are made of."""
+        typed = {each.name for each in self.typed}
+        wished = (name for name in self.names if is_wished(name) and name not in typed)
+        return (*wished, *(each.source for each in self.typed))
+
+    def wished(self, frames: RecordRun, bodies: pa.BinaryArray | None) -> dict[str, pa.Array]:
+        """These columns of a run; values that do not fit their type are counted."""
+        run = ColumnRun(frames, bodies, names=self._wished)
+        columns = {name: column_of(name).read(run) for name in self._wished}
+        made = {}
+        for each in self.typed:
+            made[each.name], is_unfit = each.cast(columns[each.source])
+            if is_unfit.any():
+                count, first = self.unfit.get(each.name, (0, int(frames.physical_offsets[is_unfit][0])))
+                self.unfit[each.name] = count + int(is_unfit.sum()), first
+        return columns | made
 
 
 def message_rows(frames: RecordRun, file: str, shape: MessageShape) -> Iterator[Rows]:
@@ -289,8 +316,7 @@ def _rows(frames: RecordRun, bodies: pa.BinaryArray | None, file: str, shape: Me
         derived["file"] = constant_strings(file, len(frames))
     if "hex" in shape.names:
         derived["hex"] = _hex(frames)
-    run = ColumnRun(frames, bodies, names=shape.names)
-    derived |= {name: column_of(name).read(run) for name in shape.names if is_wished(name)}
+    derived |= shape.wished(frames, bodies)
     columns = {name: derived.get(name, scanned.get(name)) for name in shape.names}
     if not columns:
         columns = {"physical_offset": pa.array(frames.physical_offsets)}
@@ -301,6 +327,7 @@ def _rows(frames: RecordRun, bodies: pa.BinaryArray | None, file: str, shape: Me
 def _scanned(frames: RecordRun, shape: MessageShape) -> dict[str, pa.Array]:
     """The columns of the scan that the wanted fields are made from."""
     derived = {*BODY_COLUMNS, BODY_DECODED, *_TIMES, *_RAW, "file", "hex"}
+    derived |= {each.name for each in shape.typed}
     names = [name for name in shape.names if name not in derived and not is_wished(name)]
     names += [_TIMES[name] for name in shape.names if name in _TIMES]
     names += [_RAW[name][0] for name in shape.names if name in _RAW]

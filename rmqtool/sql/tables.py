@@ -111,6 +111,12 @@ class Reading:
         """Whether something was damaged, did not fit its type, or was not read."""
         return bool(self.damage or self.unfit or self.unread)
 
+    def begin(self, progress: Callable[[int, int], None]) -> None:
+        """Forget the statement before."""
+        self.progress, self.done, self.failed = progress, 0, None
+        for kept in (self.scans, self.damage, self.unfit, self.unread):
+            kept.clear()
+
     def add(self, size: int) -> None:
         """Note that so many bytes more were read."""
         self.done += size

@@ -405,6 +405,12 @@ def open_stores(arguments: Sequence[str], conf: BrokerConf, known: Mapping[str, 
     return [NamedStore(name, store) for name, store in zip(names, opened, strict=True)]
 
 
+def may_be_several(argument: str) -> bool:
+    """Whether an argument is a pattern of stores, however many fit it now."""
+    path = path_of(argument)
+    return glob.has_magic(str(path)) and (is_remote(path) or not path.exists())
+
+
 def _expand(argument: str) -> list[tuple[str | None, Path]]:
     """The directories of an argument, each with the name that it gives or None."""
     name, separator, named = argument.partition("=")

@@ -17,6 +17,7 @@ import pytest
 from rmqtool.base.errors import Exit
 from tests.building import LogBuilder
 from tests.commands.running import ROOT, Result, environment, rmqtool, validator
+from tests.commands.terminal import on_terminal
 
 pytestmark = pytest.mark.budget(2)  # the engine takes a tenth of a second to load, and to be made
 
@@ -206,3 +207,16 @@ def test_the_statements_of_the_page_are_answered_as_it_says() -> None:
     for command, text in shown:
         _, _, *words = shlex.split(command)
         assert sql(*words).out == text
+
+
+@pytest.mark.slow
+def test_statements_are_answered_one_after_the_other(tmp_path: Path) -> None:
+    """On a terminal; what is wrong, or interrupted, ends none but itself."""
+    typed = ("select topic from messages", "where false;", "from nothing;", ".format csv", "select 1 as one,",
+             "2 as two;", ".nothing", ".tables", ".quit")  # fmt: skip
+    shown = on_terminal("sql", str(EXAMPLE), "--no-pager", cwd=tmp_path, typed="".join(f"{line}\n" for line in typed))
+    assert "one,two\n1,2\n" in shown
+    assert "no table is named 'nothing'" in shown
+    assert ".nothing is no command" in shown
+    assert "sum(" not in shown
+    assert "unread" in shown

@@ -158,6 +158,17 @@ def test_files_without_directories_are_a_store(golden_store: GoldenStore, gs: Pl
     assert (there.status, same_here(there.out, gs.uri("bare/store"), store)) == (here.status, here.out)
 
 
+def test_sql_reads_the_same_tables(golden_store: GoldenStore, s3: Place) -> None:
+    store = golden_store("4.9.7-trimmed")
+    uri = kept(s3, store)
+    of_files = "select path, kind, size, start_offset from files order by path"
+    tables = ("messages", "keys", "units", "queues", "groups", "topics", '"index"', "pending", "unread")
+    for statement in (*(f"from {name} order by all" for name in tables), of_files):
+        here, there = rmqtool("sql", store, statement), rmqtool("sql", uri, statement)
+        assert (there.status, there.out) == (here.status, here.out), statement
+        assert there.out.count("\n") > 1, statement
+
+
 def test_queues_and_configuration_in_rocksdb(golden_store: GoldenStore, s3: Place, tmp_path: Path) -> None:
     """Their databases are copied while they are read, and nothing of the copies stays."""
     store = golden_store("more/5.5.0-rocksdb")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+from datetime import datetime, timedelta, timezone
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -59,6 +61,27 @@ def test_csv_for_a_terminal_has_no_control_characters(values: list[dict[str, Any
     text = bytes(csv_lines(rows_of(values).batch, ["text", "keys"], visible=True)).decode()
     assert visible(text.replace("\n", "")) == text.replace("\n", "")
     assert text.count("\n") == len(values)
+
+
+def test_numbers_and_times_are_written() -> None:
+    """A decimal as a number where every reader keeps its digits, and a time with as many digits as it has."""
+    moment = datetime(2026, 11, 21, 10, 52, tzinfo=timezone.utc)
+    batch = pa.RecordBatch.from_pydict({
+        "kind": ["k", "k"],
+        "double": pa.array([1.5, None]),
+        "short": pa.array([Decimal("1.50"), None], pa.decimal128(15, 2)),
+        "long": pa.array([Decimal("1.50"), None], pa.decimal128(16, 2)),
+        "time": pa.array([moment, None], pa.timestamp("us", "UTC")),
+        "finer": pa.array([moment + timedelta(microseconds=1), None], pa.timestamp("us", "UTC")),
+        "day": pa.array([moment.date(), None]),
+    })  # fmt: skip
+    first, second = bytes(json_lines(batch)).decode().splitlines()
+    assert first == (
+        '{"kind":"k","double":1.5,"short":1.50,"long":"1.50","time":"2026-11-21T10:52:00.000Z",'
+        '"finer":"2026-11-21T10:52:00.000001Z","day":"2026-11-21"}'
+    )
+    assert set(json.loads(second).values()) == {"k", None}
+    assert bytes(csv_lines(batch, ["double", "long", "time"])) == b"1.5,1.50,2026-11-21T10:52:00.000Z\n,,\n"
 
 
 def test_a_type_that_nobody_needs_is_refused() -> None:

@@ -134,6 +134,19 @@ def test_text_has_them_as_values(form: str, store: Path, tmp_path: Path) -> None
     assert rmqtool("export", store, "--check", tmp_path / "out").status == Exit.OK
 
 
+def test_a_listing_has_them(store: Path) -> None:
+    columns = "physical_offset,body.cents:int as cents,properties.RETRY:int,body.at:timestamp as at"
+    done = rmqtool("inspect", store / "commitlog", "--columns", columns, "--format", "csv")
+    header, first, second, *_ = done.out.splitlines()
+    assert (header, first) == ("physical_offset,cents,properties.RETRY,at", "0,100,2,2026-11-21T12:00:00.000Z")
+    assert second.endswith(",,2,")
+    assert done.status == Exit.LOSSY
+    assert "cents: 1 value of another type, and null; the first at offset" in done.err
+    assert "cents             100" in rmqtool("inspect", store / "commitlog", "--columns", columns, "--limit", "1").out
+    for wrong in (("--columns", "body.cents:int as topic"), ("--columns", columns, "--redact", "bodies")):
+        assert rmqtool("inspect", store / "commitlog", *wrong).status == Exit.USAGE
+
+
 @pytest.mark.budget(2)
 def test_sql_and_python_have_them(store: Path) -> None:
     columns = ("--column", "body.cents:int as cents")

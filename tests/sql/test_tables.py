@@ -152,6 +152,10 @@ def test_a_range_of_offsets_reads_little(example: Asked) -> None:
     [scan] = example.reading.scans
     assert len(scan.parts) == 1 < scan.of_parts
     assert example.reading.done == scan.bytes < every / 4
+    every_offset = [row["physical_offset"] for row in example("select physical_offset from messages order by all")]
+    for offset in every_offset[::20]:  # the first one is where a part begins
+        assert example(f"select physical_offset from messages where physical_offset = {offset}") == [
+            {"physical_offset": offset}]  # fmt: skip
     assert example("select physical_offset from messages where physical_offset < 0") == []
     assert example.reading.done == 0
 
@@ -179,6 +183,9 @@ def test_units_of_one_queue_are_read_alone(example: Asked) -> None:
     [scan] = example.reading.scans
     assert len(scan.parts) == 1 < scan.of_parts
     listed = rmqtool("inspect", EXAMPLE / "consumequeue" / "payments" / "1", "--json").lines
+    later = example(f"from units where topic = 'payments' and physical_offset >= {rows[20]['physical_offset']}")
+    assert {row["physical_offset"] for row in rows[20:]} <= {row["physical_offset"] for row in later}
+    assert min(row["physical_offset"] for row in later) == rows[20]["physical_offset"]
     names = ("queue_offset", "physical_offset", "message_size", "tags_code")
     assert [[row[name] for name in names] for row in rows] == [
         [row[name] for name in names] for row in listed if row["kind"] == "message"
@@ -224,6 +231,12 @@ def test_keys_are_those_of_messages(example: Asked) -> None:
                      for pair in (*unique, *((key, "key") for key in row["keys"]))]  # fmt: skip
     keys = example("select physical_offset, key, kind, topic from keys")
     assert [tuple(row.values()) for row in keys] == expected
+    found = example("select physical_offset from keys where key = 'ORD-1010' and kind = 'key' order by all")
+    assert (
+        [row["physical_offset"] for row in found]
+        == [offset for offset, key, kind, _ in expected if (key, kind) == ("ORD-1010", "key")]
+        != []
+    )
     assert len(expected) > 181
 
 
