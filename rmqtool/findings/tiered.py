@@ -61,6 +61,7 @@ TIERED = (
         how="A file was deleted or cut; a copy of the tier is not of one moment; older metadata.",
         says={
             "missing": "the metadata have a segment of {expected:byte} at {base}, whose file is missing",
+            "all": "the metadata have {segments:segment}, of which none is there",
             "unknown": "the metadata do not have the segment at {base}",
             "short": "{size:byte}, the metadata have {expected}",
             "long": "{size:byte}, the metadata have {expected}",

@@ -166,6 +166,19 @@ class Tier:
         return rows
 
     @property
+    def named(self) -> dict[tuple[str, int], int]:
+        """How many segments the metadata have of each queue of the broker, the index included."""
+        found: dict[tuple[str, int], int] = {}
+        for table in map(self.metadata.content.get, TABLES.values()):
+            for path, rows in table.items() if isinstance(table, dict) else ():
+                broker, _, rest = str(path).partition("/")
+                topic, _, queue_id = rest.rpartition("/")
+                is_own = self.directory is not None and broker == self.directory.name
+                if is_own and queue_id.isdecimal() and isinstance(rows, dict):
+                    found[topic, int(queue_id)] = found.get((topic, int(queue_id)), 0) + len(rows)
+        return found
+
+    @property
     def topic_ids(self) -> dict[str, int]:
         """The numbers by which items of the index name topics."""
         table = self.metadata.content.get("topicMetadataTable")
@@ -264,4 +277,6 @@ def tier_of(store: Store) -> Tier | Unreadable | None:
         return Unreadable(f"{provider} keeps its segments in a place of its own, which is not read")
     if not path:
         return Unreadable("broker.conf does not say where its segments are: give --tiered-path DIRECTORY")
+    if not has_directory(path_of(path)):
+        return Unreadable(f"{path}: no such directory; --tiered-path names the place of the tier")
     return Tier(store, path_of(path), metadata)

@@ -46,6 +46,10 @@ def check_tier(snapshot: Snapshot, report: Report) -> None:
     if tier.is_unknown and files:
         facts: dict[str, Any] = {"problem": "", "segments": len(files), "queues": len(tier.queues), "cause": "all"}
         report.add("tiered.metadata", file=METADATA, details=facts | {"bytes": sum(file.size for file in files)})
+    there = {(queue.topic, queue.queue_id) for queue in (*tier.queues, *([tier.index] if tier.index else ()))}
+    for (topic, queue_id), count in tier.named.items():
+        if count and (topic, queue_id) not in there:
+            report.add("tiered.segment", topic=topic, queue_id=queue_id, details={"problem": "all", "segments": count})
     for queue in tier.queues:
         _QueueCheck(snapshot, tier, queue, report).check()
 

@@ -74,9 +74,17 @@ def test_a_tier_ahead(store: Path) -> None:
     for path in sorted((store / "consumequeue" / "history" / "0").iterdir())[2:]:
         path.unlink()
     assert "tiered.ahead" in codes_of(verify(store, conf=conf_of(store)))
+
+
+def test_a_tree_that_is_gone(store: Path) -> None:
+    """Segments that only the metadata have are missing; a wrong path is told, and never called clean."""
     shutil.rmtree(store / "tiered")
-    assert (store / METADATA).exists()
-    assert "tiered.broker-name" not in codes_of(verify(store, conf=conf_of(store)))
+    outcome = verify(store, conf=conf_of(store))
+    assert (outcome.verdict, codes_of(outcome)) == ("unproven", set())
+    (store / "tiered").mkdir()
+    found = [each for each in verify(store, conf=conf_of(store)).findings if each.code == "tiered.segment"]
+    assert {(each.topic, each.details["problem"]) for each in found} >= {("history", "all")}
+    assert rmqtool("verify", store, "--tiered-path", store / "x", "--only", "tiered").status == 3
 
 
 TIMES = ("createTimestamp", "updateTimestamp")
