@@ -100,6 +100,22 @@ TIERED = (
         repair=f"Restore the segment. {_KEEP}",
     ),
     Entry(
+        code="tiered.index", severity="warning", treatment="none", about="surroundings",
+        title="An index segment of the tier is not whole, or does not lead to messages",
+        what="A segment of the index has a slot for each remainder of a hash, and items, one slot after another. "
+        "An item leads to a message of the tier, by its queue, offset and size.",
+        how="A flipped bit, a cut file. Segments of 5.5.1 may lack items that their header counts: then it is a note.",
+        says={
+            "size": "{size:byte} are not the slots and {items:item} of its header",
+            "fewer": "it has {items} of {counted} items that its header counts",
+            "slot": "{items:item|items} in the slot of another hash, or out of place",
+            "item": "{items:item|items} lead to no message of that size",
+        },
+        effect="messages are not found by key in the tier",
+        versions={_ALL: "the same; 5.5.1 looks up half of the keys by another hash than older releases wrote."},
+        repair="None: keys are found by rmqtool query --scan. New segments are not affected.",
+    ),
+    Entry(
         code="tiered.ahead", severity="warning", treatment="decide", about="surroundings",
         title="The tier has messages after the end of the local queue",
         what="The tier takes what the local store has: it cannot be ahead of it.",

@@ -21,6 +21,7 @@ from rmqtool.base.tolerant import skip_wrong_type
 from rmqtool.formats.consume_queue import UNIT_SIZE
 from rmqtool.formats.layout import decode_units, integer_at
 from rmqtool.formats.tiered import (
+    INDEX_HEADER_DTYPE,
     INDEX_HEADER_SIZE,
     INDEX_ITEM_DTYPE,
     INDEX_MAGIC,
@@ -216,6 +217,53 @@ def items_of(segment: MappedFile, value: int) -> NDArray[np.void]:
         items = decode_units(INDEX_ITEM_DTYPE, file.read(position, max(0, min(length, segment.size - position))))
     found: NDArray[np.void] = items[items["hash"] == value]
     return found
+
+
+@dataclass(frozen=True)
+class IndexSegment:
+    """The slots of an index segment: how many items end before the end of each, and how many its header counts."""
+
+    slots: int
+    ends: NDArray[np.int64]
+    counted: int
+
+    @property
+    def items(self) -> int:
+        """How many items the slots have."""
+        return int(self.ends[-1]) if len(self.ends) else 0
+
+    @property
+    def size(self) -> int:
+        """The size of the file, bytes."""
+        slots, items = self.slots * INDEX_SLOT_DTYPE.itemsize, self.items * INDEX_ITEM_DTYPE.itemsize
+        return INDEX_HEADER_SIZE + slots + items
+
+
+def is_older_index(segment: MappedFile) -> bool:
+    """Whether a release up to 5.1.4 wrote an index segment: it has another number after the items."""
+    with InputFile(segment.path) as file:
+        return file.read(max(0, segment.size - len(_OLDER)), len(_OLDER)) == _OLDER
+
+
+_OLDER = (INDEX_MAGIC + 4).to_bytes(4, "big", signed=True)  # TieredIndexFile.INDEX_FILE_BEGIN_MAGIC_CODE, BCC50289
+
+
+def read_index(segment: MappedFile) -> IndexSegment | None:
+    """The slots of an index segment; None where they do not follow each other."""
+    with InputFile(segment.path) as file:
+        head = file.read(0, INDEX_HEADER_SIZE + INDEX_SLOT_DTYPE.itemsize)
+        if len(head) < INDEX_HEADER_SIZE + INDEX_SLOT_DTYPE.itemsize or not head.startswith(_MAGIC):
+            return None
+        first = integer_at(INDEX_SLOT_DTYPE, "position", head, INDEX_HEADER_SIZE)
+        size = min(first, segment.size) - INDEX_HEADER_SIZE
+        slots = decode_units(INDEX_SLOT_DTYPE, file.read(INDEX_HEADER_SIZE, max(0, size)))
+    counts, rest = np.divmod(slots["length"].astype(np.int64), INDEX_ITEM_DTYPE.itemsize)
+    ends = np.cumsum(counts)
+    starts = first + (ends - counts) * INDEX_ITEM_DTYPE.itemsize
+    is_whole = len(slots) and not rest.any() and (counts >= 0).all()
+    if not is_whole or (slots["position"] != starts)[counts > 0].any():
+        return None
+    return IndexSegment(len(slots), ends, integer_at(INDEX_HEADER_DTYPE, "items", head))
 
 
 _PIECE = 1 << 20  # bytes

@@ -15,20 +15,35 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rmqtool.base.files import OpenFiles
+from rmqtool.base.mapped_files import MappedFile
+from rmqtool.findings.finding import Severity
 from rmqtool.findings.report import Report
 from rmqtool.formats.consume_queue import UNIT_SIZE
+from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.formats.properties import TAGS, tags_code
 from rmqtool.scan.block import REASON_MEANINGS, Damage
 from rmqtool.scan.frames import RecordRun
+from rmqtool.scan.pointed_records import read_heads
 from rmqtool.scan.properties import read_properties
 from rmqtool.scan.reader import scan_files
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.store.tiered import METADATA, SEGMENT_KINDS, SegmentKind, Tier, TieredQueue, Unreadable, tier_of
+from rmqtool.store.tiered import (
+    METADATA,
+    SEGMENT_KINDS,
+    SegmentKind,
+    Tier,
+    TieredQueue,
+    Unreadable,
+    all_items_of,
+    is_older_index,
+    read_index,
+    tier_of,
+)
 from rmqtool.store.unit_files import UnitFiles, units_of
 
 CODES = (
     "tiered.metadata", "tiered.destroyed", "tiered.broker-name", "tiered.segment", "tiered.unit", "tiered.record",
-    "tiered.ahead",
+    "tiered.index", "tiered.ahead",
 )  # fmt: skip
 
 
@@ -52,6 +67,46 @@ def check_tier(snapshot: Snapshot, report: Report) -> None:
             report.add("tiered.segment", topic=topic, queue_id=queue_id, details={"problem": "all", "segments": count})
     for queue in tier.queues:
         _QueueCheck(snapshot, tier, queue, report).check()
+    for segment in tier.index.files["INDEX"].files if tier.index else ():
+        for severity, facts in _index_problems(tier, segment):
+            report.add("tiered.index", severity=severity, file=snapshot.store.relative(segment.path), details=facts)
+
+
+def _index_problems(tier: Tier, segment: MappedFile) -> Iterator[tuple[Severity | None, dict[str, Any]]]:
+    """What is wrong with an index segment; items of messages that have expired lead to nothing, which is right."""
+    if is_older_index(segment):
+        return
+    index = read_index(segment)
+    if index is None or index.size != segment.size:
+        expected = {"size": segment.size, "items": index.counted if index else 0}
+        yield None, {"problem": "size", **expected}
+        return
+    if index.items < index.counted:
+        yield "info", {"problem": "fewer", "items": index.items, "counted": index.counted}
+    queues = {(queue.topic, queue.queue_id): queue for queue in tier.queues}
+    topics = {number: topic for topic, number in tier.topic_ids.items()}
+    misplaced = lost = done = 0
+    for items in all_items_of(segment):
+        places = np.searchsorted(index.ends, np.arange(done, done + len(items)), side="right")
+        misplaced += int(np.count_nonzero(items["hash"] % index.slots != places))
+        done += len(items)
+        for topic_id, queue_id in np.unique(items[["topic_id", "queue_id"]]).tolist():
+            queue = queues.get((topics.get(topic_id, ""), queue_id))
+            own = items[(items["topic_id"] == topic_id) & (items["queue_id"] == queue_id)]
+            lost += len(own) if queue is None else _leading_nowhere(queue, own)
+    if misplaced:
+        yield None, {"problem": "slot", "items": misplaced}
+    if lost and topics:
+        yield None, {"problem": "item", "items": lost}
+
+
+def _leading_nowhere(queue: TieredQueue, items: NDArray[np.void]) -> int:
+    """How many items of a queue lead to no message of their size."""
+    offsets, firsts, rows = np.unique(items["physical_offset"].astype(np.int64), return_index=True, return_inverse=True)
+    begin = queue.log[0].start_offset if queue.log else MAX_OFFSET
+    heads = read_heads(queue.log, offsets)
+    is_lost = (offsets >= begin) & ~(heads.is_record & (heads.message_sizes == items["message_size"][firsts]))
+    return int(np.count_nonzero(is_lost[rows]))
 
 
 def _report_names(tier: Tier, report: Report) -> None:

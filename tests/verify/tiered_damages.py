@@ -93,6 +93,20 @@ DAMAGES = {
 }
 
 
+def index_of(store: Path) -> Path:
+    """The one index segment of a store; that of 5.1.4 had not been uploaded."""
+    [path] = (store / QUEUE.parent.parent / "rmq_sys_INDEX" / "0" / "INDEX").iterdir()
+    return path
+
+
+INDEX_DAMAGES = {
+    "size": lambda path: os.truncate(path, path.stat().st_size - 7),
+    "slot": lambda path: overwrite(path, 28 + 50 * 8 + 3, b"\x99"),
+    "item": lambda path: overwrite(path, 28 + 50 * 8 + 12 + 6, b"\x99"),
+}
+"""Damages of an index segment of 50 slots, by the problem that is found."""
+
+
 def damaged(store: Path, name: str) -> Path:
     """The store with one of the damages."""
     DAMAGES[name].apply(store)
