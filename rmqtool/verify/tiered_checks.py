@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from rmqtool.base.files import OpenFiles
 from rmqtool.base.mapped_files import MappedFile
+from rmqtool.clients.losses import BesideLog
 from rmqtool.findings.finding import Severity
 from rmqtool.findings.report import Report
 from rmqtool.formats.consume_queue import UNIT_SIZE
@@ -58,9 +59,11 @@ def check_tier(snapshot: Snapshot, report: Report) -> None:
         _report_names(tier, report)
         return
     files = [file for queue in tier.queues for kind in SEGMENT_KINDS for file in queue.files[kind].files]
+    lost = snapshot.kept.setdefault(BesideLog, BesideLog())
     if tier.is_unknown and files:
         facts: dict[str, Any] = {"problem": "", "segments": len(files), "queues": len(tier.queues), "cause": "all"}
         report.add("tiered.metadata", file=METADATA, details=facts | {"bytes": sum(file.size for file in files)})
+        lost.tiered += sum(_only_there(snapshot, queue) for queue in tier.queues)
     there = {(queue.topic, queue.queue_id) for queue in (*tier.queues, *([tier.index] if tier.index else ()))}
     for (topic, queue_id), count in tier.named.items():
         if count and (topic, queue_id) not in there:
@@ -70,6 +73,14 @@ def check_tier(snapshot: Snapshot, report: Report) -> None:
     for segment in tier.index.files["INDEX"].files if tier.index else ():
         for severity, facts in _index_problems(tier, segment):
             report.add("tiered.index", severity=severity, file=snapshot.store.relative(segment.path), details=facts)
+
+
+def _only_there(snapshot: Snapshot, queue: TieredQueue) -> int:
+    """How many messages of a queue the tier has, and the local store has not."""
+    local = snapshot.queue(queue.topic, queue.queue_id)
+    is_held = local is not None and local.range.max_offset > local.range.min_offset
+    stop = min(queue.max_offset, local.range.min_offset) if local and is_held else queue.max_offset
+    return max(0, stop - queue.min_offset)
 
 
 def _index_problems(tier: Tier, segment: MappedFile) -> Iterator[tuple[Severity | None, dict[str, Any]]]:
@@ -184,6 +195,9 @@ class _QueueCheck:
             facts = {"tiered_end": end, "local_begin": local.range.min_offset, "messages": held}
             facts["missing"] = local.range.min_offset - self.queue.max_offset
             effect = f"the first dispatch, 20 seconds after a start, deletes {held} messages that only the tier has"
+            lost = self.snapshot.kept.setdefault(BesideLog, BesideLog())
+            lost.tiered += 0 if self.tier.is_unknown else held  # then all of it is lost
+            lost.tiered_left += held
             self._add("tiered.destroyed", facts, count=max(1, held), effect=effect)
         elif end > local.range.max_offset:
             self._add("tiered.ahead", {"tiered_end": end, "local_end": local.range.max_offset})
