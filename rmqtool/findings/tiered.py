@@ -89,10 +89,13 @@ TIERED = (
         code="tiered.record", treatment="decide",
         title="A commit log of the tier is damaged",
         what="It holds whole records back to back, each with its own offset in the queue's log.",
-        how="A flipped bit, a cut file, bytes that do not belong there.",
+        how="A flipped bit, a cut file, bytes that do not belong there. A local store that is an older copy, or was "
+        "cut, has other messages under the queue offsets that the tier has.",
         says={
             "": "{bytes:byte} that are no record: {why}",
             "body": "{messages:message} whose body does not have its CRC, first queue offset {first}",
+            "differs": "{messages:message} other than those of the local queue under the same queue offsets, first "
+            "{first}",
             "foreign": "{messages:message} of another topic or queue",
         },
         effect="consumers get these bytes as they are, or nothing",

@@ -18,7 +18,7 @@ from rmqtool.base.files import InputFile, list_directory
 from rmqtool.base.mapped_files import MappedFile, MappedFiles, Stray
 from rmqtool.base.paths import entry_path, has_directory, path_of
 from rmqtool.base.tolerant import skip_wrong_type
-from rmqtool.formats.consume_queue import UNIT_SIZE
+from rmqtool.formats.consume_queue import UNIT_DTYPE, UNIT_SIZE
 from rmqtool.formats.layout import decode_units, integer_at
 from rmqtool.formats.tiered import (
     INDEX_HEADER_DTYPE,
@@ -32,6 +32,7 @@ from rmqtool.formats.tiered import (
 from rmqtool.store.config_json import ConfigFile, load_config
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.store import CONFIG, Store
+from rmqtool.store.unit_files import UnitFiles
 
 METADATA = f"{CONFIG}/tieredStoreMetadata.json"
 PLUG_IN, PATH_SETTING, PROVIDER = "messageStorePlugIn", "tieredStoreFilePath", "tieredBackendServiceProvider"
@@ -282,6 +283,20 @@ def all_items_of(segment: MappedFile) -> Iterator[NDArray[np.void]]:
 
 
 _MAGIC = INDEX_MAGIC.to_bytes(4, "big", signed=True)
+
+
+_SPAN = 1 << 12  # units that are read along
+
+
+def units_at(units: UnitFiles, numbers: NDArray[np.int64]) -> NDArray[np.void]:
+    """The units of a queue at queue offsets that lie near each other, but for few; of zeros where none is."""
+    if not len(numbers):
+        return np.zeros(0, UNIT_DTYPE)
+    low, high = int(numbers.min()), int(numbers.max())
+    if high - low > 2 * len(numbers) + _SPAN:  # a damaged queue offset
+        found = [units.read(number, 1) for number in numbers.tolist()]
+        return np.frombuffer(b"".join(found), UNIT_DTYPE)
+    return units.units(low, high - low + 1)[numbers - low]
 
 
 def _number(value: Any) -> int:

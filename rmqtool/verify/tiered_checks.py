@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,15 @@ from rmqtool.findings.finding import Severity
 from rmqtool.findings.report import Report
 from rmqtool.formats.consume_queue import UNIT_SIZE
 from rmqtool.formats.file_name import MAX_OFFSET
+from rmqtool.formats.layout import position_of
+from rmqtool.formats.message import PREFIX_DTYPE
 from rmqtool.formats.properties import TAGS, tags_code
 from rmqtool.scan.block import REASON_MEANINGS, Damage
-from rmqtool.scan.frames import RecordRun
-from rmqtool.scan.pointed_records import read_heads
+from rmqtool.scan.frames import RecordRun, crcs_of
+from rmqtool.scan.pointed_records import read_heads, sound_records
 from rmqtool.scan.properties import read_properties
 from rmqtool.scan.reader import scan_files
+from rmqtool.store.queue_units import LoadedQueue
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.tiered import (
     METADATA,
@@ -39,8 +43,9 @@ from rmqtool.store.tiered import (
     is_older_index,
     read_index,
     tier_of,
+    units_at,
 )
-from rmqtool.store.unit_files import UnitFiles, units_of
+from rmqtool.store.unit_files import UnitFiles, open_units, units_of
 
 CODES = (
     "tiered.metadata", "tiered.destroyed", "tiered.broker-name", "tiered.segment", "tiered.unit", "tiered.record",
@@ -205,8 +210,11 @@ class _QueueCheck:
     def _check_records(self, *, fits: bool) -> None:
         """Walk the log: its records, and the unit that each of them has."""
         first = self.queue.min_offset
-        seen = np.zeros(max(0, self.queue.max_offset - first), np.bool_)
+        held = sum(file.size for file in self.queue.units) // UNIT_SIZE
+        fits &= self.queue.max_offset - first <= held  # else segments are missing, which is told
+        seen = np.zeros(held if fits or self.tier.is_unknown else 0, np.bool_)
         wrong_bodies = foreign = 0
+        differing = list[int]()
         first_wrong = -1
         with closing(OpenFiles(self.snapshot.reading)) as open_files:
             units = units_of(self.queue.queue, open_files)
@@ -223,15 +231,45 @@ class _QueueCheck:
                 is_own = self._are_own(event)
                 foreign += int(np.count_nonzero(~is_own))
                 _note_units(event, is_own, units, first, seen)
+                differing += self._differing(event, is_own)
         if wrong_bodies:
             facts = {"problem": "body", "messages": wrong_bodies, "first": first_wrong}
             self._add("tiered.record", facts, count=wrong_bodies)
         if foreign:
             self._add("tiered.record", {"problem": "foreign", "messages": foreign}, count=foreign)
+        if differing:
+            facts = {"problem": "differs", "messages": len(differing), "first": min(differing)}
+            self._add("tiered.record", facts, count=len(differing), queue_offset=min(differing))
         lacking = np.flatnonzero(~seen)
-        if len(lacking) and (fits or self.tier.is_unknown):
+        if len(lacking):
             facts = {"units": len(lacking), "total": len(seen), "first": first + int(lacking[0])}
             self._add("tiered.unit", facts, count=len(lacking), queue_offset=first + int(lacking[0]))
+
+    def _differing(self, run: RecordRun, is_own: NDArray[np.bool_]) -> list[int]:
+        """Queue offsets of messages of which the local queue has other bytes: all but their places are the same."""
+        local = self._local
+        if local is None:
+            return []
+        numbers = run.headers.field("queue_offset").astype(np.int64)
+        rows = np.flatnonzero(is_own & (numbers >= local.range.min_offset) & (numbers < local.range.max_offset))
+        if not len(rows):
+            return []
+        with open_units(local.queue, self.snapshot.reading) as units:
+            places = units_at(units, numbers[rows])["physical_offset"].astype(np.int64)
+        offsets, firsts = np.unique(places, return_index=True)
+        rows, differing = rows[firsts], list[int]()
+        crcs = crcs_of(run.block, run.positions[rows] + _AFTER_PLACE, run.message_sizes[rows] - _AFTER_PLACE)
+        heads = read_heads(self.snapshot.log.files, offsets, self.snapshot.reading)
+        for which, found in sound_records(self.snapshot.log.files, heads, self.snapshot.reading):
+            others = crcs_of(found.block, found.positions + _AFTER_PLACE, found.message_sizes - _AFTER_PLACE)
+            differing += numbers[rows[which[others != crcs[which]]]].tolist()
+        return differing
+
+    @cached_property
+    def _local(self) -> LoadedQueue | None:
+        """The local queue, where it is one of files with units of 20 bytes."""
+        queue = self.snapshot.queue(self.queue.topic, self.queue.queue_id)
+        return queue if queue and queue.queue.kind == "simple" and not queue.queue.database else None
 
     def _report_damage(self, damage: Damage) -> None:
         file = next((each for each in self.queue.log if each.holds(damage.physical_offset)), None)
@@ -246,6 +284,9 @@ class _QueueCheck:
         return own
 
 
+_AFTER_PLACE = position_of(PREFIX_DTYPE, "physical_offset") + 8  # what follows the place in a record
+
+
 def _note_units(
     run: RecordRun, is_own: NDArray[np.bool_], units: UnitFiles, first: int, seen: NDArray[np.bool_]
 ) -> None:
@@ -257,12 +298,7 @@ def _note_units(
     rows = np.flatnonzero(is_own & (numbers >= 0) & (numbers < len(seen)))
     if not len(rows):
         return
-    low, high = int(numbers[rows].min()), int(numbers[rows].max())
-    if high - low > 2 * len(run) + UNIT_SIZE:  # a damaged queue offset: one by one
-        for row in rows.tolist():
-            _note_units(run[row : row + 1], is_own[row : row + 1], units, first, seen)
-        return
-    found = units.units(first + low, high - low + 1)[numbers[rows] - low]
+    found = units_at(units, first + numbers[rows])
     tags = read_properties(run).column(TAGS.encode()).dictionary_encode()
     codes = np.array([*map(tags_code, tags.dictionary.to_pylist()), 0], np.int64)
     expected = codes[np.asarray(tags.indices.fill_null(len(codes) - 1))]

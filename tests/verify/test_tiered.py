@@ -45,7 +45,7 @@ def test_each_damage_is_found(store: Path, name: str) -> None:
     assert outcome.verdict == "corrupt"
     assert damage.code in {each.code for each in found}
     assert damage.problem in {each.details.get("problem", "") for each in found if each.code == damage.code}
-    assert {each.code for each in found} <= {damage.code, "tiered.record", "tiered.segment"}
+    assert {each.code for each in found} <= {damage.code, "tiered.record", "tiered.segment", "tiered.index"}
 
 
 @pytest.mark.parametrize("problem", INDEX_DAMAGES)
