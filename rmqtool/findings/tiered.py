@@ -37,7 +37,7 @@ TIERED = (
         "a consume queue is missing; older metadata.",
         says="it ends at queue offset {tiered_end}, the local queue begins at {local_begin}[: {missing:message} "
         "between them are in neither]",
-        effect="the first dispatch, 20 seconds after a start, deletes {messages} messages that only the tier has",
+        effect="the first dispatch, 20 seconds after a start, deletes all that the tier has of the queue",
         versions={"5.1.0 to 5.2.0": "then goes on at the end of the local queue.",
                   "5.3.0 and later": "then goes on at the messages of the last two minutes."},
         repair=f"{_KEEP}",
