@@ -113,6 +113,19 @@ class ByOffsets(Protocol):
 
 
 @dataclass
+class BesideLog:
+    """Messages that consumers do not get of compacted queues, and that are taken away from the tier.
+
+    Of either so many are `left` after a repair of the files.
+    """
+
+    compacted: int = 0
+    compacted_left: int = 0
+    tiered: int = 0
+    tiered_left: int = 0
+
+
+@dataclass
 class ClientLosses:
     """What clients lose between two states of a store, of which they `had` more; all zero where they get the same.
 
@@ -121,6 +134,7 @@ class ClientLosses:
     `pop_lost` messages in flight that are never delivered again, `pops_in_timer` those of them that the timer would
     have brought back, `filters_lost` filters of groups that it forgets. `missed_by_tag` counts messages that consumers
     get, but not those that ask for their tag; of those `tags_in_damage` it is the message that has lost its tag.
+    `beside_log` are messages in other places than the commit log.
     Where `pop_unknown`, the database of those messages in flight is gone or damaged: nobody knows how many there were.
     Where all `groups_begin_again` a release reads no offsets, whatever the store has; so many delayed messages
     `come_again` on any store of a release that does not note all that it delivers.
@@ -147,6 +161,7 @@ class ClientLosses:
     by_offsets: ByOffsets | None = field(default=None, compare=False, repr=False)
     timers_without_files: Due = field(default_factory=Due)
     filters_lost: int = 0
+    beside_log: BesideLog = field(default_factory=BesideLog)
     refuses: str | None = None
     had: Had = field(default_factory=Had)
     served_damage: Mapping[int, ServedDamage] = field(default_factory=dict)
@@ -187,6 +202,7 @@ class ClientLosses:
         for name, due in (("delayed", self.delayed), ("timers", self.timers)):
             kinds |= {f"{name}_{how}": count for how, count in asdict(due).items()}
         kinds |= {"half_messages_unchecked": self.half_messages_unchecked, "pop_lost": self.pop_lost}
+        kinds |= {"compacted_lost": self.beside_log.compacted, "tiered_lost": self.beside_log.tiered}
         return kinds | {"groups": len(self.groups), "filters_lost": self.filters_lost}
 
     def healed(self, *, queues: bool, index: bool) -> ClientLosses:
@@ -283,6 +299,8 @@ class ClientLosses:
             "half_messages_unchecked": self.half_messages_unchecked,
             "pop_lost": self.pop_lost,
             "pop_unknown": self.pop_unknown,
+            "compacted_lost": self.beside_log.compacted,
+            "tiered_lost": self.beside_log.tiered,
             "groups": [asdict(moved) for moved in self.groups[:_LISTED]],
             "filters_lost": self.filters_lost,
             "refuses": self.refuses,
@@ -308,6 +326,8 @@ _KINDS = {
     **{f"delayed_{how}": ("delayed message", what) for how, what in _HOW.items()},
     **{f"timers_{how}": ("timer message", what) for how, what in _HOW.items()},
     "half_messages_unchecked": ("half message", "never checked"),
+    "compacted_lost": ("message", "of compacted topics out of consumers' reach"),
+    "tiered_lost": ("message", "of the tier alone deleted or overwritten"),
     "pop_lost": ("message", "taken by POP never delivered again"),
     "groups": ("group", "would go on elsewhere"),
     "filters_lost": ("filter", "lost"),

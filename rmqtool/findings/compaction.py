@@ -33,8 +33,8 @@ COMPACTION = (
                   "it; of a queue with a file of another size, or without a directory of units, consumers get "
                   "nothing (NO_MATCHED_LOGIC_QUEUE)."},
         repair="The log is right: rmqtool repair finishes what was interrupted, takes away what does not belong there, "
-        "and writes the files of units again from the log. A log file that is missing or short has to come from a "
-        f"backup or a slave. {_OFF}",
+        "and writes the files of units again from the log. A short log file gets what the commit log still has; "
+        f"one that is missing has to come from a backup or a slave. {_OFF}",
         remedy=_REPAIR,
     ),
     Entry(

@@ -37,7 +37,7 @@ TIERED = (
         "a consume queue is missing; older metadata.",
         says="it ends at queue offset {tiered_end}, the local queue begins at {local_begin}[: {missing:message} "
         "between them are in neither]",
-        effect="the first dispatch, 20 seconds after a start, deletes {messages} messages that only the tier has",
+        effect="the first dispatch, 20 seconds after a start, deletes all that the tier has of the queue",
         versions={"5.1.0 to 5.2.0": "then goes on at the end of the local queue.",
                   "5.3.0 and later": "then goes on at the messages of the last two minutes."},
         repair=f"{_KEEP}",
@@ -61,6 +61,7 @@ TIERED = (
         how="A file was deleted or cut; a copy of the tier is not of one moment; older metadata.",
         says={
             "missing": "the metadata have a segment of {expected:byte} at {base}, whose file is missing",
+            "all": "the metadata have {segments:segment}, of which none is there",
             "unknown": "the metadata do not have the segment at {base}",
             "short": "{size:byte}, the metadata have {expected}",
             "long": "{size:byte}, the metadata have {expected}",
@@ -88,15 +89,34 @@ TIERED = (
         code="tiered.record", treatment="decide",
         title="A commit log of the tier is damaged",
         what="It holds whole records back to back, each with its own offset in the queue's log.",
-        how="A flipped bit, a cut file, bytes that do not belong there.",
+        how="A flipped bit, a cut file, bytes that do not belong there. A local store that is an older copy, or was "
+        "cut, has other messages under the queue offsets that the tier has.",
         says={
             "": "{bytes:byte} that are no record: {why}",
             "body": "{messages:message} whose body does not have its CRC, first queue offset {first}",
+            "differs": "{messages:message} other than those of the local queue under the same queue offsets, first "
+            "{first}",
             "foreign": "{messages:message} of another topic or queue",
         },
         effect="consumers get these bytes as they are, or nothing",
         versions={_ALL: "nothing of a record is checked; tieredStoreCrcCheckEnable is read by nobody."},
         repair=f"Restore the segment. {_KEEP}",
+    ),
+    Entry(
+        code="tiered.index", severity="warning", treatment="none", about="surroundings",
+        title="An index segment of the tier is not whole, or does not lead to messages",
+        what="A segment of the index has a slot for each remainder of a hash, and items, one slot after another. "
+        "An item leads to a message of the tier, by its queue, offset and size.",
+        how="A flipped bit, a cut file. Segments of 5.5.1 may lack items that their header counts: then it is a note.",
+        says={
+            "size": "{size:byte} are not the slots and {items:item} of its header",
+            "fewer": "it has {items} of {counted} items that its header counts",
+            "slot": "{items:item|items} in the slot of another hash, or out of place",
+            "item": "{items:item|items} lead to no message of that size",
+        },
+        effect="messages are not found by key in the tier",
+        versions={_ALL: "the same; 5.5.1 looks up half of the keys by another hash than older releases wrote."},
+        repair="None: keys are found by rmqtool query --scan. New segments are not affected.",
     ),
     Entry(
         code="tiered.ahead", severity="warning", treatment="decide", about="surroundings",

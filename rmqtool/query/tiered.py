@@ -23,7 +23,7 @@ from rmqtool.scan.message_rows import BodyChoice, message_dicts
 from rmqtool.scan.reader import scan_files
 from rmqtool.store.queue_units import Unit
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.store.tiered import Tier, TieredQueue, Unreadable, hashes_of, items_of, tier_of
+from rmqtool.store.tiered import Tier, TieredQueue, Unreadable, hashes_of, items_of, tier_of, units_at
 from rmqtool.store.unit_files import open_units
 
 PLACE = "tiered"
@@ -113,9 +113,8 @@ def tiered_runs(snapshot: Snapshot, view: TieredView, notes: Notes) -> Iterator[
         rows = np.flatnonzero((numbers >= view.start) & (numbers < view.stop))
         if not len(rows):
             continue
-        low, high = int(numbers[rows].min()), int(numbers[rows].max())
         with open_units(view.queue.queue, snapshot.reading) as units:
-            leading = units.units(low, high - low + 1)["physical_offset"][numbers[rows] - low]
+            leading = units_at(units, numbers[rows])["physical_offset"]
         rows = rows[leading == event.physical_offsets[rows]]
         if len(rows):
             yield event if len(rows) == len(event) else sound_prefix(event.block, event.positions[rows])

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from rmqtool.base.files import read_all
 from rmqtool.base.mapped_files import MappedFile, list_mapped_files
 from rmqtool.findings.finding import Finding, counted
+from rmqtool.formats.consume_queue import BATCH_UNIT_DTYPE, is_batch_written
 from rmqtool.formats.file_name import file_name
 from rmqtool.repair.change import KEPT, Change, FileChange, Patched, TakenOut, codes_of, name_in_store, names_in_store
 from rmqtool.store.compaction import (
@@ -78,13 +82,35 @@ class _QueueRepair:
         self._snapshot, self._queue, self._sizes = snapshot, queue, sizes
 
     def changes(self) -> list[Change]:
-        """Records first: units are judged again once the log is whole."""
+        """Files of the log first, then records: units are judged again once the log is whole."""
+        if filled := [*self._filled()]:
+            return filled
         if patched := [*self._patched()]:
             return patched
         log, changes = self._ended_log()
         if any(file.size != self._sizes[0] for file in log):
             return []
         return [*changes, *self._ended_queue(log)]
+
+    def _filled(self) -> Iterator[Change]:
+        """Files of the log of another size: what is missing from the commit log, where units say what stood there."""
+        size = self._sizes[0]
+        for file, unit_file in self._queue.pairs if size else ():
+            name = name_in_store(self._snapshot.store, file.path)
+            if file.size in (0, size) or name is None:
+                continue
+            kept = min(read_records(self._queue, file.with_size(min(file.size, size))).end, file.start_offset + size)
+            units = stored_units(unit_file) if unit_file else np.zeros(0, BATCH_UNIT_DTYPE)
+            gone = units[is_batch_written(units) & (units["physical_offset"] >= kept)]
+            copies = [*whole_copies(self._snapshot, self._queue, gone, [(kept, file.start_offset + size)])]
+            what = f"{name} gets its size of {size} bytes"
+            what += f", and {counted(len(copies), 'record')} from the commit log" if copies else ""
+            lost = len(gone) - len(copies)
+            yield Filled(
+                codes=frozenset({FILES}), what=what, name=name, path=file.path, kept=kept - file.start_offset,
+                new_size=size, writes=[(place - file.start_offset, data) for place, data in copies],
+                lost=f"{counted(lost, 'message')} of {name}, unless it is restored first" if lost else None,
+            )  # fmt: skip
 
     def _patched(self) -> Iterator[Change]:
         """Damaged records that the commit log has whole."""
@@ -154,6 +180,32 @@ class _QueueRepair:
     def _are_kept(self, records: LogRecords, path: Path) -> bool:
         """Whether units lead to damaged records, which are to be restored before."""
         return bool(records.damages) and path.is_file()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filled(Change):
+    """A file of the log that gets its size: `kept` bytes of it, zeros, and at their positions what is written there."""
+
+    name: str
+    path: Path
+    kept: int
+    new_size: int
+    writes: Sequence[tuple[int, bytes]]
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return self.new_size
+
+    def stage(self, transaction: Transaction) -> None:
+        """Prepare a copy."""
+        file = transaction.file(self.name)
+        file.copy(self.path)
+        file.set_size(self.kept)
+        file.set_size(self.new_size)
+        for position, data in self.writes:
+            file.write(data, position)
+        transaction.put(self.name)
 
 
 class RenamedBack(Change):

@@ -382,7 +382,7 @@ def _with_whole(clients: ClientLosses, whole: Sequence[_Whole]) -> ClientLosses:
 def _changed(clients: ClientLosses, change: Change, store: Store) -> ClientLosses:
     """What clients lose after a change, by the file that it writes, and what it writes into it."""
     names = change.details if isinstance(change, TakenOut) else (getattr(change, "name", ""),)
-    by_offsets = clients.by_offsets
+    by_offsets, beside = clients.by_offsets, clients.beside_log
     if isinstance(change, NewCheckpoint) and change.raises_index_time:  # the start keeps the index
         return clients.healed(queues=False, index=True)
     if isinstance(change, FileChange) and by_offsets:
@@ -390,6 +390,10 @@ def _changed(clients: ClientLosses, change: Change, store: Store) -> ClientLosse
             return replace(clients, groups=by_offsets.groups(offsets_in(_json_of(change))))
         if change.name == f"{CONFIG}/{DELAYS}":
             return replace(clients, delayed=by_offsets.delayed(offsets_by_level(_json_of(change))))
+    if any(code.startswith("compaction.") for code in change.codes):
+        return replace(clients, beside_log=replace(beside, compacted=beside.compacted_left))
+    if any(code.startswith("tiered.") for code in change.codes):
+        return replace(clients, beside_log=replace(beside, tiered=beside.tiered_left))
     if any(_is_of_timer(name) for name in names):
         reads_again = isinstance(change, TakenOut) and change.lost
         timers = clients.timers_without_files if reads_again else Due()

@@ -18,9 +18,10 @@ from rmqtool.base.files import InputFile, list_directory
 from rmqtool.base.mapped_files import MappedFile, MappedFiles, Stray
 from rmqtool.base.paths import entry_path, has_directory, path_of
 from rmqtool.base.tolerant import skip_wrong_type
-from rmqtool.formats.consume_queue import UNIT_SIZE
+from rmqtool.formats.consume_queue import UNIT_DTYPE, UNIT_SIZE
 from rmqtool.formats.layout import decode_units, integer_at
 from rmqtool.formats.tiered import (
+    INDEX_HEADER_DTYPE,
     INDEX_HEADER_SIZE,
     INDEX_ITEM_DTYPE,
     INDEX_MAGIC,
@@ -31,6 +32,7 @@ from rmqtool.formats.tiered import (
 from rmqtool.store.config_json import ConfigFile, load_config
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.store import CONFIG, Store
+from rmqtool.store.unit_files import UnitFiles
 
 METADATA = f"{CONFIG}/tieredStoreMetadata.json"
 PLUG_IN, PATH_SETTING, PROVIDER = "messageStorePlugIn", "tieredStoreFilePath", "tieredBackendServiceProvider"
@@ -166,6 +168,19 @@ class Tier:
         return rows
 
     @property
+    def named(self) -> dict[tuple[str, int], int]:
+        """How many segments the metadata have of each queue of the broker, the index included."""
+        found: dict[tuple[str, int], int] = {}
+        for table in map(self.metadata.content.get, TABLES.values()):
+            for path, rows in table.items() if isinstance(table, dict) else ():
+                broker, _, rest = str(path).partition("/")
+                topic, _, queue_id = rest.rpartition("/")
+                is_own = self.directory is not None and broker == self.directory.name
+                if is_own and queue_id.isdecimal() and isinstance(rows, dict):
+                    found[topic, int(queue_id)] = found.get((topic, int(queue_id)), 0) + len(rows)
+        return found
+
+    @property
     def topic_ids(self) -> dict[str, int]:
         """The numbers by which items of the index name topics."""
         table = self.metadata.content.get("topicMetadataTable")
@@ -205,6 +220,53 @@ def items_of(segment: MappedFile, value: int) -> NDArray[np.void]:
     return found
 
 
+@dataclass(frozen=True)
+class IndexSegment:
+    """The slots of an index segment: how many items end before the end of each, and how many its header counts."""
+
+    slots: int
+    ends: NDArray[np.int64]
+    counted: int
+
+    @property
+    def items(self) -> int:
+        """How many items the slots have."""
+        return int(self.ends[-1]) if len(self.ends) else 0
+
+    @property
+    def size(self) -> int:
+        """The size of the file, bytes."""
+        slots, items = self.slots * INDEX_SLOT_DTYPE.itemsize, self.items * INDEX_ITEM_DTYPE.itemsize
+        return INDEX_HEADER_SIZE + slots + items
+
+
+def is_older_index(segment: MappedFile) -> bool:
+    """Whether a release up to 5.1.4 wrote an index segment: it has another number after the items."""
+    with InputFile(segment.path) as file:
+        return file.read(max(0, segment.size - len(_OLDER)), len(_OLDER)) == _OLDER
+
+
+_OLDER = (INDEX_MAGIC + 4).to_bytes(4, "big", signed=True)  # TieredIndexFile.INDEX_FILE_BEGIN_MAGIC_CODE, BCC50289
+
+
+def read_index(segment: MappedFile) -> IndexSegment | None:
+    """The slots of an index segment; None where they do not follow each other."""
+    with InputFile(segment.path) as file:
+        head = file.read(0, INDEX_HEADER_SIZE + INDEX_SLOT_DTYPE.itemsize)
+        if len(head) < INDEX_HEADER_SIZE + INDEX_SLOT_DTYPE.itemsize or not head.startswith(_MAGIC):
+            return None
+        first = integer_at(INDEX_SLOT_DTYPE, "position", head, INDEX_HEADER_SIZE)
+        size = min(first, segment.size) - INDEX_HEADER_SIZE
+        slots = decode_units(INDEX_SLOT_DTYPE, file.read(INDEX_HEADER_SIZE, max(0, size)))
+    counts, rest = np.divmod(slots["length"].astype(np.int64), INDEX_ITEM_DTYPE.itemsize)
+    ends = np.cumsum(counts)
+    starts = first + (ends - counts) * INDEX_ITEM_DTYPE.itemsize
+    is_whole = len(slots) and not rest.any() and (counts >= 0).all()
+    if not is_whole or (slots["position"] != starts)[counts > 0].any():
+        return None
+    return IndexSegment(len(slots), ends, integer_at(INDEX_HEADER_DTYPE, "items", head))
+
+
 _PIECE = 1 << 20  # bytes
 
 
@@ -221,6 +283,20 @@ def all_items_of(segment: MappedFile) -> Iterator[NDArray[np.void]]:
 
 
 _MAGIC = INDEX_MAGIC.to_bytes(4, "big", signed=True)
+
+
+_SPAN = 1 << 12  # units that are read along
+
+
+def units_at(units: UnitFiles, numbers: NDArray[np.int64]) -> NDArray[np.void]:
+    """The units of a queue at queue offsets that lie near each other, but for few; of zeros where none is."""
+    if not len(numbers):
+        return np.zeros(0, UNIT_DTYPE)
+    low, high = int(numbers.min()), int(numbers.max())
+    if high - low > 2 * len(numbers) + _SPAN:  # a damaged queue offset
+        found = [units.read(number, 1) for number in numbers.tolist()]
+        return np.frombuffer(b"".join(found), UNIT_DTYPE)
+    return units.units(low, high - low + 1)[numbers - low]
 
 
 def _number(value: Any) -> int:
@@ -264,4 +340,6 @@ def tier_of(store: Store) -> Tier | Unreadable | None:
         return Unreadable(f"{provider} keeps its segments in a place of its own, which is not read")
     if not path:
         return Unreadable("broker.conf does not say where its segments are: give --tiered-path DIRECTORY")
+    if not has_directory(path_of(path)):
+        return Unreadable(f"{path}: no such directory; --tiered-path names the place of the tier")
     return Tier(store, path_of(path), metadata)

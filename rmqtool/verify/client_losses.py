@@ -19,7 +19,16 @@ from rmqtool.broker.prediction import QueueChange, StartPrediction
 from rmqtool.clients.delays import DelayRequest, LogEvidence, come_again, delayed_due
 from rmqtool.clients.groups import Ranges, may_have_been, moved_groups, ranges_after_start
 from rmqtool.clients.keys import IndexAfter
-from rmqtool.clients.losses import ClientLosses, Due, Had, MovedGroup, ServedDamage, Unreachable, UnreachableQueue
+from rmqtool.clients.losses import (
+    BesideLog,
+    ClientLosses,
+    Due,
+    Had,
+    MovedGroup,
+    ServedDamage,
+    Unreachable,
+    UnreachableQueue,
+)
 from rmqtool.clients.never_delivered import half_messages_unchecked, lacks_pop_store, pop_lost, pops_in_timer
 from rmqtool.clients.queues import QueueEvidence, ServedQueue, served_queues, unreachable_batches, unreachable_queues
 from rmqtool.clients.timers import timers_due, timers_without_files
@@ -118,6 +127,7 @@ class ClientView:
                 sum(keys.counts) + keys.in_damage + len(keys.oversized) if index else 0,
             ),
         )
+        losses.beside_log = self.snapshot.kept.get(BesideLog, losses.beside_log)
         self._add_groups(losses, start)
         losses.filters_lost = load_filters(self.snapshot.store, parse_version(start.version)).lost
         return losses

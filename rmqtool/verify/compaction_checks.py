@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.broker.compaction import Obstacle, is_compaction_on, obstacles
+from rmqtool.clients.losses import BesideLog
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
 from rmqtool.formats.consume_queue import is_batch_written
@@ -26,6 +27,7 @@ from rmqtool.store.compaction import (
     LogRecords,
     compacted_queue,
     compaction_positions,
+    file_sizes,
     leftovers,
     list_compacted,
     read_records,
@@ -65,6 +67,8 @@ def check_compaction(snapshot: Snapshot, report: Report) -> None:
     if not (store.root / COMPACTION / COMPACTION_LOG).is_dir():
         return
     queues, _ = list_compacted(store)
+    file_size, _ = file_sizes(store, queues)
+    lost = snapshot.kept.setdefault(BesideLog, BesideLog())
     for code in CODES[1:]:
         report.check(code, len(queues))
     in_the_way = {(each.queue.topic, each.queue.queue_id) for each in obstacles(store) if each.queue}
@@ -76,10 +80,12 @@ def check_compaction(snapshot: Snapshot, report: Report) -> None:
             if snapshot.topics.by_name:
                 _report_leftover(snapshot, queue.log_directory, "topic", report)
             continue
-        seen = _check_records(snapshot, queue, report, has_units=name not in in_the_way)
+        seen = _check_records(snapshot, queue, file_size, report, has_units=name not in in_the_way)
         _check_position(seen, positions.get(name), report)
         if name not in in_the_way:
             _check_completeness(snapshot, seen, report)
+        lost.compacted += len(np.unique(np.concatenate([*seen.lost, *seen.left, np.zeros(0, np.int64)])))
+        lost.compacted_left += len(np.unique(np.concatenate([*seen.left, np.zeros(0, np.int64)])))
     for path in leftovers(store):
         _report_leftover(snapshot, path, "working", report)
 
@@ -143,16 +149,23 @@ class _Seen:
     keys: list[pa.StringArray] = field(default_factory=list)
     before_last: int = -1  # the greatest queue offset in all files but the last
     is_whole: bool = True
+    lost: list[NDArray[np.int64]] = field(default_factory=list)  # queue offsets that consumers do not get
+    left: list[NDArray[np.int64]] = field(default_factory=list)  # those of them that a repair does not bring back
+    file_size: int = 0  # of the log
+    led_to: list[NDArray[np.int64]] = field(default_factory=list)  # queue offsets of all units
 
 
-def _check_records(snapshot: Snapshot, queue: CompactedQueue, report: Report, *, has_units: bool) -> _Seen:
+def _check_records(
+    snapshot: Snapshot, queue: CompactedQueue, file_size: int, report: Report, *, has_units: bool
+) -> _Seen:
     """Compare each file of the log with that of its units."""
-    seen = _Seen(queue)
+    seen = _Seen(queue, file_size=file_size)
     files = queue.log.files
     for number, (file, unit_file) in enumerate(queue.pairs):
         records = read_records(queue, file, snapshot.reading)
-        _FileCheck(snapshot, queue, file, records, report).check(
-            unit_file if has_units else None,
+        _FileCheck(snapshot, queue, file, records, report, seen).check(
+            unit_file,
+            has_units=has_units,
             is_last=number == len(files) - 1,
             is_recovered=number >= len(files) - RECOVERED_FILES,
         )
@@ -174,20 +187,26 @@ class _FileCheck:
     file: MappedFile
     records: LogRecords
     report: Report
+    seen: _Seen
 
     def _add(self, code: str, details: dict[str, Any], file: MappedFile, **given: Any) -> None:
         self.report.add(code, details=details, file=self.snapshot.store.relative(file.path), topic=self.queue.topic,
                         queue_id=self.queue.queue_id, **given)  # fmt: skip
 
-    def check(self, unit_file: MappedFile | None, *, is_last: bool, is_recovered: bool) -> None:
-        """Check records, and their units where there is a file of them."""
-        units = None if unit_file is None else stored_units(unit_file, self.snapshot.reading)
+    def check(self, unit_file: MappedFile | None, *, has_units: bool, is_last: bool, is_recovered: bool) -> None:
+        """Check records, and their units where there is a file of them that a start takes."""
+        stored = None if unit_file is None else stored_units(unit_file, self.snapshot.reading)
+        units = stored if has_units else None
+        if stored is not None:
+            self._note_damage(stored[is_batch_written(stored)])
+        if units is None:
+            self.seen.lost.append(self.records.units["base_queue_offset"].astype(np.int64))
         end = self.file.end_offset
         if units is not None and is_last:  # what is after the last unit a start cuts
             written = units[is_batch_written(units)]
             end = int((written["physical_offset"] + written["message_size"]).max(initial=self.file.start_offset))
         for damage in self.records.damages:
-            if damage.physical_offset < end:
+            if damage.physical_offset < end and not (damage.tail and units is None):  # where the file is cut
                 self._report_damage(damage, units)
         wrong = np.flatnonzero(self.records.wrong_bodies)
         if len(wrong):
@@ -198,6 +217,21 @@ class _FileCheck:
                       offset=int(first["physical_offset"]) - self.file.start_offset)  # fmt: skip
         if units is not None and unit_file is not None:
             self._check_units(units, unit_file, is_last=is_last, is_recovered=is_recovered)
+
+    def _note_damage(self, units: NDArray[np.void]) -> None:
+        """Note messages to which `units` lead where no record is any more."""
+        offsets = units["base_queue_offset"].astype(np.int64)
+        self.seen.led_to.append(offsets)
+        damages = [(each.physical_offset, each.physical_offset + each.size) for each in self.records.damages]
+        if self.file.size < self.seen.file_size:
+            damages.append((self.records.end, self.file.start_offset + self.seen.file_size))
+        places = units["physical_offset"]
+        inside = np.zeros(len(units), np.bool_)
+        for start, stop in damages:
+            inside |= (places >= start) & (places < stop)
+        copied = [place for place, _ in whole_copies(self.snapshot, self.queue, units[inside], damages)]
+        self.seen.lost.append(offsets[inside])
+        self.seen.left.append(offsets[inside & ~np.isin(places, copied)])
 
     def _cause(self, units: NDArray[np.void], damages: list[tuple[int, int]]) -> dict[str, Any]:
         """That the commit log has the records that stood where all of the damages are, if it has."""
@@ -234,6 +268,7 @@ class _FileCheck:
         wrong = np.flatnonzero(~same)
         if not len(wrong):
             return
+        self.seen.lost.append(right["base_queue_offset"][wrong].astype(np.int64))
         first = int(right["base_queue_offset"][wrong[0]])
         facts = {"problem": "wrong", "units": len(wrong), "records": count, "first": first}
         if (
@@ -291,6 +326,8 @@ def _check_completeness(snapshot: Snapshot, seen: _Seen, report: Report) -> None
         report.doubt("whether messages of compacted topics are lost", text)
         missing = missing[missing >= first_held]
     if len(missing):
+        seen.left.append(np.setdiff1d(missing, np.concatenate([*seen.led_to, np.zeros(0, np.int64)])))
+        seen.lost.append(missing)
         is_unclean = (snapshot.store.root / ABORT_FILE).exists() and bool(missing[0] > held.max(initial=-1))
         facts = {"messages": len(missing), "first": int(missing[0])}
         report.add("compaction.missing", topic=topic, queue_id=queue_id, queue_offset=int(missing[0]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,20 +16,40 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rmqtool.base.files import OpenFiles
+from rmqtool.base.mapped_files import MappedFile
+from rmqtool.clients.losses import BesideLog
+from rmqtool.findings.finding import Severity
 from rmqtool.findings.report import Report
 from rmqtool.formats.consume_queue import UNIT_SIZE
+from rmqtool.formats.file_name import MAX_OFFSET
+from rmqtool.formats.layout import position_of
+from rmqtool.formats.message import PREFIX_DTYPE
 from rmqtool.formats.properties import TAGS, tags_code
 from rmqtool.scan.block import REASON_MEANINGS, Damage
-from rmqtool.scan.frames import RecordRun
+from rmqtool.scan.frames import RecordRun, crcs_of
+from rmqtool.scan.pointed_records import read_heads, sound_records
 from rmqtool.scan.properties import read_properties
 from rmqtool.scan.reader import scan_files
+from rmqtool.store.queue_units import LoadedQueue
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.store.tiered import METADATA, SEGMENT_KINDS, SegmentKind, Tier, TieredQueue, Unreadable, tier_of
-from rmqtool.store.unit_files import UnitFiles, units_of
+from rmqtool.store.tiered import (
+    METADATA,
+    SEGMENT_KINDS,
+    SegmentKind,
+    Tier,
+    TieredQueue,
+    Unreadable,
+    all_items_of,
+    is_older_index,
+    read_index,
+    tier_of,
+    units_at,
+)
+from rmqtool.store.unit_files import UnitFiles, open_units, units_of
 
 CODES = (
     "tiered.metadata", "tiered.destroyed", "tiered.broker-name", "tiered.segment", "tiered.unit", "tiered.record",
-    "tiered.ahead",
+    "tiered.index", "tiered.ahead",
 )  # fmt: skip
 
 
@@ -43,11 +64,65 @@ def check_tier(snapshot: Snapshot, report: Report) -> None:
         _report_names(tier, report)
         return
     files = [file for queue in tier.queues for kind in SEGMENT_KINDS for file in queue.files[kind].files]
+    lost = snapshot.kept.setdefault(BesideLog, BesideLog())
     if tier.is_unknown and files:
         facts: dict[str, Any] = {"problem": "", "segments": len(files), "queues": len(tier.queues), "cause": "all"}
         report.add("tiered.metadata", file=METADATA, details=facts | {"bytes": sum(file.size for file in files)})
+        lost.tiered += sum(_only_there(snapshot, queue) for queue in tier.queues)
+    there = {(queue.topic, queue.queue_id) for queue in (*tier.queues, *([tier.index] if tier.index else ()))}
+    for (topic, queue_id), count in tier.named.items():
+        if count and (topic, queue_id) not in there:
+            report.add("tiered.segment", topic=topic, queue_id=queue_id, details={"problem": "all", "segments": count})
     for queue in tier.queues:
         _QueueCheck(snapshot, tier, queue, report).check()
+    for segment in tier.index.files["INDEX"].files if tier.index else ():
+        for severity, facts in _index_problems(tier, segment):
+            report.add("tiered.index", severity=severity, file=snapshot.store.relative(segment.path), details=facts)
+
+
+def _only_there(snapshot: Snapshot, queue: TieredQueue) -> int:
+    """How many messages of a queue the tier has, and the local store has not."""
+    local = snapshot.queue(queue.topic, queue.queue_id)
+    is_held = local is not None and local.range.max_offset > local.range.min_offset
+    stop = min(queue.max_offset, local.range.min_offset) if local and is_held else queue.max_offset
+    return max(0, stop - queue.min_offset)
+
+
+def _index_problems(tier: Tier, segment: MappedFile) -> Iterator[tuple[Severity | None, dict[str, Any]]]:
+    """What is wrong with an index segment; items of messages that have expired lead to nothing, which is right."""
+    if is_older_index(segment):
+        return
+    index = read_index(segment)
+    if index is None or index.size != segment.size:
+        expected = {"size": segment.size, "items": index.counted if index else 0}
+        yield None, {"problem": "size", **expected}
+        return
+    if index.items < index.counted:
+        yield "info", {"problem": "fewer", "items": index.items, "counted": index.counted}
+    queues = {(queue.topic, queue.queue_id): queue for queue in tier.queues}
+    topics = {number: topic for topic, number in tier.topic_ids.items()}
+    misplaced = lost = done = 0
+    for items in all_items_of(segment):
+        places = np.searchsorted(index.ends, np.arange(done, done + len(items)), side="right")
+        misplaced += int(np.count_nonzero(items["hash"] % index.slots != places))
+        done += len(items)
+        for topic_id, queue_id in np.unique(items[["topic_id", "queue_id"]]).tolist():
+            queue = queues.get((topics.get(topic_id, ""), queue_id))
+            own = items[(items["topic_id"] == topic_id) & (items["queue_id"] == queue_id)]
+            lost += len(own) if queue is None else _leading_nowhere(queue, own)
+    if misplaced:
+        yield None, {"problem": "slot", "items": misplaced}
+    if lost and topics:
+        yield None, {"problem": "item", "items": lost}
+
+
+def _leading_nowhere(queue: TieredQueue, items: NDArray[np.void]) -> int:
+    """How many items of a queue lead to no message of their size."""
+    offsets, firsts, rows = np.unique(items["physical_offset"].astype(np.int64), return_index=True, return_inverse=True)
+    begin = queue.log[0].start_offset if queue.log else MAX_OFFSET
+    heads = read_heads(queue.log, offsets)
+    is_lost = (offsets >= begin) & ~(heads.is_record & (heads.message_sizes == items["message_size"][firsts]))
+    return int(np.count_nonzero(is_lost[rows]))
 
 
 def _report_names(tier: Tier, report: Report) -> None:
@@ -125,6 +200,9 @@ class _QueueCheck:
             facts = {"tiered_end": end, "local_begin": local.range.min_offset, "messages": held}
             facts["missing"] = local.range.min_offset - self.queue.max_offset
             effect = f"the first dispatch, 20 seconds after a start, deletes {held} messages that only the tier has"
+            lost = self.snapshot.kept.setdefault(BesideLog, BesideLog())
+            lost.tiered += 0 if self.tier.is_unknown else held  # then all of it is lost
+            lost.tiered_left += held
             self._add("tiered.destroyed", facts, count=max(1, held), effect=effect)
         elif end > local.range.max_offset:
             self._add("tiered.ahead", {"tiered_end": end, "local_end": local.range.max_offset})
@@ -132,8 +210,11 @@ class _QueueCheck:
     def _check_records(self, *, fits: bool) -> None:
         """Walk the log: its records, and the unit that each of them has."""
         first = self.queue.min_offset
-        seen = np.zeros(max(0, self.queue.max_offset - first), np.bool_)
+        held = sum(file.size for file in self.queue.units) // UNIT_SIZE
+        fits &= self.queue.max_offset - first <= held  # else segments are missing, which is told
+        seen = np.zeros(held if fits or self.tier.is_unknown else 0, np.bool_)
         wrong_bodies = foreign = 0
+        differing = list[int]()
         first_wrong = -1
         with closing(OpenFiles(self.snapshot.reading)) as open_files:
             units = units_of(self.queue.queue, open_files)
@@ -150,15 +231,45 @@ class _QueueCheck:
                 is_own = self._are_own(event)
                 foreign += int(np.count_nonzero(~is_own))
                 _note_units(event, is_own, units, first, seen)
+                differing += self._differing(event, is_own)
         if wrong_bodies:
             facts = {"problem": "body", "messages": wrong_bodies, "first": first_wrong}
             self._add("tiered.record", facts, count=wrong_bodies)
         if foreign:
             self._add("tiered.record", {"problem": "foreign", "messages": foreign}, count=foreign)
+        if differing:
+            facts = {"problem": "differs", "messages": len(differing), "first": min(differing)}
+            self._add("tiered.record", facts, count=len(differing), queue_offset=min(differing))
         lacking = np.flatnonzero(~seen)
-        if len(lacking) and (fits or self.tier.is_unknown):
+        if len(lacking):
             facts = {"units": len(lacking), "total": len(seen), "first": first + int(lacking[0])}
             self._add("tiered.unit", facts, count=len(lacking), queue_offset=first + int(lacking[0]))
+
+    def _differing(self, run: RecordRun, is_own: NDArray[np.bool_]) -> list[int]:
+        """Queue offsets of messages of which the local queue has other bytes: all but their places are the same."""
+        local = self._local
+        if local is None:
+            return []
+        numbers = run.headers.field("queue_offset").astype(np.int64)
+        rows = np.flatnonzero(is_own & (numbers >= local.range.min_offset) & (numbers < local.range.max_offset))
+        if not len(rows):
+            return []
+        with open_units(local.queue, self.snapshot.reading) as units:
+            places = units_at(units, numbers[rows])["physical_offset"].astype(np.int64)
+        offsets, firsts = np.unique(places, return_index=True)
+        rows, differing = rows[firsts], list[int]()
+        crcs = crcs_of(run.block, run.positions[rows] + _AFTER_PLACE, run.message_sizes[rows] - _AFTER_PLACE)
+        heads = read_heads(self.snapshot.log.files, offsets, self.snapshot.reading)
+        for which, found in sound_records(self.snapshot.log.files, heads, self.snapshot.reading):
+            others = crcs_of(found.block, found.positions + _AFTER_PLACE, found.message_sizes - _AFTER_PLACE)
+            differing += numbers[rows[which[others != crcs[which]]]].tolist()
+        return differing
+
+    @cached_property
+    def _local(self) -> LoadedQueue | None:
+        """The local queue, where it is one of files with units of 20 bytes."""
+        queue = self.snapshot.queue(self.queue.topic, self.queue.queue_id)
+        return queue if queue and queue.queue.kind == "simple" and not queue.queue.database else None
 
     def _report_damage(self, damage: Damage) -> None:
         file = next((each for each in self.queue.log if each.holds(damage.physical_offset)), None)
@@ -173,6 +284,9 @@ class _QueueCheck:
         return own
 
 
+_AFTER_PLACE = position_of(PREFIX_DTYPE, "physical_offset") + 8  # what follows the place in a record
+
+
 def _note_units(
     run: RecordRun, is_own: NDArray[np.bool_], units: UnitFiles, first: int, seen: NDArray[np.bool_]
 ) -> None:
@@ -184,12 +298,7 @@ def _note_units(
     rows = np.flatnonzero(is_own & (numbers >= 0) & (numbers < len(seen)))
     if not len(rows):
         return
-    low, high = int(numbers[rows].min()), int(numbers[rows].max())
-    if high - low > 2 * len(run) + UNIT_SIZE:  # a damaged queue offset: one by one
-        for row in rows.tolist():
-            _note_units(run[row : row + 1], is_own[row : row + 1], units, first, seen)
-        return
-    found = units.units(first + low, high - low + 1)[numbers[rows] - low]
+    found = units_at(units, first + numbers[rows])
     tags = read_properties(run).column(TAGS.encode()).dictionary_encode()
     codes = np.array([*map(tags_code, tags.dictionary.to_pylist()), 0], np.int64)
     expected = codes[np.asarray(tags.indices.fill_null(len(codes) - 1))]

@@ -181,12 +181,18 @@ def test_help_has_examples_and_exit_statuses(name: str) -> None:
 def test_examples_in_help_are_command_lines(name: str, store: Path, tmp_path: Path) -> None:
     """What the help shows is accepted when its store is there."""
     epilog = COMMANDS[name].epilog or ""
-    places: dict[str, object] = {"/data/rocketmq/store": store, "/brokers/*/store": store, "/slave/store": store}
+    places: dict[str, object] = {
+        "/data/rocketmq/store": store,
+        "/brokers/*/store": store,
+        "/slave/store": store,
+        "/mnt/tier": tmp_path / "tier",
+    }
     places |= {"s3://backups/broker-a/store": store, "s3://backups/store": store, "s3://lake/all": tmp_path / "table"}
     places |= {"hdfs://namenode:8020/backups/store": store}
     places |= {"/lake": tmp_path / "lake", "/data/new": tmp_path / "new", "/tmp/plan.json": tmp_path / "plan"}
     places |= {"/dumps/disk.img": tmp_path / "broker.conf", "report.html": tmp_path / "report.html"}
     places["case.tar.gz"] = tmp_path / "case.tar.gz"
+    (tmp_path / "tier").mkdir()
     if name == "convert":
         places["/data/rocketmq/store"] = entry_log(10).write(tmp_path / "node")
     if name == "salvage":

@@ -45,7 +45,7 @@ def test_a_compacted_log_that_is_missing(
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "name", ["no file of units", "units not yet replaced", "half replaced", "a short file of units", "a unit of zeros",
-             "units at the end"],
+             "units at the end", "a log file cut in a record", "a magic code"],
 )  # fmt: skip
 @pytest.mark.parametrize("version", ["5.3.3", "5.5.0"])
 def test_a_repaired_queue(
@@ -59,9 +59,10 @@ def test_a_repaired_queue(
     if DAMAGES[name].refuses:
         with pytest.raises(HarnessError):
             harness(version).ask(broken, PULLS, SETTINGS)
-    else:
+    elif name != "a magic code":  # whose bytes are sent as they are
         assert harness(version).ask(broken, PULLS, SETTINGS)["pull"] != whole
     conf = tmp_path / "broker.conf"
     conf.write_text("".join(f"{key}={value}\n" for key, value in SETTINGS.items()))
-    assert "done: " in rmqtool("repair", store, "--yes", "--broker-conf", conf).err
+    for _ in range(2):  # units are judged again once the log is whole
+        rmqtool("repair", store, "--yes", "--broker-conf", conf)
     assert harness(version).ask(store, PULLS, SETTINGS)["pull"] == whole

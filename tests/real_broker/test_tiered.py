@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.rare]
 
 
 @pytest.mark.parametrize("name", [None, "the tier ends early", "a torn end", "no metadata", "repaired"])
-@pytest.mark.parametrize("version", ["5.5.1"])
+@pytest.mark.parametrize("version", ["5.3.3", "5.5.1"])
 def test_what_is_served(
     harness: Callable[[str], Harness], golden_store: GoldenStore, tmp_path: Path, version: str, name: str | None
 ) -> None:

@@ -72,6 +72,10 @@ DAMAGES = {
     "a size of a record": Damage(lambda s: overwrite(s / LOG / FIRST, RECORD + 3, b"\0"), "compaction.record", ""),
     "a body": Damage(lambda s: overwrite(s / LOG / FIRST, RECORD + 93, b"\0"), "compaction.record", "body"),
     "a short log file": Damage(lambda s: os.truncate(s / LOG / FIRST, 5500), "compaction.files", "size"),
+    "a log file cut in a record": Damage(lambda s: os.truncate(s / LOG / FIRST, 1032), "compaction.files", "size"),
+    "a long log file": Damage(
+        lambda s: (s / LOG / FIRST).write_bytes((s / LOG / FIRST).read_bytes() + bytes(46)), "compaction.files", "size"
+    ),
     "a short file of units": Damage(lambda s: os.truncate(s / UNITS / FIRST, 874), "compaction.files", "size"),
     "no units": Damage(lambda s: shutil.rmtree(s / UNITS), "compaction.files", "no-queue"),
     "no tree of units": Damage(lambda s: shutil.rmtree(s / "compaction/compactionCq"), "compaction.files", "no-queue"),

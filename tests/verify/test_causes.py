@@ -75,6 +75,7 @@ ELSEWHERE = {
     "tiered.segment": "verify/test_tiered.py::test_each_damage_is_found",
     "tiered.unit": "verify/test_tiered.py::test_each_damage_is_found",
     "tiered.record": "verify/test_tiered.py::test_each_damage_is_found",
+    "tiered.index": "verify/test_tiered.py::test_the_index",
     "tiered.ahead": "verify/test_tiered.py::test_a_tier_ahead",
     "compaction.files": "verify/test_compacted_queues.py::test_each_damage_is_found",
     "compaction.unit": "verify/test_compacted_queues.py::test_each_damage_is_found",

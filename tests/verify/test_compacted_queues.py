@@ -40,7 +40,33 @@ def test_each_damage_is_found(store: Path, name: str) -> None:
     assert codes_of(verify(store, selection=WITHOUT_TIMER, conf=off)) == set()
 
 
-LOST = ("a short log file", "no log file")
+CLIENTS = {  # messages that consumers of the topic do not get, and how many of them after a repair
+    "two bytes of an offset": (1, 0),
+    "a unit of zeros": (6, 0),  # and all after it in its file
+    "units at the end": (2, 0),
+    "a magic code": (1, 0),
+    "a body": (0, 0),
+    "a short file of units": (10, 0),
+    "no units": (10, 0),
+    "a log file cut in a record": (10, 0),
+    "position": (0, 0),
+}
+
+
+@pytest.mark.one_in(3)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CLIENTS)
+def test_what_consumers_lose(store: Path, tmp_path: Path, name: str) -> None:
+    """How many messages of the topic they do not get, and what a repair leaves of that."""
+    DAMAGES[name].apply(store)
+    conf = tmp_path / "broker.conf"
+    conf.write_text("".join(f"{key}={value}\n" for key, value in CONF.settings.items()) + "timerWheelEnable=false\n")
+    result = rmqtool("verify", store, "--broker-conf", conf, "--skip", "timer", "--json").document["result"]
+    plan = result["plan"]["clients"]
+    assert (result["start"]["clients"]["compacted_lost"], plan["compacted_lost"] if plan else None) == CLIENTS[name]
+
+
+LOST = ("no log file",)
 """Of these damages the bytes are gone: they come from a backup alone."""
 
 

@@ -87,10 +87,25 @@ DAMAGES = {
     "a unit": Damage(lambda s: overwrite(s / UNITS / FIRST, 3 * UNIT + 6, b"\1"), "tiered.unit"),
     "a tag": Damage(lambda s: overwrite(s / UNITS / FIRST, 3 * UNIT + 18, b"\1"), "tiered.unit"),
     "a body": Damage(lambda s: overwrite(s / LOG / FIRST, 90, b"\0"), "tiered.record", "body"),
+    "a key": Damage(lambda s: overwrite(s / LOG / FIRST, 120, b"\x7f"), "tiered.record", "differs"),
     "zeros after the log": Damage(
         lambda s: _last(s, LOG).write_bytes(_last(s, LOG).read_bytes() + bytes(100) + b"x"), "tiered.record"
     ),
 }
+
+
+def index_of(store: Path) -> Path:
+    """The one index segment of a store; that of 5.1.4 had not been uploaded."""
+    [path] = (store / QUEUE.parent.parent / "rmq_sys_INDEX" / "0" / "INDEX").iterdir()
+    return path
+
+
+INDEX_DAMAGES = {
+    "size": lambda path: os.truncate(path, path.stat().st_size - 7),
+    "slot": lambda path: overwrite(path, 28 + 50 * 8 + 3, b"\x99"),
+    "item": lambda path: overwrite(path, 28 + 50 * 8 + 12 + 6, b"\x99"),
+}
+"""Damages of an index segment of 50 slots, by the problem that is found."""
 
 
 def damaged(store: Path, name: str) -> Path:
