@@ -150,7 +150,7 @@ def status_answer(found: Status, limits: Limits) -> PluginAnswer:
     for name, value in values.items():
         status, text = limits.judge(name, value)
         if name == "lag" and "lags" in found.not_looked_at and status is PluginStatus.OK and limits.shown(name):
-            status, text = PluginStatus.UNKNOWN, "lag not known: not all was looked at in time"
+            status, text = PluginStatus.UNKNOWN, "lag not known: not all was read in time"
         statuses.append(status)
         said += [text] if text else []
         if value is not None:
