@@ -54,8 +54,12 @@ VIEWS: Mapping[str, str] = {
         select topic, key, count(*) as messages, min(physical_offset) as first_offset,
         max(physical_offset) as last_offset from keys group by all having count(*) > 1""",
     "consumed": """
-        select t.group_name, t.message_id, t.topic, t.timestamp, t.cost, t.success, t.retry_times, t.client_host
-        from trace t where t.type = 'SubAfter'""",
+        select b.group_name, b.message_id, p.topic, b.timestamp, a.success, a.cost,
+        a.success is not null as is_ended, b.retry_times, b.client_host
+        from (from trace where type = 'SubBefore') b
+        left join (from trace where type = 'SubAfter') a on a.request_id = b.request_id and a.message_id = b.message_id
+        left join (select message_id, any_value(topic) as topic from trace where type = 'Pub' group by all) p
+        on p.message_id = b.message_id""",
 }
 """Questions that people ask, as views: their statements by name."""
 

@@ -15,6 +15,7 @@ from rmqtool.sql.tables import Reading
 from rmqtool.store.message_reader import Query
 from tests.building import LogBuilder
 from tests.commands.running import ROOT
+from tests.conftest import GoldenStore
 from tests.sql.asking import Asked, asking
 
 pytestmark = pytest.mark.budget(2)
@@ -119,6 +120,20 @@ def test_what_reads_is_answered(statement: str, ask: Asked) -> None:
 @pytest.mark.parametrize("view", VIEWS)
 def test_views_are_answered(view: str, ask: Asked) -> None:
     assert ask.table(f"from {view}").num_columns > 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["more/4.7.1-traced", "more/5.5.0-traced"])
+def test_who_consumed_what(name: str, golden_store: GoldenStore) -> None:
+    """A consumption is traced twice, at its begin with the group, and at its end with the result."""
+    with asking(golden_store(name)) as asked:
+        rows = asked("from consumed order by timestamp")
+        begun = asked("select count(*) as n from trace where type = 'SubBefore'")[0]["n"]
+        assert len(rows) == begun > 5
+        assert {row["group_name"] for row in rows} == {"drivers"}
+        assert {row["success"] for row in rows} == {True, False}
+        assert all(row["is_ended"] and row["timestamp"] and row["cost"] is not None for row in rows)
+        assert {row["topic"] for row in rows} >= {"deliveries"}
 
 
 @pytest.mark.parametrize(
