@@ -316,12 +316,12 @@ def test_text_of_the_other_answers(store: Path) -> None:
 def test_a_group_that_lags_names_its_next_message(store: Path) -> None:
     """With the command that shows it and what became of it; a group that is not behind names none."""
     shown = query(store, "--group", "middle")
-    (command,) = (line.split(": ", 1)[1] for line in shown.err.splitlines() if "gets next" in line)
+    (command,) = (line.split(": ", 1)[1] for line in shown.err.splitlines() if "next message for this group" in line)
     (_, *words) = shlex.split(command)
     traced = rmqtool(*words)
     assert traced.status == Exit.OK
     assert "middle has not passed orders" in traced.out
-    assert "gets next" not in query(store, "--group", "beyond").err
+    assert "next message" not in query(store, "--group", "beyond").err
     assert query(store, "--group", "middle", "--quiet").err == ""
 
 
