@@ -63,6 +63,7 @@ COMPACTION = (
         how="A flipped bit, a disk that fails.",
         says={
             "": "no message can be decoded: {why}[; after it in this file are {dropped:message}]",
+            "differs": "{messages:message} other than in the commit log, first queue offset {first}",
             "body": "the body of queue offset {first} does not have its CRC",
         },
         effect="the next compaction that reads this file drops every message after it there for ever, and older "

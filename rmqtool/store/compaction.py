@@ -28,7 +28,7 @@ from rmqtool.formats.layout import position_of
 from rmqtool.formats.message import PREFIX_DTYPE
 from rmqtool.formats.properties import KEYS, TAGS
 from rmqtool.scan.block import Blank, Damage
-from rmqtool.scan.frames import RecordRun
+from rmqtool.scan.frames import RecordRun, crcs_of
 from rmqtool.scan.properties import read_properties
 from rmqtool.scan.reader import scan_files
 from rmqtool.scan.single_record import record_at
@@ -165,6 +165,7 @@ class LogRecords:
     wrong_bodies: NDArray[np.bool_]
     compressed: NDArray[np.bool_]
     foreign: NDArray[np.bool_]
+    crcs: NDArray[np.uint32]  # of what follows the place in each record
     is_ended: bool
     end: int
 
@@ -189,7 +190,7 @@ def read_records(queue: CompactedQueue, file: MappedFile, reading: ReadPolicy = 
     """The records of one file; raises UnreadableError."""
     units, keys, damages = [np.zeros(0, BATCH_UNIT_DTYPE)], list[pa.Array](), list[Damage]()
     masks: list[NDArray[np.bool_]] = [np.zeros((3, 0), np.bool_)]
-    bodies = [np.zeros(0, np.int64)]
+    bodies, crcs = [np.zeros(0, np.int64)], [np.zeros(0, np.uint32)]
     is_ended, end = False, file.start_offset
     for event in scan_files([file], reading=reading):
         if isinstance(event, RecordRun):
@@ -197,6 +198,7 @@ def read_records(queue: CompactedQueue, file: MappedFile, reading: ReadPolicy = 
             units.append(_units(event, properties.column(TAGS.encode())))
             keys.append(properties.column(KEYS.encode()))
             bodies.append(event.body_sizes.astype(np.int64))
+            crcs.append(crcs_after_place(event))
             topics = event.block.slices(event.topic_positions, event.topic_sizes)
             is_own = np.asarray(pc.equal(topics, pa.scalar(queue.topic.encode(), topics.type)))
             is_own &= event.headers.field("queue_id") == queue.queue_id
@@ -210,7 +212,13 @@ def read_records(queue: CompactedQueue, file: MappedFile, reading: ReadPolicy = 
     wrong, compressed, foreign = np.concatenate(masks, axis=1)
     all_keys = pa.concat_arrays(keys) if keys else pa.array([], pa.string())
     return LogRecords(joined(units), all_keys, np.concatenate(bodies), tuple(damages), wrong, compressed,
-                      foreign, is_ended, end)  # fmt: skip
+                      foreign, np.concatenate(crcs), is_ended, end)  # fmt: skip
+
+
+def crcs_after_place(run: RecordRun) -> NDArray[np.uint32]:
+    """The CRC of what follows the physical offset in each record: copies of a message have the same."""
+    after = _PLACE + 8
+    return crcs_of(run.block, run.positions + after, run.message_sizes - after)
 
 
 def _units(run: RecordRun, tags: pa.StringArray) -> NDArray[np.void]:

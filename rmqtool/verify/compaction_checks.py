@@ -27,6 +27,7 @@ from rmqtool.store.compaction import (
     LogRecords,
     compacted_queue,
     compaction_positions,
+    crcs_after_place,
     file_sizes,
     leftovers,
     list_compacted,
@@ -39,7 +40,8 @@ from rmqtool.store.consume_queues import Queue
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.paths import COMPACTION, COMPACTION_CHECKPOINT, COMPACTION_LOG
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.store.unit_files import RECOVERED_FILES, count_leading, written_units
+from rmqtool.store.tiered import units_at
+from rmqtool.store.unit_files import RECOVERED_FILES, count_leading, open_units, written_units
 
 CODES = (
     "store.compacted-log", "compaction.files", "compaction.unit", "compaction.record", "compaction.missing",
@@ -48,6 +50,7 @@ CODES = (
 _GONE = "consumers get nothing of the queue (NO_MATCHED_LOGIC_QUEUE)"
 _CUT = "the next start cuts them out of the log; nothing dispatches them again"
 _AGAIN = "the next start cuts them out of the log, and dispatches them again as far as it reads the commit log again"
+_SENT = "consumers get what the compacted log has"
 _DELIVERED = "consumers get the body as it is; a compaction keeps it"
 _MISSING_CODE = "store.compacted-log"
 
@@ -170,6 +173,7 @@ def _check_records(
             is_recovered=number >= len(files) - RECOVERED_FILES,
         )
         offsets = records.units["base_queue_offset"].astype(np.int64)
+        _check_copies(snapshot, queue, file, records, report)
         seen.offsets.append(offsets)
         seen.keys.append(records.keys)
         seen.is_whole &= not records.damages
@@ -287,6 +291,31 @@ class _FileCheck:
         """Check that no unit is after those of all records: the mark at most, and zeros."""
         if stale := int(np.count_nonzero(is_batch_written(rest))):
             self._add("compaction.unit", {"problem": "stale", "units": stale}, file, severity="warning", count=stale)
+
+
+def _check_copies(
+    snapshot: Snapshot, queue: CompactedQueue, file: MappedFile, records: LogRecords, report: Report
+) -> None:
+    """Compare records with those of the commit log, where it still has them: all but their places are the same."""
+    local = snapshot.queue(queue.topic, queue.queue_id)
+    if local is None or local.queue.kind != "simple" or local.queue.database:
+        return
+    offsets = records.units["base_queue_offset"].astype(np.int64)
+    is_held = (offsets >= local.range.min_offset) & (offsets < local.range.max_offset) & ~records.wrong_bodies
+    rows = np.flatnonzero(is_held)
+    with open_units(local.queue, snapshot.reading) as units:
+        places = units_at(units, offsets[rows])["physical_offset"].astype(np.int64)
+    places, firsts = np.unique(places, return_index=True)
+    rows, differing = rows[firsts], list[int]()
+    heads = read_heads(snapshot.log.files, places, snapshot.reading)
+    for which, run in sound_records(snapshot.log.files, heads, snapshot.reading):
+        differing += rows[which[crcs_after_place(run) != records.crcs[rows[which]]]].tolist()
+    if differing:
+        first = records.units[min(differing)]
+        facts = {"problem": "differs", "messages": len(differing), "first": int(first["base_queue_offset"])}
+        report.add("compaction.record", details=facts, severity="warning", effect=_SENT, count=len(differing),
+                   file=snapshot.store.relative(file.path), topic=queue.topic, queue_id=queue.queue_id,
+                   offset=int(first["physical_offset"]) - file.start_offset)  # fmt: skip
 
 
 def _check_position(seen: _Seen, position: int | None, report: Report) -> None:

@@ -22,14 +22,13 @@ from rmqtool.findings.finding import Severity
 from rmqtool.findings.report import Report
 from rmqtool.formats.consume_queue import UNIT_SIZE
 from rmqtool.formats.file_name import MAX_OFFSET
-from rmqtool.formats.layout import position_of
-from rmqtool.formats.message import PREFIX_DTYPE
 from rmqtool.formats.properties import TAGS, tags_code
 from rmqtool.scan.block import REASON_MEANINGS, Damage
-from rmqtool.scan.frames import RecordRun, crcs_of
+from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.pointed_records import read_heads, sound_records
 from rmqtool.scan.properties import read_properties
 from rmqtool.scan.reader import scan_files
+from rmqtool.store.compaction import crcs_after_place
 from rmqtool.store.queue_units import LoadedQueue
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.tiered import (
@@ -258,11 +257,10 @@ class _QueueCheck:
             places = units_at(units, numbers[rows])["physical_offset"].astype(np.int64)
         offsets, firsts = np.unique(places, return_index=True)
         rows, differing = rows[firsts], list[int]()
-        crcs = crcs_of(run.block, run.positions[rows] + _AFTER_PLACE, run.message_sizes[rows] - _AFTER_PLACE)
+        crcs = crcs_after_place(run)[rows]
         heads = read_heads(self.snapshot.log.files, offsets, self.snapshot.reading)
         for which, found in sound_records(self.snapshot.log.files, heads, self.snapshot.reading):
-            others = crcs_of(found.block, found.positions + _AFTER_PLACE, found.message_sizes - _AFTER_PLACE)
-            differing += numbers[rows[which[others != crcs[which]]]].tolist()
+            differing += numbers[rows[which[crcs_after_place(found) != crcs[which]]]].tolist()
         return differing
 
     @cached_property
@@ -282,9 +280,6 @@ class _QueueCheck:
         is_own = np.asarray(pc.equal(topics, pa.scalar(self.queue.topic.encode(), topics.type)))
         own: NDArray[np.bool_] = is_own & (run.headers.field("queue_id") == self.queue.queue_id)
         return own
-
-
-_AFTER_PLACE = position_of(PREFIX_DTYPE, "physical_offset") + 8  # what follows the place in a record
 
 
 def _note_units(

@@ -71,6 +71,9 @@ DAMAGES = {
     "a magic code": Damage(lambda s: overwrite(s / LOG / FIRST, RECORD + 4, b"\0"), "compaction.record", ""),
     "a size of a record": Damage(lambda s: overwrite(s / LOG / FIRST, RECORD + 3, b"\0"), "compaction.record", ""),
     "a body": Damage(lambda s: overwrite(s / LOG / FIRST, RECORD + 93, b"\0"), "compaction.record", "body"),
+    "a property": Damage(
+        lambda s: overwrite(s / LOG / FIRST, 2 * RECORD - 20, b"\x7f"), "compaction.record", "differs"
+    ),
     "a short log file": Damage(lambda s: os.truncate(s / LOG / FIRST, 5500), "compaction.files", "size"),
     "a log file cut in a record": Damage(lambda s: os.truncate(s / LOG / FIRST, 1032), "compaction.files", "size"),
     "a long log file": Damage(
