@@ -85,10 +85,10 @@ class Explained(Shape):
 
 
 @click.command("explain", cls=HelpPage, epilog=_EPILOG)
-@click.argument("code", type=_Code(), required=False)
+@click.argument("code", type=_Code(), nargs=-1)
 @global_options
 @click.pass_obj
-def explain(style: Style, /, *, code: str | None) -> Exit:
+def explain(style: Style, /, *, code: tuple[str, ...]) -> Exit:
     """Explain a finding, and how to repair it.
 
     It says what the finding is, how it happens, and what each broker version does. CODE is what stands in a
@@ -96,14 +96,15 @@ def explain(style: Style, /, *, code: str | None) -> Exit:
     be what a broker or a client prints: a response code such as 14, an exception, a line of a log. Without it all
     codes are listed.
     """
-    entries, symptoms = _entries(code)
+    asked = " ".join(code) if code else None  # what is printed may have been pasted without quotes
+    entries, symptoms = _entries(asked)
     begin_paging(style)
     if style.json:
         shown = [SymptomShown.of(each) for each in symptoms]
         write_document(style, "explain", {"codes": [Page.of(entry) for entry in entries], "symptoms": shown})
     elif symptoms:
         write_text("\n".join("".join(f"{line}\n" for line in _symptom(each)) for each in symptoms))
-    elif code is None or (len(entries) > 1 and entries[0].code.startswith(code.lower())):
+    elif asked is None or (len(entries) > 1 and entries[0].code.startswith(asked.lower())):
         rows = [(entry.code, entry.fault or "", entry.severity, entry.title) for entry in entries]
         show_table(style.console(), table("", "Code, Fault, Severity, Title", rows))
         if not style.quiet:

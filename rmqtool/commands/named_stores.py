@@ -24,6 +24,8 @@ FILE = "rmqtool.toml"
 _STORES, _PATH, _CONF = "stores", "path", "broker_conf"
 _TEXTS = (_PATH, "broker_version", _CONF, "time_zone", "memory", "limit_rate")
 _SETTINGS = (*_TEXTS, "jobs")
+_OTHERS = {"release": "broker_version", "version": "broker_version", "zone": "time_zone", "conf": _CONF, "store": _PATH,
+           "directory": _PATH, "root": _PATH}  # fmt: skip
 _SHOWN = 20  # names in a message
 
 
@@ -104,13 +106,14 @@ def _parsed(place: Path, data: bytes) -> dict[str, Any]:
 def _entry(file: Path, content: Mapping[str, Any], name: str) -> StoreEntry:
     """The settings of one store over those of all; raises UsageError for what is not known or not right."""
     where = f"[{_STORES}.{name}]"
-    of_all = {key: value for key, value in content.items() if key != _STORES}
-    for place, settings in (("above the stores", of_all), (where, content[_STORES][name])):
+    of_all = _underscored({key: value for key, value in content.items() if key != _STORES})
+    of_store = _underscored(content[_STORES][name])
+    for place, settings in (("above the stores", of_all), (where, of_store)):
         for key, value in settings.items():
             _check(file, place, key, value)
     if _PATH in of_all:
         raise UsageError(f"above the stores: {_PATH} is of one store", file=file)
-    settings = {**of_all, **content[_STORES][name]}
+    settings = {**of_all, **of_store}
     if _PATH not in settings:
         raise UsageError(f"{where}: {_PATH} is missing, the directory of the store", file=file)
     if _CONF in settings:
@@ -118,9 +121,14 @@ def _entry(file: Path, content: Mapping[str, Any], name: str) -> StoreEntry:
     return StoreEntry(_from_file(file, settings.pop(_PATH)), settings)
 
 
+def _underscored(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as options are spelt are settings, too: ``broker-version``."""
+    return {key.replace("-", "_"): value for key, value in settings.items()}
+
+
 def _check(file: Path, place: str, key: str, value: object) -> None:
     if key not in _SETTINGS:
-        near = get_close_matches(key.replace("-", "_"), _SETTINGS)
+        near = [_OTHERS[key]] if key in _OTHERS else get_close_matches(key, _SETTINGS)
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(_SETTINGS)}"
         raise UsageError(f"{place}: no setting {key}", file=file, hint=hint)
     is_right = isinstance(value, str) if key in _TEXTS else type(value) is int

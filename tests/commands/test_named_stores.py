@@ -60,6 +60,8 @@ def test_options_of_the_store(home: Path) -> None:
     assert "a broker 5.3.3 would" in rmqtool("verify", "@a", "--broker-version", "5.3.3").out
     assert "+00:00" in rmqtool("clean", "@a", "-n", "--time-zone", "UTC").out
     assert "+00:00" in rmqtool("--time-zone", "UTC", "clean", "@a", "-n").out
+    write('[stores.a]\npath = "store"\nbroker-version = "4.9.7"\n')
+    assert "a broker 4.9.7 would" in rmqtool("verify", "@a").out
     write('[stores.a]\npath = "store"\nmemory = "1MiB"\n')
     assert "memory" in rmqtool("verify", "@a").err
 
@@ -122,8 +124,8 @@ def test_sql_of_a_store_by_name(home: Path) -> None:
         ("[stores.a]\npath = 3\n", "[stores.a]: path is a text, not 3"),
         ('[stores.a]\npath = "store"\njobs = "2"\n', "[stores.a]: jobs is a whole number, not '2'"),
         ('[stores.a]\npath = "store"\njobs = true\n', "[stores.a]: jobs is a whole number, not True"),
-        ('[stores.a]\npath = "store"\nbroker-version = "5"\n', "[stores.a]: no setting broker-version"),
-        ('[stores.a]\npath = "store"\nrelease = "5"\n', "[stores.a]: no setting release"),
+        ('[stores.a]\npath = "store"\nbroker_versoin = "5"\n', "[stores.a]: no setting broker_versoin"),
+        ('[stores.a]\npath = "store"\nrelease = "5"\n', "did you mean broker_version?"),
         ('[stores.a]\npath = "store"\nbroker_version = "five"\n', "[stores.a]: broker_version: "),
         ('[stores.a]\npath = "store"\ntime_zone = "Mars"\n', "[stores.a]: time_zone: "),
         ('zone = "UTC"\n[stores.a]\npath = "store"\n', "above the stores: no setting zone"),

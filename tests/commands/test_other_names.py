@@ -96,6 +96,12 @@ def test_what_is_printed_leads_to_a_page(text: str, title: str) -> None:
         assert f"  {code} " in found.out
 
 
+def test_quotes_are_not_needed() -> None:
+    """Words of a command line are one text."""
+    for words in ("CODE: 14", "Lock failed", "14:03:22 WARN - CRC check failed. bodyCRC=1, currentCRC=2"):
+        assert rmqtool("explain", *words.split()) == rmqtool("explain", words)
+
+
 @pytest.mark.parametrize("text", ["", " ", "99", "error", "message", "...", "{}", "-", "2026-11-29", "no such thing"])
 def test_what_says_nothing_leads_nowhere(text: str) -> None:
     """It is an error, as before."""
