@@ -183,7 +183,7 @@ def test_topics_that_may_be_deleted_or_lost(tmp_path: Path) -> None:
     """A topic without a queue was deleted where other queues are left; where none is, nobody knows."""
     store = stores.unpack("4.7.1-killed", tmp_path)
     topics = store / "config" / "topics.json"
-    topics.write_text(topics.read_text().replace('"orders":', '"others":'))
+    topics.write_text(topics.read_text().replace('"orders"', '"others"'))
     shutil.rmtree(store / "consumequeue" / "orders")
     assert verify(store).gaps == ()
     shutil.rmtree(store / "consumequeue")
