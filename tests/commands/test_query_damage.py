@@ -226,7 +226,7 @@ def test_a_compacted_topic(store: Path) -> None:
     topics["topicConfigTable"]["orders"]["attributes"] = {"cleanup.policy": "COMPACTION"}
     path.write_text(json.dumps(topics), encoding="utf-8")
     result = query(store, "--json", "--pull", *ORDERS, "--queue-offset", "3")
-    assert "orders is compacted" in result.err
+    assert "orders queue 0 is compacted" in result.err
 
 
 def test_consumer_offsets_in_rocksdb(store: Path) -> None:
