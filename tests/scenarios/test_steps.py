@@ -106,7 +106,10 @@ def test_a_start_that_most_releases_refuse_is_not_the_next_step(golden_store: Go
         f"rmqtool verify {store} --broker-version VERSION", f"rmqtool repair {store}", None,
     ]  # fmt: skip
     assert result["plan"]["start_after"] == 2
-    for version, step in (("4.9.2", "Start the broker: its startup recovery fixes this"), ("4.7.1", "Repair the store")):
+    for version, step in (
+        ("4.9.2", "Start the broker: its startup recovery fixes this"),
+        ("4.7.1", "Repair the store"),
+    ):
         named = rmqtool("verify", store, "--json", "--broker-version", version).document["result"]["plan"]
         assert named["steps"][0]["text"].startswith(step)
     assert rmqtool("repair", store, "--yes").status == Exit.FINDINGS
