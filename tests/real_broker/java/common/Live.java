@@ -12,17 +12,18 @@ final class Live {
     }
 
     static void hold(Path root, int messagesPerSecond) throws Exception {
-        hold(root, messagesPerSecond, Live::draft);
+        hold(root, messagesPerSecond, false, Live::draft);
     }
 
     /** As many messages to many queues, of topics of which there are more and more. */
     static void load(Path root, int messagesPerSecond) throws Exception {
-        hold(root, messagesPerSecond, Live::loadDraft);
+        hold(root, messagesPerSecond, true, Live::loadDraft);
     }
 
-    private static void hold(Path root, int messagesPerSecond, IntFunction<Draft> drafts) throws Exception {
+    private static void hold(Path root, int messagesPerSecond, boolean keepsPace, IntFunction<Draft> drafts)
+        throws Exception {
         Session session = Session.start(root);
-        Thread writer = new Thread(() -> append(session, messagesPerSecond, drafts), "harness-writer");
+        Thread writer = new Thread(() -> append(session, messagesPerSecond, keepsPace, drafts), "harness-writer");
         if (messagesPerSecond > 0) {
             session.put(drafts.apply(0));
             writer.start();
@@ -38,11 +39,13 @@ final class Live {
         session.stop();
     }
 
-    private static void append(Session session, int messagesPerSecond, IntFunction<Draft> drafts) {
+    /** With a pause after each, or at a pace that is kept: then what is flushed in the background falls behind. */
+    private static void append(Session session, int messagesPerSecond, boolean keepsPace, IntFunction<Draft> drafts) {
         long began = System.nanoTime();
+        long pause = 1_000_000_000L / messagesPerSecond;
         for (int number = 1; !released; number++) {
             session.put(drafts.apply(number));
-            LockSupport.parkNanos(began + number * (1_000_000_000L / messagesPerSecond) - System.nanoTime());
+            LockSupport.parkNanos(keepsPace ? began + number * pause - System.nanoTime() : pause);
         }
     }
 
