@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rmqtool.base.mapped_files import MappedFile, MappedFiles
+from rmqtool.base.mapped_files import MappedFiles
 from rmqtool.base.paths import has_directory
 from rmqtool.broker.prediction import StartRefusal
-from rmqtool.broker.pull import Answer, Puller, Subscription, limits_of
 from rmqtool.findings.finding import counted
-from rmqtool.store.commit_log import LogBytes
 from rmqtool.store.compaction import (
-    CompactedFiles,
     CompactedQueue,
     compacted_queue,
     directory_of,
@@ -22,8 +19,6 @@ from rmqtool.store.compaction import (
 )
 from rmqtool.store.config_tables import is_compacted
 from rmqtool.store.paths import COMPACTION_LOG
-from rmqtool.store.queue_units import QueueRange
-from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import Store
 
 _MISMATCH = "the files of the compacted log and of its queue do not have the same names"
@@ -108,32 +103,3 @@ def served_queue(store: Store, topic: str, queue_id: int) -> CompactedQueue | No
     if not is_there or obstacle_of(queue, file_sizes(store, queues)):
         return CompactedQueue(topic, queue_id, MappedFiles(), MappedFiles(), store.root)
     return queue
-
-
-@dataclass(frozen=True)
-class CompactedPuller(Puller):
-    """Answers pulls of a compacted queue (`CompactionStore#getMessage`): from any offset on, and of all tags."""
-
-    files: Sequence[MappedFile] = ()
-
-    def pull(self, queue_offset: int, max_count: int, subscription: Subscription) -> Answer:  # noqa: ARG002
-        """At most `max_count` messages from the first at or after `queue_offset`, whatever their tags."""
-        return super().pull(queue_offset, max_count, Subscription())
-
-    def _outside(self, queue_range: QueueRange, queue_offset: int) -> Answer | None:
-        answer = super()._outside(queue_range, max(queue_offset, queue_range.min_offset))
-        if answer is not None and answer.status == "OFFSET_OVERFLOW_BADLY" and queue_range.min_offset == 0:
-            answer.next_begin_offset = 0
-        return answer
-
-
-def compacted_puller(snapshot: Snapshot, topic: str, queue_id: int) -> CompactedPuller | None:
-    """What pulls from a compacted queue, None where consumers are served from the plain one."""
-    queue = served_queue(snapshot.store, topic, queue_id)
-    if queue is None:
-        return None
-    files = queue.log.files
-    log = LogBytes(queue.log, files[-1].end_offset if files else 0, snapshot.reading)
-    loaded = CompactedFiles(queue) if files else None
-    limits = limits_of(snapshot.store.conf)
-    return CompactedPuller(loaded, log, snapshot.release, limits, files=files)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal
 
+from rmqtool.base.mapped_files import MappedFile
+from rmqtool.broker.compaction import served_queue
 from rmqtool.formats.java import string_hash
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import (
@@ -19,6 +21,7 @@ from rmqtool.rules.versions import (
     Version,
 )
 from rmqtool.store.commit_log import LogBytes
+from rmqtool.store.compaction import CompactedFiles
 from rmqtool.store.queue_units import ExtTags, LoadedQueue, QueueRange, Unit
 from rmqtool.store.snapshot import Snapshot
 
@@ -231,3 +234,32 @@ def puller_from(snapshot: Snapshot, queue: LoadedQueue | None) -> Puller:
 
 def _int32(value: int) -> int:
     return (value + (1 << 31)) % (1 << 32) - (1 << 31)
+
+
+@dataclass(frozen=True)
+class CompactedPuller(Puller):
+    """Answers pulls of a compacted queue (`CompactionStore#getMessage`): from any offset on, and of all tags."""
+
+    files: Sequence[MappedFile] = ()
+
+    def pull(self, queue_offset: int, max_count: int, subscription: Subscription) -> Answer:  # noqa: ARG002
+        """At most `max_count` messages from the first at or after `queue_offset`, whatever their tags."""
+        return super().pull(queue_offset, max_count, Subscription())
+
+    def _outside(self, queue_range: QueueRange, queue_offset: int) -> Answer | None:
+        answer = super()._outside(queue_range, max(queue_offset, queue_range.min_offset))
+        if answer is not None and answer.status == "OFFSET_OVERFLOW_BADLY" and queue_range.min_offset == 0:
+            answer.next_begin_offset = 0
+        return answer
+
+
+def compacted_puller(snapshot: Snapshot, topic: str, queue_id: int) -> CompactedPuller | None:
+    """What pulls from a compacted queue, None where consumers are served from the plain one."""
+    queue = served_queue(snapshot.store, topic, queue_id)
+    if queue is None:
+        return None
+    files = queue.log.files
+    log = LogBytes(queue.log, files[-1].end_offset if files else 0, snapshot.reading)
+    loaded = CompactedFiles(queue) if files else None
+    limits = limits_of(snapshot.store.conf)
+    return CompactedPuller(loaded, log, snapshot.release, limits, files=files)

@@ -54,11 +54,6 @@ _LEAST_SPLIT = 1 << 20
 _KEYS = ("topic", "date", "hour", "queue")
 
 
-def _list(values: tuple[str, ...]) -> tuple[str, ...]:
-    """Values that are repeated, or written with commas between them."""
-    return tuple(item.strip() for value in values for item in value.split(",") if item.strip())
-
-
 @parsed
 def _columns(values: tuple[str, ...]) -> tuple[str, ...]:
     if not values:
@@ -66,18 +61,6 @@ def _columns(values: tuple[str, ...]) -> tuple[str, ...]:
     from rmqtool.scan.typed_columns import split_columns
 
     return tuple(name for value in values for name in split_columns(value))
-
-
-def _choices(*allowed: str) -> Any:
-    @parsed
-    def choices(values: tuple[str, ...]) -> tuple[str, ...]:
-        chosen = tuple(dict.fromkeys(_list(values)))
-        for value in chosen:
-            if value not in allowed:
-                raise ValueError(f"{value!r} is none of {', '.join(allowed)}")
-        return chosen
-
-    return choices
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,13 +93,10 @@ class ExportChoices(OnStores):
         "How CSV and NDJSON hold a body (default: base64); what is not text, or not JSON, is base64 beside it.",
         type=shared.BODY_FORMAT,
     )
-    include: tuple[str, ...] = option(
-        "prepared, rolled-back: messages that no consumer sees too.",
-        multiple=True, callback=_choices("prepared", "rolled-back"), metavar="KINDS",
-    )  # fmt: skip
+    include: tuple[str, ...] = shared.include_option()
     partition_by: tuple[PartitionKey, ...] = option(
         "topic, date, hour, queue: directories, nested in this order.",
-        multiple=True, callback=_choices(*_KEYS), shell_complete=complete_from(lambda: _KEYS), metavar="KEYS",
+        multiple=True, callback=shared.choices_of(*_KEYS), shell_complete=complete_from(lambda: _KEYS), metavar="KEYS",
     )  # fmt: skip
     compression: str | None = option(
         "zstd (default of Parquet), gzip, none (default of CSV and NDJSON); Parquet also brotli, snappy, lz4.",

@@ -348,7 +348,12 @@ class OnStores(Options):
         """Bytes per second to read at most."""
         return self.limit_rate.bytes_per_second if self.limit_rate else None
 
+    @property
+    def _conf(self) -> BrokerConf:
+        """The broker.conf, with what other options say of its settings."""
+        return self.broker_conf
+
     def open(self, path: Path) -> OpenedStore:
         """A store, as these options say."""
-        return rmqtool.open(path, broker_conf=self.broker_conf, broker_version=self.broker_version,
+        return rmqtool.open(path, broker_conf=self._conf, broker_version=self.broker_version,
                             limit_rate=self.limit_rate)  # fmt: skip

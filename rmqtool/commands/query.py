@@ -322,8 +322,7 @@ _GOES_ON = ("ok", "hole", "never-consumed")  # states of an offset from which a 
 
 def pull(style: Style, snapshot: Snapshot, given: QueryOptions, notes: Notes) -> Exit:
     """Print the broker's answer to a pull, whatever its status."""
-    from rmqtool.broker.compaction import compacted_puller
-    from rmqtool.broker.pull import Subscription, puller_from
+    from rmqtool.broker.pull import Subscription, compacted_puller, puller_from
     from rmqtool.clients.queue_view import QueueView, QueueViews
     from rmqtool.query.by_place import COMPACTED, Elsewhere, why_no_queue
     from rmqtool.query.tiered import pull_tiered, tiered_view

@@ -217,6 +217,31 @@ def limits_option(name: str) -> Any:
     return option(text, metavar="NAME=VALUE", multiple=True, callback=_limits)
 
 
+def list_of(values: tuple[str, ...]) -> tuple[str, ...]:
+    """Values that are repeated, or written with commas between them."""
+    return tuple(item.strip() for value in values for item in value.split(",") if item.strip())
+
+
+def choices_of(*allowed: str) -> Any:
+    """A callback for values of a list, each of which is one of those that are `allowed`."""
+
+    @parsed
+    def choices(values: tuple[str, ...]) -> tuple[str, ...]:
+        chosen = tuple(dict.fromkeys(list_of(values)))
+        for value in chosen:
+            if value not in allowed:
+                raise ValueError(f"{value!r} is none of {', '.join(allowed)}")
+        return chosen
+
+    return choices
+
+
+def include_option() -> Any:
+    """``--include KINDS``: names of `message_reader.INCLUDABLE`."""
+    text = "prepared, rolled-back: messages that no consumer sees too."
+    return option(text, multiple=True, callback=choices_of("prepared", "rolled-back"), metavar="KINDS")
+
+
 def memory_option() -> Any:
     """``--memory SIZE``: bytes, None without a limit."""
     text = "Use about this much memory at most, such as 256MiB for all processes: fewer of them, smaller pieces."
@@ -320,7 +345,7 @@ class OnStore(OnStores):
     @cached_property
     def store(self) -> Store:
         """The store as it is when it is first asked for; a copy of these options sees it again."""
-        return rmqtool.open(self.path, broker_conf=self.broker_conf).snapshot.store
+        return rmqtool.open(self.path, broker_conf=self._conf).snapshot.store
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -339,16 +364,6 @@ class OnTier(OnStore):
             return self.broker_conf
         tier = self.tiered_path if is_remote(self.tiered_path) else self.tiered_path.absolute()
         return replace(self.broker_conf, settings={**self.broker_conf.settings, "tieredStoreFilePath": str(tier)})
-
-    def open(self, path: Path) -> OpenedStore:
-        """A store and its tier, as these options say."""
-        return rmqtool.open(path, broker_conf=self._conf, broker_version=self.broker_version,
-                            limit_rate=self.limit_rate)  # fmt: skip
-
-    @cached_property
-    def store(self) -> Store:
-        """The store and its tier as they are when they are first asked for."""
-        return rmqtool.open(self.path, broker_conf=self._conf).snapshot.store
 
 
 OF_NEXT = ("broker_conf", "tiered_path", "broker_version", "limit_rate", "jobs", "memory")

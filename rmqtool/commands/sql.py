@@ -16,7 +16,7 @@ from rmqtool.base.errors import Exit, RmqtoolError, UsageError
 from rmqtool.base.numbers import byte_size
 from rmqtool.base.paths import is_remote
 from rmqtool.commands import shared_options as shared
-from rmqtool.commands.options import OnStores, argument, command, flag, option, parsed, size_of_at_least
+from rmqtool.commands.options import OnStores, argument, command, flag, option, size_of_at_least
 from rmqtool.commands.writing import check_place, unwritable
 from rmqtool.show.output import Style, note, terminal_width, write_document, write_error, write_text
 from rmqtool.show.pager import begin_paging, end_paging
@@ -34,15 +34,6 @@ _ON_TERMINAL = 1000  # rows
 _MIB = 1 << 20
 _MEMORY, _LEAST_MEMORY = 512 * _MIB, 64 * _MIB  # of the engine
 _STDIN = "-"
-
-
-@parsed
-def _included(values: tuple[str, ...]) -> tuple[str, ...]:
-    chosen = tuple(dict.fromkeys(item.strip() for value in values for item in value.split(",") if item.strip()))
-    for value in chosen:
-        if value not in ("prepared", "rolled-back"):
-            raise ValueError(f"{value!r} is none of prepared, rolled-back")
-    return chosen
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,10 +58,7 @@ class SqlOptions(OnStores):
         "A column more of messages, such as 'body.cents:int as cents' or properties.NAME. Repeatable.",
         "--column", multiple=True, metavar="COLUMN",
     )  # fmt: skip
-    include: tuple[str, ...] = option(
-        "prepared, rolled-back: messages that no consumer sees too.",
-        multiple=True, callback=_included, metavar="KINDS",
-    )  # fmt: skip
+    include: tuple[str, ...] = shared.include_option()
     on_damage: Literal["skip", "fail"] = option(
         "Pass over what is damaged, and say so; or end there.", type=click.Choice(["skip", "fail"]), default="skip"
     )

@@ -175,7 +175,7 @@ def _of_directory(name: str, below: list[tuple[str, Path]]) -> Iterator[Found]:
 
 
 def _sequence(files: list[tuple[str, Path]], step: Step, last: int) -> list[Found]:
-    """Files of which all but the last ones are full."""
+    """Files in order; all but the last ones are full."""
     full = len(files) - last
     return [Found(name, path, step, number < full) for number, (name, path) in enumerate(files)]
 

@@ -1,4 +1,4 @@
-"""What brokers and clients print, and where it leads: the pages and the command that look at the store behind it.
+"""What brokers and clients print, and where it leads: the pages, and the command that looks at the store.
 
 Each text is one of RocketMQ's own, as it stands in the class that prints it; a test holds them against the jars.
 """

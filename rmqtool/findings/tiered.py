@@ -19,7 +19,7 @@ TIERED = (
         how="The file was deleted, or cannot be decoded and its .bak neither; config/ comes from another store.",
         says={
             "": "no metadata can be read, and the tier has {segments:segment} of {queues:queue} in {bytes:byte}",
-            "queue": "the metadata do not have this queue, of which the tier has {segments:segment} in {bytes:byte}",
+            "queue": "the metadata do not have this queue, and the tier has {segments:segment} of it in {bytes:byte}",
         },
         effect="the broker starts, and its uploads begin at segment 0: they overwrite the old segments from their "
         "first bytes on",
@@ -33,7 +33,7 @@ TIERED = (
         title="The tier ends before the local store begins",
         what="A dispatch goes on in the tier where it ends. Where the local store no longer has that offset, the tier "
         "of the queue is started again, and all that it holds is deleted.",
-        how="The upload was off, or behind, for longer than messages are kept in the local store; the last segment of "
+        how="The upload was off, or late, for longer than messages are kept in the local store; the last segment of "
         "a consume queue is missing; older metadata.",
         says="it ends at queue offset {tiered_end}, the local queue begins at {local_begin}[: {missing:message} "
         "between them are in neither]",
@@ -61,7 +61,7 @@ TIERED = (
         how="A file was deleted or cut; a copy of the tier is not of one moment; older metadata.",
         says={
             "missing": "the metadata have a segment of {expected:byte} at {base}, whose file is missing",
-            "all": "the metadata have {segments:segment}, of which none is there",
+            "all": "the metadata have {segments:segment}, and none of them is there",
             "unknown": "the metadata do not have the segment at {base}",
             "short": "{size:byte}, the metadata have {expected}",
             "long": "{size:byte}, the metadata have {expected}",

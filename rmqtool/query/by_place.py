@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from rmqtool.base.errors import UnsupportedError
 from rmqtool.base.mapped_files import MappedFile, file_at
 from rmqtool.base.visible import quote
-from rmqtool.broker.compaction import compacted_puller
+from rmqtool.broker.pull import compacted_puller
 from rmqtool.clients.queue_view import QueueViews
 from rmqtool.formats.message import format_host, parse_message_id
 from rmqtool.scan.block import REASON_MEANINGS, Blank

@@ -59,7 +59,9 @@ class TieredView:
 
 def tier_in_use(snapshot: Snapshot, notes: Notes | None = None) -> Tier | None:
     """The tier from which consumers of a store get what the local queues no longer have."""
-    tier = snapshot.kept.setdefault(Tier, tier_of(snapshot.store))
+    if Tier not in snapshot.kept:
+        snapshot.kept[Tier] = tier_of(snapshot.store)
+    tier = snapshot.kept[Tier]
     if isinstance(tier, Unreadable) and notes is not None:
         notes.add(f"tiered storage is not read: {tier.why}", lossy=True)
     level = snapshot.store.conf.settings.get(_LEVEL, "").strip().lower()

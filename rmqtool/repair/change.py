@@ -95,6 +95,32 @@ class Patched(Change):
         transaction.put(self.name)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Resized(Change):
+    """A file that gets the size of the others: `kept` bytes of it, zeros up to `new_size`, `writes` as in `Patched`."""
+
+    name: str
+    path: Path
+    kept: int
+    new_size: int
+    writes: Sequence[tuple[int, bytes]] = ()
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return self.new_size
+
+    def stage(self, transaction: Transaction) -> None:
+        """Prepare a copy; it keeps its holes, and zeros that are added take no space."""
+        file = transaction.file(self.name)
+        file.copy(self.path)
+        file.set_size(self.kept)
+        file.set_size(self.new_size)
+        for position, data in self.writes:
+            file.write(data, position)
+        transaction.put(self.name)
+
+
 KEPT = "moved to .rmqtool (undo restores it)"
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,17 @@ from rmqtool.base.mapped_files import MappedFile, list_mapped_files
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.formats.consume_queue import BATCH_UNIT_DTYPE, is_batch_written
 from rmqtool.formats.file_name import file_name
-from rmqtool.repair.change import KEPT, Change, FileChange, Patched, TakenOut, codes_of, name_in_store, names_in_store
+from rmqtool.repair.change import (
+    KEPT,
+    Change,
+    FileChange,
+    Patched,
+    Resized,
+    TakenOut,
+    codes_of,
+    name_in_store,
+    names_in_store,
+)
 from rmqtool.store.compaction import (
     DELETED,
     WORKING,
@@ -58,7 +67,7 @@ def compaction_changes(snapshot: Snapshot, findings: Sequence[Finding]) -> list[
 def _taken_out(snapshot: Snapshot, paths: Iterable[Path], why: str, lost: str | None = None) -> Iterator[Change]:
     names = names_in_store(snapshot.store, paths)
     if names:
-        what = f"{names[0] if len(names) == 1 else counted(len(names), 'entry|entries')} {why}: taken out; {KEPT}"
+        what = f"{names[0] if len(names) == 1 else counted(len(names), 'entry|entries')} {why}: {KEPT}"
         yield TakenOut(codes=frozenset({FILES}), what=what, details=names, lost=lost)
 
 
@@ -106,7 +115,7 @@ class _QueueRepair:
             what = f"{name} gets its size of {size} bytes"
             what += f", and {counted(len(copies), 'record')} from the commit log" if copies else ""
             lost = len(gone) - len(copies)
-            yield Filled(
+            yield Resized(
                 codes=frozenset({FILES}), what=what, name=name, path=file.path, kept=kept - file.start_offset,
                 new_size=size, writes=[(place - file.start_offset, data) for place, data in copies],
                 lost=f"{counted(lost, 'message')} of {name}, unless it is restored first" if lost else None,
@@ -180,32 +189,6 @@ class _QueueRepair:
     def _are_kept(self, records: LogRecords, path: Path) -> bool:
         """Whether units lead to damaged records, which are to be restored before."""
         return bool(records.damages) and path.is_file()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Filled(Change):
-    """A file of the log that gets its size: `kept` bytes of it, zeros, and at their positions what is written there."""
-
-    name: str
-    path: Path
-    kept: int
-    new_size: int
-    writes: Sequence[tuple[int, bytes]]
-
-    @property
-    def size(self) -> int:
-        """Bytes of the file."""
-        return self.new_size
-
-    def stage(self, transaction: Transaction) -> None:
-        """Prepare a copy."""
-        file = transaction.file(self.name)
-        file.copy(self.path)
-        file.set_size(self.kept)
-        file.set_size(self.new_size)
-        for position, data in self.writes:
-            file.write(data, position)
-        transaction.put(self.name)
 
 
 class RenamedBack(Change):

@@ -25,6 +25,7 @@ from rmqtool.repair.change import (
     Change,
     FileChange,
     Patched,
+    Resized,
     TakenOut,
     codes_of,
     name_in_store,
@@ -325,29 +326,6 @@ _EMPTY, FILE_SIZE = "commitlog.empty-file", "commitlog.file-size"
 BEFORE_REBUILDS = _LOG_STRAYS | FIELD_CODES | (NAME_CODES - {"commitlog.gap"})
 BEFORE_REBUILDS |= {_QUEUE_STRAY, _WRONG_KIND, _EMPTY, FILE_SIZE, _CODE}
 """Codes whose changes must be in place before a rebuild reads the log, and before the log is judged again."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Resized(Change):
-    """A file that gets the size of the others: `kept` bytes of it, and zeros after these up to `new_size`."""
-
-    name: str
-    path: Path
-    kept: int
-    new_size: int
-
-    @property
-    def size(self) -> int:
-        """Bytes of the file."""
-        return self.new_size
-
-    def stage(self, transaction: Transaction) -> None:
-        """Prepare a copy; it keeps its holes, and zeros that are added take no space."""
-        file = transaction.file(self.name)
-        file.copy(self.path)
-        file.set_size(self.kept)
-        file.set_size(self.new_size)
-        transaction.put(self.name)
 
 
 def resized(name: str, file: MappedFile, size: int, codes: frozenset[str], unit_size: int = 1) -> Resized:

@@ -11,8 +11,8 @@ from rmqtool.broker.dispatched_record import index_of_another_log
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.finding import Finding
 from rmqtool.findings.report import UNREADABLE
-from rmqtool.repair.change import Change, codes_of, name_in_store
-from rmqtool.repair.log_files import NAME_CODES, Resized, empty_files, expected_size, is_resizable, resized
+from rmqtool.repair.change import Change, Resized, codes_of, name_in_store
+from rmqtool.repair.log_files import NAME_CODES, empty_files, expected_size, is_resizable, resized
 from rmqtool.rules.file_sizes import LOG_FILE_SIZE, queue_file_size
 from rmqtool.store.missing import common_file_sizes, known_end, missing_files
 from rmqtool.store.snapshot import Snapshot

@@ -14,7 +14,7 @@ from rmqtool.copy.job import CopyPlan, CopyResult, Expired
 from rmqtool.copy.manifest import Difference, Manifest
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.show.output import Style, print_fact, show_finding, write_text
-from rmqtool.show.shapes import Shape, by
+from rmqtool.show.shapes import Shape, at, by
 from rmqtool.show.times import time_text
 
 _MOST_SHOWN = 20
@@ -24,12 +24,14 @@ class CopiedFiles(Shape):
     """What became of the files of a copy."""
 
     copied: Count  # Files that were read and written.
-    same: Count  # Files that the earlier copy had as they are.
+    same: Count = at("linked")  # Files that the earlier copy had as they are.
     went_on: Count  # Files that an interrupted run had copied.
     vanished: Count  # Files that the broker deleted meanwhile.
-    bytes: Count  # What was read of the store, bytes.
-    bulk_seconds: float  # How long the files took that no longer change.
-    ordered_seconds: float  # How long the others took, which are copied in order.
+    bytes: Count = at("bytes_read")  # What was read of the store, bytes.
+    # How long the files took that no longer change.
+    bulk_seconds: float = by(lambda totals, _: round(totals.bulk_seconds, 3))
+    # How long the others took, which are copied in order.
+    ordered_seconds: float = by(lambda totals, _: round(totals.ordered_seconds, 3))
 
 
 class ExpiredFiles(Shape):
@@ -106,18 +108,6 @@ class CopyAnswer(Shape):
     verdict: str | None  # That of verify on the copy; null without --verify.
 
 
-class _Files:
-    """The totals of a copy by the names of JSON."""
-
-    def __init__(self, found: CopyResult) -> None:
-        totals = found.totals
-        self.copied, self.same, self.went_on, self.vanished = (
-            totals.copied, totals.linked, totals.went_on, totals.vanished,
-        )  # fmt: skip
-        self.bytes = totals.bytes_read
-        self.bulk_seconds, self.ordered_seconds = round(totals.bulk_seconds, 3), round(totals.ordered_seconds, 3)
-
-
 def plan_json(plan: CopyPlan, source: Path, target: Path) -> dict[str, Any]:
     """The `result` of a dry run."""
     expired = plan.expired if plan.expired.files else None
@@ -131,7 +121,7 @@ def copy_json(found: CopyResult, target: Path) -> dict[str, Any]:
     """The `result` of a copy that was made."""
     settled = found.settled
     answer = _Answer(
-        "done", found.mode, target=str(target), files=_Files(found),
+        "done", found.mode, target=str(target), files=found.totals,
         settled=None if found.mode == "restore" else found.manifest.settled,
         proven=settled.is_proven if settled else None, units_added=settled.units if settled else None,
         **_facts(found.manifest),

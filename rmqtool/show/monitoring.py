@@ -137,7 +137,7 @@ def overview_answer(overview: Overview, limits: Limits | None = None, now: int |
 def status_answer(found: Status, limits: Limits) -> PluginAnswer:
     """By what names, sizes and small files show, and by `limits`, in bounded time.
 
-    A lag of which not all was looked at is UNKNOWN until it is above its limit.
+    A lag that was read in part is UNKNOWN until it is above its limit.
     """
     holder, last = found.snapshot.holder, found.last_message
     runs = "broker running" if holder and holder.program is None else "broker not running"

@@ -59,7 +59,7 @@ class TextWriter:
         self._int64: Int64 = int64
         self._names = list(schema.names)
         self._table = TableWriter(self._names, width) if form == "table" else None
-        self._empty = schema.empty_table()
+        self._schema = schema
         self._begun = False
         if form == "csv":
             file.write(csv_header(self._names))
@@ -78,8 +78,7 @@ class TextWriter:
     def close(self) -> None:
         """Write the header of a table without rows."""
         if self._table is not None and not self._begun:
-            for batch in pa.Table.from_batches([], self._empty.schema).to_batches() or [_no_rows(self._empty.schema)]:
-                self.add(batch)
+            self.add(_no_rows(self._schema))
 
 
 class ParquetWriter:

@@ -29,6 +29,7 @@ from rmqtool.formats.message import PREFIX_DTYPE
 from rmqtool.formats.properties import KEYS, TAGS
 from rmqtool.scan.block import Blank, Damage
 from rmqtool.scan.frames import RecordRun, crcs_of
+from rmqtool.scan.pointed_records import read_heads, sound_records
 from rmqtool.scan.properties import read_properties
 from rmqtool.scan.reader import scan_files
 from rmqtool.scan.single_record import record_at
@@ -38,7 +39,8 @@ from rmqtool.store.paths import COMPACTION, COMPACTION_CHECKPOINT, COMPACTION_LO
 from rmqtool.store.queue_units import LoadedQueue, QueueFile, QueueRange, Unit
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import Store
-from rmqtool.store.unit_files import count_leading
+from rmqtool.store.tiered import units_at
+from rmqtool.store.unit_files import count_leading, open_units
 
 LOG_FILE_SIZE, QUEUE_FILE_SIZE = "compactionMappedFileSize", "compactionCqMappedFileSize"
 DEFAULT_LOG_FILE_SIZE, DEFAULT_QUEUE_FILE_SIZE = 104_857_600, 10_485_760
@@ -219,6 +221,27 @@ def crcs_after_place(run: RecordRun) -> NDArray[np.uint32]:
     """The CRC of what follows the physical offset in each record: copies of a message have the same."""
     after = _PLACE + 8
     return crcs_of(run.block, run.positions + after, run.message_sizes - after)
+
+
+def copies_in_log(
+    snapshot: Snapshot, topic: str, queue_id: int, queue_offsets: NDArray[np.int64]
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.uint32]]]:
+    """The messages at some queue offsets that the commit log still has: which they are, and their `crcs_after_place`.
+
+    Only where the local queue is one of files with units of 20 bytes.
+    """
+    local = snapshot.queue(topic, queue_id)
+    if local is None or local.queue.kind != "simple" or local.queue.database:
+        return
+    rows = np.flatnonzero((queue_offsets >= local.range.min_offset) & (queue_offsets < local.range.max_offset))
+    if not len(rows):
+        return
+    with open_units(local.queue, snapshot.reading) as units:
+        places = units_at(units, queue_offsets[rows])["physical_offset"].astype(np.int64)
+    places, firsts = np.unique(places, return_index=True)
+    heads = read_heads(snapshot.log.files, places, snapshot.reading)
+    for which, run in sound_records(snapshot.log.files, heads, snapshot.reading):
+        yield rows[firsts[which]], crcs_after_place(run)
 
 
 def _units(run: RecordRun, tags: pa.StringArray) -> NDArray[np.void]:

@@ -133,27 +133,30 @@ class Tier:
     @cached_property
     def queues(self) -> list[TieredQueue]:
         """The queues by topic and queue id, without the index."""
-        return [each for each in self._listed() if each.topic != INDEX_TOPIC]
+        return [each for each in self._listed if each.topic != INDEX_TOPIC]
 
     @cached_property
     def index(self) -> TieredQueue | None:
         """The index of the broker."""
-        return next((each for each in self._listed() if each.topic == INDEX_TOPIC), None)
+        return next((each for each in self._listed if each.topic == INDEX_TOPIC), None)
 
     def queue(self, topic: str, queue_id: int) -> TieredQueue | None:
         """One queue; None without a unit in the tier."""
         return next((each for each in self.queues if (each.topic, each.queue_id) == (topic, queue_id)), None)
 
-    def _listed(self) -> Iterator[TieredQueue]:
+    @cached_property
+    def _listed(self) -> list[TieredQueue]:
+        found: list[TieredQueue] = []
         if self.directory is None or not has_directory(self.directory):
-            return
+            return found
         with skip_wrong_type():
             for topic in sorted(list_directory(self.directory), key=lambda each: each.name):
                 for entry in list_directory(entry_path(topic)) if topic.is_dir() else ():
                     if entry.is_dir() and entry.name.isdecimal():
                         path = entry_path(entry)
                         files = {kind: list_segments(path / kind) for kind in SEGMENT_KINDS}
-                        yield TieredQueue(topic.name, int(entry.name), path, files)
+                        found.append(TieredQueue(topic.name, int(entry.name), path, files))
+        return found
 
     def rows(self, queue: TieredQueue, kind: SegmentKind) -> dict[int, Row]:
         """The segments that the metadata have of a queue, by where they begin."""
@@ -204,20 +207,23 @@ def hashes_of(value: int) -> set[int]:
 
 def items_of(segment: MappedFile, value: int) -> NDArray[np.void]:
     """The items of an index segment that have a hash; none of one that is no index (`IndexStoreFile#queryAsync`)."""
-    nothing = np.zeros(0, INDEX_ITEM_DTYPE)
     with InputFile(segment.path) as file:
-        head = file.read(0, INDEX_HEADER_SIZE + INDEX_SLOT_DTYPE.itemsize)
-        if len(head) < INDEX_HEADER_SIZE + INDEX_SLOT_DTYPE.itemsize or not head.startswith(_MAGIC):
-            return nothing
-        first = integer_at(INDEX_SLOT_DTYPE, "position", head, INDEX_HEADER_SIZE)  # after all slots
-        slots = (first - INDEX_HEADER_SIZE) // INDEX_SLOT_DTYPE.itemsize
+        slots = ((_first_item(file) or 0) - INDEX_HEADER_SIZE) // INDEX_SLOT_DTYPE.itemsize
         if slots <= 0:
-            return nothing
+            return np.zeros(0, INDEX_ITEM_DTYPE)
         slot = file.read(INDEX_HEADER_SIZE + value % slots * INDEX_SLOT_DTYPE.itemsize, INDEX_SLOT_DTYPE.itemsize)
         position, length = (integer_at(INDEX_SLOT_DTYPE, name, slot) for name in ("position", "length"))
         items = decode_units(INDEX_ITEM_DTYPE, file.read(position, max(0, min(length, segment.size - position))))
     found: NDArray[np.void] = items[items["hash"] == value]
     return found
+
+
+def _first_item(file: InputFile) -> int | None:
+    """Where the items of an index segment begin, after all slots, bytes; None of one that is no index."""
+    head = file.read(0, INDEX_HEADER_SIZE + INDEX_SLOT_DTYPE.itemsize)
+    if len(head) < INDEX_HEADER_SIZE + INDEX_SLOT_DTYPE.itemsize or not head.startswith(_MAGIC):
+        return None
+    return integer_at(INDEX_SLOT_DTYPE, "position", head, INDEX_HEADER_SIZE)
 
 
 @dataclass(frozen=True)
@@ -252,10 +258,10 @@ _OLDER = (INDEX_MAGIC + 4).to_bytes(4, "big", signed=True)  # TieredIndexFile.IN
 def read_index(segment: MappedFile) -> IndexSegment | None:
     """The slots of an index segment; None where they do not follow each other."""
     with InputFile(segment.path) as file:
-        head = file.read(0, INDEX_HEADER_SIZE + INDEX_SLOT_DTYPE.itemsize)
-        if len(head) < INDEX_HEADER_SIZE + INDEX_SLOT_DTYPE.itemsize or not head.startswith(_MAGIC):
+        first = _first_item(file)
+        if first is None:
             return None
-        first = integer_at(INDEX_SLOT_DTYPE, "position", head, INDEX_HEADER_SIZE)
+        counted = integer_at(INDEX_HEADER_DTYPE, "items", file.read(0, INDEX_HEADER_SIZE))
         size = min(first, segment.size) - INDEX_HEADER_SIZE
         slots = decode_units(INDEX_SLOT_DTYPE, file.read(INDEX_HEADER_SIZE, max(0, size)))
     counts, rest = np.divmod(slots["length"].astype(np.int64), INDEX_ITEM_DTYPE.itemsize)
@@ -264,7 +270,7 @@ def read_index(segment: MappedFile) -> IndexSegment | None:
     is_whole = len(slots) and not rest.any() and (counts >= 0).all()
     if not is_whole or (slots["position"] != starts)[counts > 0].any():
         return None
-    return IndexSegment(len(slots), ends, integer_at(INDEX_HEADER_DTYPE, "items", head))
+    return IndexSegment(len(slots), ends, counted)
 
 
 _PIECE = 1 << 20  # bytes
@@ -273,12 +279,11 @@ _PIECE = 1 << 20  # bytes
 def all_items_of(segment: MappedFile) -> Iterator[NDArray[np.void]]:
     """All items of an index segment, piece by piece."""
     with InputFile(segment.path) as file:
-        head = file.read(0, INDEX_HEADER_SIZE + INDEX_SLOT_DTYPE.itemsize)
-        if len(head) < INDEX_HEADER_SIZE + INDEX_SLOT_DTYPE.itemsize or not head.startswith(_MAGIC):
+        first = _first_item(file)
+        if first is None:
             return
-        first = max(INDEX_HEADER_SIZE, integer_at(INDEX_SLOT_DTYPE, "position", head, INDEX_HEADER_SIZE))
         size = _PIECE // INDEX_ITEM_DTYPE.itemsize * INDEX_ITEM_DTYPE.itemsize
-        for position in range(first, segment.size, size):
+        for position in range(max(INDEX_HEADER_SIZE, first), segment.size, size):
             yield decode_units(INDEX_ITEM_DTYPE, file.read(position, min(size, segment.size - position)))
 
 

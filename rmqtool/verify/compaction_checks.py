@@ -27,7 +27,7 @@ from rmqtool.store.compaction import (
     LogRecords,
     compacted_queue,
     compaction_positions,
-    crcs_after_place,
+    copies_in_log,
     file_sizes,
     leftovers,
     list_compacted,
@@ -40,8 +40,7 @@ from rmqtool.store.consume_queues import Queue
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.paths import COMPACTION, COMPACTION_CHECKPOINT, COMPACTION_LOG
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.store.tiered import units_at
-from rmqtool.store.unit_files import RECOVERED_FILES, count_leading, open_units, written_units
+from rmqtool.store.unit_files import RECOVERED_FILES, count_leading, written_units
 
 CODES = (
     "store.compacted-log", "compaction.files", "compaction.unit", "compaction.record", "compaction.missing",
@@ -74,8 +73,9 @@ def check_compaction(snapshot: Snapshot, report: Report) -> None:
     lost = snapshot.kept.setdefault(BesideLog, BesideLog())
     for code in CODES[1:]:
         report.check(code, len(queues))
-    in_the_way = {(each.queue.topic, each.queue.queue_id) for each in obstacles(store) if each.queue}
-    for obstacle in obstacles(store):
+    found = [*obstacles(store)]
+    in_the_way = {(each.queue.topic, each.queue.queue_id) for each in found if each.queue}
+    for obstacle in found:
         report.add("compaction.files", **_files_finding(snapshot, obstacle))
     for queue in queues:
         name, config = (queue.topic, queue.queue_id), snapshot.topics.by_name.get(queue.topic)
@@ -119,7 +119,7 @@ def _queues_with_messages(snapshot: Snapshot) -> Iterator[tuple[str, int]]:
 
 
 def _files_finding(snapshot: Snapshot, obstacle: Obstacle) -> dict[str, Any]:
-    """What is said of an obstacle; after an interrupted replacement that of names that differ is part of it."""
+    """The facts of an obstacle; names that differ after an interrupted replacement belong to that."""
     facts: dict[str, Any] = {"problem": obstacle.problem}
     queue = obstacle.queue
     given: dict[str, Any] = {"file": snapshot.store.relative(obstacle.path), "details": facts}
@@ -297,19 +297,11 @@ def _check_copies(
     snapshot: Snapshot, queue: CompactedQueue, file: MappedFile, records: LogRecords, report: Report
 ) -> None:
     """Compare records with those of the commit log, where it still has them: all but their places are the same."""
-    local = snapshot.queue(queue.topic, queue.queue_id)
-    if local is None or local.queue.kind != "simple" or local.queue.database:
-        return
     offsets = records.units["base_queue_offset"].astype(np.int64)
-    is_held = (offsets >= local.range.min_offset) & (offsets < local.range.max_offset) & ~records.wrong_bodies
-    rows = np.flatnonzero(is_held)
-    with open_units(local.queue, snapshot.reading) as units:
-        places = units_at(units, offsets[rows])["physical_offset"].astype(np.int64)
-    places, firsts = np.unique(places, return_index=True)
-    rows, differing = rows[firsts], list[int]()
-    heads = read_heads(snapshot.log.files, places, snapshot.reading)
-    for which, run in sound_records(snapshot.log.files, heads, snapshot.reading):
-        differing += rows[which[crcs_after_place(run) != records.crcs[rows[which]]]].tolist()
+    sound, differing = np.flatnonzero(~records.wrong_bodies), list[int]()
+    for which, crcs in copies_in_log(snapshot, queue.topic, queue.queue_id, offsets[sound]):
+        rows = sound[which]
+        differing += rows[crcs != records.crcs[rows]].tolist()
     if differing:
         first = records.units[min(differing)]
         facts = {"problem": "differs", "messages": len(differing), "first": int(first["base_queue_offset"])}

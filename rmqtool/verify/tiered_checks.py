@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -25,11 +24,10 @@ from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.formats.properties import TAGS, tags_code
 from rmqtool.scan.block import REASON_MEANINGS, Damage
 from rmqtool.scan.frames import RecordRun
-from rmqtool.scan.pointed_records import read_heads, sound_records
+from rmqtool.scan.pointed_records import read_heads
 from rmqtool.scan.properties import read_properties
 from rmqtool.scan.reader import scan_files
-from rmqtool.store.compaction import crcs_after_place
-from rmqtool.store.queue_units import LoadedQueue
+from rmqtool.store.compaction import copies_in_log, crcs_after_place
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.tiered import (
     METADATA,
@@ -44,7 +42,7 @@ from rmqtool.store.tiered import (
     tier_of,
     units_at,
 )
-from rmqtool.store.unit_files import UnitFiles, open_units, units_of
+from rmqtool.store.unit_files import UnitFiles, units_of
 
 CODES = (
     "tiered.metadata", "tiered.destroyed", "tiered.broker-name", "tiered.segment", "tiered.unit", "tiered.record",
@@ -246,28 +244,13 @@ class _QueueCheck:
 
     def _differing(self, run: RecordRun, is_own: NDArray[np.bool_]) -> list[int]:
         """Queue offsets of messages of which the local queue has other bytes: all but their places are the same."""
-        local = self._local
-        if local is None:
-            return []
-        numbers = run.headers.field("queue_offset").astype(np.int64)
-        rows = np.flatnonzero(is_own & (numbers >= local.range.min_offset) & (numbers < local.range.max_offset))
-        if not len(rows):
-            return []
-        with open_units(local.queue, self.snapshot.reading) as units:
-            places = units_at(units, numbers[rows])["physical_offset"].astype(np.int64)
-        offsets, firsts = np.unique(places, return_index=True)
-        rows, differing = rows[firsts], list[int]()
-        crcs = crcs_after_place(run)[rows]
-        heads = read_heads(self.snapshot.log.files, offsets, self.snapshot.reading)
-        for which, found in sound_records(self.snapshot.log.files, heads, self.snapshot.reading):
-            differing += numbers[rows[which[crcs_after_place(found) != crcs[which]]]].tolist()
+        numbers, own = run.headers.field("queue_offset").astype(np.int64), np.flatnonzero(is_own)
+        differing, crcs = list[int](), None
+        for which, copies in copies_in_log(self.snapshot, self.queue.topic, self.queue.queue_id, numbers[own]):
+            crcs = crcs_after_place(run) if crcs is None else crcs  # of most runs the commit log has nothing
+            rows = own[which]
+            differing += numbers[rows[copies != crcs[rows]]].tolist()
         return differing
-
-    @cached_property
-    def _local(self) -> LoadedQueue | None:
-        """The local queue, where it is one of files with units of 20 bytes."""
-        queue = self.snapshot.queue(self.queue.topic, self.queue.queue_id)
-        return queue if queue and queue.queue.kind == "simple" and not queue.queue.database else None
 
     def _report_damage(self, damage: Damage) -> None:
         file = next((each for each in self.queue.log if each.holds(damage.physical_offset)), None)
