@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import errno
 import os
 import signal
@@ -36,13 +37,18 @@ def ignore_signals() -> None:
 
 
 def end(status: str | int | None) -> NoReturn:
-    """End with an exit status, at once also where another machine has left a library without an answer."""
-    if has_left_calls() and not isinstance(status, str):
-        for stream in filter(None, (sys.stdout, sys.stderr)):  # None where it was closed before the start
-            with suppress(OSError):  # nobody reads it any more
-                stream.flush()
-        os._exit(status or Exit.OK)
-    sys.exit(status)
+    """End with an exit status, without taking all modules apart: a fifth of the time of a command on a small store.
+
+    What waits for the end of the process is done, but where another machine has left a library without an answer.
+    """
+    if isinstance(status, str):
+        sys.exit(status)
+    if not has_left_calls():
+        atexit._run_exitfuncs()
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # None where it was closed before the start
+        with suppress(OSError):  # nobody reads it any more
+            stream.flush()
+    os._exit(status or Exit.OK)
 
 
 class _Unraisable:

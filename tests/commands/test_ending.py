@@ -1,4 +1,4 @@
-"""The end of a process while another machine has not answered: with the status, whatever became of its outputs."""
+"""The end of a process: with the status, whatever became of its outputs, also while another machine is silent."""
 
 from __future__ import annotations
 
@@ -44,6 +44,13 @@ def test_nobody_reads_the_output() -> None:
     done = ended("", writing)
     os.close(writing)
     assert (done.returncode, done.stderr) == (Exit.LOSSY, b"")
+
+
+def test_what_waits_for_the_end_is_done() -> None:
+    """Such as a database that is closed, and temporary files that are deleted."""
+    code = "import atexit; from rmqtool.commands.ending import end; atexit.register(print, 'closed'); end(None)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, timeout=MAX_SECONDS)
+    assert (done.returncode, done.stdout, done.stderr) == (Exit.OK, b"closed\n", b"")
 
 
 @pytest.mark.slow
