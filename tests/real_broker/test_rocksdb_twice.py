@@ -67,6 +67,18 @@ def predicted(root: Path, version: str, settings: dict[str, str]) -> QueueChange
     return changes[0] if changes else None
 
 
+def rows_are(root: Path, before: int, change: QueueChange) -> bool:
+    """Whether a queue of which `before` messages had rows has those that a start was predicted to make.
+
+    A queue in files that fell far behind its log gets units out of place, and the rows are set to begin at its end:
+    nobody reads those that were made, whose queue offsets are those of the log.
+    """
+    offsets, first = offsets_of(root), before + change.lost
+    if change.min_offset == change.max_offset:
+        return len(offsets) == before + change.dispatched
+    return offsets == [*range(before), *range(first, first + change.dispatched)]
+
+
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("flushed", [False, True])
 @pytest.mark.parametrize(
@@ -95,9 +107,7 @@ def test_after_a_kill(
     with broker.hold(root, 0, settings):
         pass
     assert end_of(root) == change.max_offset == in_files(root)[1]
-    assert offsets_of(root) == [
-        *range(before), *range(before + change.lost, before + change.lost + change.dispatched),
-    ]  # fmt: skip
+    assert rows_are(root, before, change)
     if all_files:
         every = predicted(whole, version, {**settings, **all_files})
         assert every is not None
@@ -105,8 +115,7 @@ def test_after_a_kill(
         assert (every.lost == 0) or not is_searched
         with broker.hold(whole, 0, {**settings, **all_files}):
             pass
-        first = before + every.lost
-        assert offsets_of(whole) == [*range(before), *range(first, first + every.dispatched)]
+        assert rows_are(whole, before, every)
         assert end_of(whole) == every.max_offset == in_files(whole)[1]
 
 
