@@ -534,9 +534,13 @@ class ConsumerFilters:
 
     @property
     def lost(self) -> int:
-        """How many filters the broker ignores, or has for nobody; none where its Bloom filter may be theirs."""
+        """How many filters the broker ignores, or has for nobody; none where its Bloom filter may be theirs.
+
+        A filter below a key of another name, of which damage has made that, is not read.
+        """
         is_any = bool(self.contradicting) and not self.may_be_of_broker
-        return sum(is_any or is_damaged_name(each.topic) or is_damaged_name(each.group) for each in self.filters)
+        ignored = sum(is_any or is_damaged_name(each.topic) or is_damaged_name(each.group) for each in self.filters)
+        return ignored + max(0, _written_filters(self.file.content) - len(self.filters))
 
     @property
     def may_be_of_broker(self) -> bool:
@@ -585,6 +589,13 @@ def _filters(content: Mapping[str, Any]) -> Iterator[ConsumerFilter]:
         for group, data in entries_in(groups if isinstance(groups, dict) else {}, "groupFilterData").items():
             if isinstance(data, dict):
                 yield ConsumerFilter(topic, group, str(data.get("expression")), _bloom_in(data.get("bloomFilterData")))
+
+
+def _written_filters(content: object) -> int:
+    """How many filters stand in a file, whatever the keys above them are."""
+    if not isinstance(content, dict):
+        return 0
+    return 1 if "bloomFilterData" in content else sum(map(_written_filters, content.values()))
 
 
 def _bloom_in(data: object) -> Bloom | None:

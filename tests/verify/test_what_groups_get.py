@@ -111,6 +111,15 @@ def test_no_filters(store: Path, content: str) -> None:
     assert load_filters(open_store(store), NEWEST).lost == 0
 
 
+@pytest.mark.parametrize("key", ["filterDataByTopic", "groupFilterData"])
+def test_filters_below_a_damaged_key(store: Path, key: str) -> None:
+    """A broker does not find them there."""
+    groups = {"g": {"bloomFilterData": FULL}, "h": {"bloomFilterData": FULL}}
+    text = json.dumps({"filterDataByTopic": {"orders": {"groupFilterData": groups}}, "dataVersion": {"counter": 1}})
+    write(store, "consumerFilter.json", text.replace(key, f"x{key[1:]}"))
+    assert load_filters(open_store(store), NEWEST).lost == 2
+
+
 @pytest.mark.parametrize(
     ("damaged", "backup", "groups"),
     [
