@@ -534,13 +534,15 @@ class ConsumerFilters:
 
     @property
     def lost(self) -> int:
-        """How many filters the broker ignores, or has for nobody; none where its Bloom filter may be theirs.
-
-        A filter below a key of another name, of which damage has made that, is not read.
-        """
+        """How many filters the broker ignores, or has for nobody; none where its Bloom filter may be theirs."""
         is_any = bool(self.contradicting) and not self.may_be_of_broker
         ignored = sum(is_any or is_damaged_name(each.topic) or is_damaged_name(each.group) for each in self.filters)
-        return ignored + max(0, _written_filters(self.file.content) - len(self.filters))
+        return ignored + self.misplaced
+
+    @property
+    def misplaced(self) -> int:
+        """How many filters stand below a key that no broker reads, of which damage has made that."""
+        return max(0, _written_filters(self.file.content) - len(self.filters))
 
     @property
     def may_be_of_broker(self) -> bool:

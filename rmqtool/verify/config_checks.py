@@ -110,7 +110,11 @@ def _doubt_which_offsets(snapshot: Snapshot, report: Report) -> bool:
 def _check_filters(snapshot: Snapshot, report: Report) -> None:
     """Report filters that a start ignores, all of them for the sake of one (`ConsumerFilterManager#decode`)."""
     found = load_filters(snapshot.store)
-    report.check("config.filters-ignored", len(found.filters))
+    report.check("config.filters-ignored", len(found.filters) + found.misplaced)
+    file = f"{CONFIG}/{CONSUMER_FILTER}"
+    if found.misplaced:
+        facts = {"problem": "key", "filters": len(found.filters), "contradicting": found.misplaced}
+        report.add("config.filters-ignored", file=file, details=facts)
     wrong = found.contradicting
     if not wrong:
         return
@@ -126,7 +130,7 @@ def _check_filters(snapshot: Snapshot, report: Report) -> None:
                "expected_bits": found.expected.bits, "expected_positions": found.expected.positions,
                "found_bits": shown.bloom and shown.bloom.bits,
                "found_positions": shown.bloom and shown.bloom.positions}  # fmt: skip
-    report.add("config.filters-ignored", file=f"{CONFIG}/{CONSUMER_FILTER}", topic=shown.topic, details=details)
+    report.add("config.filters-ignored", file=file, topic=shown.topic, details=details)
 
 
 def _config_names(store: Store) -> list[str]:

@@ -118,6 +118,8 @@ def test_filters_below_a_damaged_key(store: Path, key: str) -> None:
     text = json.dumps({"filterDataByTopic": {"orders": {"groupFilterData": groups}}, "dataVersion": {"counter": 1}})
     write(store, "consumerFilter.json", text.replace(key, f"x{key[1:]}"))
     assert load_filters(open_store(store), NEWEST).lost == 2
+    [found] = [each for each in verify(store).findings if each.code == "config.filters-ignored"]
+    assert (found.details["problem"], found.details["contradicting"]) == ("key", 2)
 
 
 @pytest.mark.parametrize(
