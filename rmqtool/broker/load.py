@@ -33,8 +33,9 @@ from rmqtool.rules.recovery import RecoveryRules, loaded_configs
 from rmqtool.rules.versions import BATCH_QUEUES, COMPACTION, POPS_IN_ROCKSDB, SINGLE_ROCKSDB_CONFIG, Version
 from rmqtool.store import config_tables
 from rmqtool.store.config_json import load_config
-from rmqtool.store.config_tables import ConfigTable, Topics, bloom_refusal, expected_database, is_unread
+from rmqtool.store.config_tables import ConfigTable, Topics, expected_database, is_unread
 from rmqtool.store.consume_queues import Kind, Queue, QueueTable
+from rmqtool.store.consumer_filters import bloom_refusal
 from rmqtool.store.index_files import IndexFile
 from rmqtool.store.lock import ABORT_FILE, LOCK_FILE
 from rmqtool.store.paths import TIMER_CHECK, TIMER_LOG

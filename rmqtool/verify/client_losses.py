@@ -48,12 +48,12 @@ from rmqtool.store.config_tables import (
     CommittedOffset,
     config_database,
     counting_file,
-    load_filters,
     offsets_in,
     offsets_of_start,
     reads_no_offsets,
 )
 from rmqtool.store.config_text import damaged_names, whole_tables
+from rmqtool.store.consumer_filters import load_filters
 from rmqtool.store.index_files import IndexFile, stored_offset
 from rmqtool.store.queue_units import QueueRange, queue_range
 from rmqtool.store.snapshot import Snapshot

@@ -48,10 +48,10 @@ from rmqtool.store.config_tables import (
     config_database,
     counting_file,
     entries_in,
-    load_filters,
     main_table,
 )
 from rmqtool.store.config_text import damaged_names
+from rmqtool.store.consumer_filters import load_filters
 from rmqtool.store.file_findings import offset_findings
 from rmqtool.store.rocksdb import DamagedDatabaseError, RocksDb, holds_rows, is_readable
 from rmqtool.store.side_rows import POP_STORE

@@ -11,7 +11,7 @@ import pytest
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import NEWEST
 from rmqtool.show.verify_reports import outcome_json
-from rmqtool.store.config_tables import load_filters
+from rmqtool.store.consumer_filters import load_filters
 from rmqtool.store.store import open_store
 from tests.commands.running import rmqtool
 from tests.golden import stores
