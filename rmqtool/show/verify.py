@@ -137,7 +137,17 @@ def _next_step(outcome: Outcome, plan: Plan | None) -> str:
     """The command of the plan's first step, else what it says; without a plan the command that looks closer."""
     if plan and plan.steps:
         return f"next: {plan.steps[0].command or sentence(plan.steps[0].text)}"
-    return "nothing to do" if outcome.verdict == "clean" else f"next: {next_command(outcome)}"
+    if outcome.verdict != "clean":
+        return f"next: {next_command(outcome)}"
+    warned = _warned(outcome)
+    if not warned:
+        return "nothing to do"
+    return f"see {', '.join(warned)}; next: rmqtool verify {quote(str(outcome.root))}"
+
+
+def _warned(outcome: Outcome) -> list[str]:
+    """The codes of the findings that are more than information."""
+    return list(dict.fromkeys(finding.code for finding in outcome.findings if finding.severity != "info"))
 
 
 def next_command(outcome: Outcome) -> str:
@@ -193,8 +203,8 @@ def _show_facts(console: Console, outcome: Outcome, seconds: float) -> None:
 def show_verdict(console: Console, outcome: Outcome) -> None:
     """Print the line with the verdict."""
     color, meaning = _VERDICTS[outcome.verdict]
-    if outcome.verdict == "clean" and any(finding.severity != "info" for finding in outcome.findings):
-        meaning = "see the warnings about other files"
+    if outcome.verdict == "clean" and _warned(outcome):
+        meaning = "see the warnings"
     loss = outcome.clients.in_words if outcome.clients is not None and not outcome.clients.refuses else ""
     loss = f"started now, a broker leaves {loss}" if loss else ""
     empty = EMPTY if outcome.note == EMPTY else ""

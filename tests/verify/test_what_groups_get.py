@@ -66,6 +66,13 @@ def test_queues_that_nobody_may_read(store: Path) -> None:
     assert verify(store).verdict != "corrupt"
 
 
+def test_one_line_names_warnings(store: Path) -> None:
+    """A verdict that is clean does not hide them."""
+    edit_topic(store, perm=2)
+    quiet = rmqtool("verify", store, "-q")
+    assert quiet.out == f"clean: clients lose nothing; see config.topic-queues; next: rmqtool verify {store}\n"
+
+
 @pytest.mark.parametrize(
     ("blooms", "settings", "lost"),
     [
