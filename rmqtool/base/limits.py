@@ -92,6 +92,11 @@ def open_files_at_once(usual: int) -> int:
     return usual if limit is None else min(usual, max(_FEW_FILES, (limit - _OTHER_FILES) // _POOLS))
 
 
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def processes_at_once(usual: int) -> int:
     """How many processes may help this one: each takes descriptors, half of those that are not needed otherwise."""
     limit = _soft("RLIMIT_NOFILE")

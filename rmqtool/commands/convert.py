@@ -13,7 +13,7 @@ from rmqtool.base.errors import Exit, RmqtoolError
 from rmqtool.base.files import UNLIMITED
 from rmqtool.base.visible import join
 from rmqtool.commands.options import argument, command, flag, jobs_option
-from rmqtool.commands.shared_options import NEW_STORE, OnStore, StorePath, dry_run_option, output_option
+from rmqtool.commands.shared_options import NEW_STORE, OnStore, StorePath, dry_run_option, output_option, processes_for
 from rmqtool.commands.writing import cut_moved, derive, owner_of
 from rmqtool.show.output import Style, note, write_document
 from rmqtool.show.progress import byte_progress
@@ -36,7 +36,7 @@ class ConvertOptions(OnStore):
     output: Path = output_option(NEW_STORE, "NEW", click.Path(path_type=Path), required=True)
     uncommitted: bool = flag("Also take entries after the committed index: of the last node that is left.")
     dry_run: bool = dry_run_option()
-    jobs: int = jobs_option()
+    jobs: int | None = jobs_option()
 
 
 @command(
@@ -117,7 +117,9 @@ def _make(
     with byte_progress("writing the commit log", plan.conversion.size, style=style) as progress:
         write_conversion(plan, new.directory / COMMIT_LOG, ReadPolicy(given.limit_rate), progress.update)
     problems = carry_over([source], carried, new.directory)
-    options = RebuildOptions(frozenset(["queues", "index"]), version=given.broker_version, jobs=given.jobs)
+    options = RebuildOptions(
+        frozenset(["queues", "index"]), version=given.broker_version, jobs=processes_for(given.jobs, given.path)
+    )
     sources = rebuild_sources(ordinary, new.directory, given.broker_conf)
     rebuild, left_out = derive(style, source, sources, new, options)
     if source.dledger_directory:

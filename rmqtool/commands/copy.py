@@ -44,7 +44,7 @@ class CopyOptions(shared.OnStore):
     fresh_times: bool = flag("When a copy is restored: count the age of its log files from now on.")
     dry_run: bool = shared.dry_run_option()
     yes: bool = shared.yes_option()
-    jobs: int = jobs_option()
+    jobs: int | None = jobs_option()
 
     @property
     def target(self) -> Path:
@@ -100,7 +100,7 @@ def _copy(style: Style, given: CopyOptions) -> Exit:
     snapshot = given.opened.snapshot
     require_plain_log(snapshot.store, "copy")
     request = CopyRequest(given.target, given.update, given.prune, given.raw, given.fresh_times, given.as_,
-                          given.jobs, given.limit_rate)  # fmt: skip
+                          shared.processes_for(given.jobs, given.path), given.limit_rate)  # fmt: skip
     job = CopyJob(snapshot, request)
     if given.dry_run:
         return _show_plan(style, given, job)
@@ -191,7 +191,11 @@ def _verify(style: Style, given: CopyOptions) -> Exit:
         different = [*differences(given.path, manifest, ReadPolicy(given.limit_rate), bar.add)]
     opened = Store(Snapshot(copy_store(given.path, given.broker_conf), given.broker_version, given.limit_rate))
     with job_progress(style, "verifying") as progress:
-        request = VerifyRequest(opened.snapshot.version, jobs=given.jobs, rate=opened.snapshot.bytes_per_second)
+        request = VerifyRequest(
+            opened.snapshot.version,
+            jobs=shared.processes_for(given.jobs, given.path),
+            rate=opened.snapshot.bytes_per_second,
+        )
         verified = opened.verified(request, progress)
     findings = [each for each in verified.findings if each.severity != "info"]
     is_expected = not manifest.settled and verified.verdict == "dirty"  # as after a crash, which a start fixes

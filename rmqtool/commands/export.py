@@ -112,7 +112,7 @@ class ExportChoices(OnStores):
     )  # fmt: skip
     master: str | None = master_option()
     conf: dict[str, str] = conf_option()
-    jobs: int | None = jobs_option(default=None)
+    jobs: int | None = jobs_option("all cores")
     memory: int | None = shared.memory_option()
     split_size: int = option(
         "Bytes of log for one task.", callback=size_of_at_least(_LEAST_SPLIT), default="128MiB", metavar="SIZE"
@@ -150,7 +150,8 @@ def local_processes(style: Style, given: ExportChoices, size: int) -> Iterator[i
             raise UsageError("--memory is for --engine local: Spark has spark.executor.memory and others")
         yield None
         return
-    from rmqtool.export.run import EXPORT_NEED, usable_cores
+    from rmqtool.base.limits import usable_cores
+    from rmqtool.export.run import EXPORT_NEED
 
     with shared.within_memory(style, given.memory, given.jobs or usable_cores(), EXPORT_NEED) as jobs:
         yield jobs
@@ -354,9 +355,10 @@ def _export_options(given: ExportChoices, *, with_store: bool) -> ExportOptions:
 
 
 def _check(style: Style, path: Path, given: ExportChoices) -> Exit:
+    from rmqtool.base.limits import usable_cores
     from rmqtool.export.check import Given, check_files, check_split, check_sums, manifest_to_check, plan_check
     from rmqtool.export.plan import names_in
-    from rmqtool.export.run import EXPORT_NEED, run_local, usable_cores
+    from rmqtool.export.run import EXPORT_NEED, run_local
     from rmqtool.show.export import show_check
     from rmqtool.store.store import open_stores
 

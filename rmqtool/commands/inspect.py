@@ -12,7 +12,7 @@ from rmqtool.base.paths import is_remote
 from rmqtool.base.visible import quote
 from rmqtool.commands.inspect_location import FILTERS, OF_STORES, ListingRequest, list_from, option_name
 from rmqtool.commands.options import command, flag, is_given, jobs_option, option
-from rmqtool.commands.shared_options import limits_option
+from rmqtool.commands.shared_options import limits_option, processes_for
 from rmqtool.show.output import Style, write_document, write_text
 from rmqtool.show.pager import begin_paging
 from rmqtool.show.progress import byte_progress
@@ -46,7 +46,7 @@ class InspectOptions(ListingRequest):
         f"What PATH is, when its place does not say: {', '.join(_KINDS)}.",
         "--as", type=click.Choice(_KINDS), envvar="RMQTOOL_INSPECT_AS", metavar="KIND",
     )  # fmt: skip
-    jobs: int = jobs_option()
+    jobs: int | None = jobs_option()
 
 
 @command(
@@ -105,7 +105,7 @@ def inspect(style: Style, given: InspectOptions) -> int:
     overview = overview_of(target, given.broker_version, given.limit_rate)
     if form:
         return _show_figures(overview, form, given.warning, given.critical)
-    return _show_store(style, overview, scan=scan, jobs=given.jobs)
+    return _show_store(style, overview, scan=scan, jobs=processes_for(given.jobs, overview.snapshot.store.root))
 
 
 def _require_fitting_form(form: str | None, other: str | None, given: InspectOptions) -> None:

@@ -319,10 +319,10 @@ def global_options(command: F) -> F:
     return command
 
 
-def jobs_option(*, default: int | None = 1) -> Any:
-    """``--jobs N``; without a `default` None, for all cores."""
-    text = f"Work with N processes; the result is the same. Default: {'1' if default else 'all cores'}."
-    return option(text, "-j", "--jobs", type=click.IntRange(*JOBS), default=default, show_default=False, metavar="N")
+def jobs_option(usual: str = "one for each 64 MiB of log, up to 8 and all cores; 1 where a broker runs") -> Any:
+    """``--jobs N``, None where it is not given."""
+    text = f"Work with N processes; the result is the same. Default: {usual}."
+    return option(text, "-j", "--jobs", type=click.IntRange(*JOBS), metavar="N")
 
 
 @dataclass(frozen=True, kw_only=True)

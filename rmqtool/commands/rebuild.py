@@ -52,13 +52,14 @@ class RebuildCqOptions(shared.OnStore):
     plan: Path | None = shared.plan_option()
     yes: bool = shared.yes_option()
     memory: int | None = shared.memory_option()
-    jobs: int = jobs_option()
+    jobs: int | None = jobs_option()
     allow_older_release: bool = shared.older_release_option()
     append_order: bool = flag(_APPEND_ORDER)
     to: Target | None = option(
         "Bring queues, topics, groups and offsets into files, or into RocksDB, for a broker with the other storeType.",
         type=click.Choice(["files", "rocksdb"]),
     )
+    processes: int = 1  # that fit into the memory
     found: RebuildOptions | None = None  # what a saved plan, or a look at the damage, makes of all that
 
     @property
@@ -73,7 +74,7 @@ class RebuildCqOptions(shared.OnStore):
             order="broker" if self.append_order else "stored",
             limit=self.limit_rate,
             neutralise=self.neutralise,
-            jobs=self.jobs,
+            jobs=self.processes,
             target=self.to,
         )
 
@@ -180,8 +181,9 @@ def rebuild_index(style: Style, given: RebuildIndexOptions) -> Exit:
 def _rebuild(style: Style, given: RebuildCqOptions) -> Exit:
     from rmqtool.rebuild.log_pass import REBUILD_NEED
 
-    with shared.within_memory(style, given.memory, given.jobs, REBUILD_NEED[given.part]) as jobs:
-        return _rebuild_within(style, replace(given, jobs=jobs))
+    usual = shared.processes_for(given.jobs, given.path)
+    with shared.within_memory(style, given.memory, usual, REBUILD_NEED[given.part]) as processes:
+        return _rebuild_within(style, replace(given, processes=processes))
 
 
 def _rebuild_within(style: Style, given: RebuildCqOptions) -> Exit:
@@ -348,7 +350,7 @@ def damaged_only(style: Style, given: RebuildCqOptions) -> RebuildOptions:
     """The rebuild of the queues, or the index, with a finding above `info`; of nothing at all without one."""
     options, prefix = given.options, "index." if given.part == "index" else "consumequeue."
     with job_progress(style, "verifying") as progress:
-        verified = given.opened.verify(only=prefix, max_examples=_ALL_EXAMPLES, jobs=given.jobs, progress=progress)
+        verified = given.opened.verify(only=prefix, max_examples=_ALL_EXAMPLES, jobs=given.processes, progress=progress)
     found = [each for each in verified.findings if each.severity != "info" and each.code.startswith(prefix)]
     if given.part == "index":
         return options if found else replace(options, parts=frozenset())

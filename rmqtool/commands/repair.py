@@ -57,7 +57,7 @@ class RepairOptions(shared.OnTier):
         "where the first cleaning would delete them then."
     )
     acknowledge: bool = flag("Repair nothing: remove the records of losses, which verify reports until then.")
-    jobs: int = jobs_option()
+    jobs: int | None = jobs_option()
     memory: int | None = shared.memory_option()
     yes: bool = shared.yes_option()
     allow_older_release: bool = shared.older_release_option()
@@ -134,7 +134,7 @@ def repair(style: Style, given: RepairOptions) -> Exit:
     only_reads = given.only_shows
     writing.require_release(given.opened.snapshot, yes=given.yes, is_allowed=given.allow_older_release or only_reads)
     need = VERIFY_NEED.with_later(*REBUILD_NEED.values())  # it verifies, and then rebuilds
-    with shared.within_memory(style, given.memory, given.jobs, need) as processes:
+    with shared.within_memory(style, given.memory, shared.processes_for(given.jobs, given.path), need) as processes:
         given = replace(given, processes=processes)
         return _show_only(style, given) if only_reads else _carry_out(style, given)
 

@@ -14,7 +14,7 @@ from rmqtool.base.errors import Exit, RmqtoolError
 from rmqtool.base.new_files import whole_file
 from rmqtool.base.numbers import Count, byte_size
 from rmqtool.commands.options import command, jobs_option, now_option, option, time_or_clock
-from rmqtool.commands.shared_options import OnStore, output_option, redact_options
+from rmqtool.commands.shared_options import OnStore, output_option, processes_for, redact_options
 from rmqtool.commands.writing import check_place, unwritable
 from rmqtool.show.output import Style, note, write_document, write_text
 from rmqtool.show.progress import byte_progress, job_progress
@@ -49,7 +49,7 @@ class ReportOptions(OnStore):
     )  # fmt: skip
     redaction: Redaction | None = redact_options()
     now: int | None = now_option()
-    jobs: int = jobs_option()
+    jobs: int | None = jobs_option()
 
 
 def look_at(style: Style, given: ReportOptions) -> StoreReport:
@@ -61,7 +61,7 @@ def look_at(style: Style, given: ReportOptions) -> StoreReport:
     check_place(given.output, store)
     now = time_or_clock(given.now)
     with job_progress(style, "verifying") as progress:
-        verified = opened.verify(jobs=given.jobs, progress=progress)
+        verified = opened.verify(jobs=processes_for(given.jobs, given.path), progress=progress)
     overview, timeline = _scanned(style, given, store)
     facts = gather(now, shown_zone(), overview, verified.outcome, verified.plan, timeline)
     return replace(facts, lives=[_life(overview.snapshot, each.strip()) for each in given.traces])

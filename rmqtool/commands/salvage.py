@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,7 +55,12 @@ class SalvageOptions(OnStores):
         type=click.Choice(["keep", "new"]),
     )
     dry_run: bool = shared.dry_run_option()
-    jobs: int = jobs_option()
+    jobs: int | None = jobs_option()
+
+    @cached_property
+    def processes(self) -> int:
+        """How many processes read the sources."""
+        return shared.processes_for(self.jobs, *self.sources)
 
     @property
     def named(self) -> str | None:
@@ -122,7 +128,7 @@ def salvage(style: Style, given: SalvageOptions) -> Exit:
         if new.began_anew and not style.quiet:
             note("an earlier salvage was interrupted: it begins again, for the sources may have changed since")
         options = RebuildOptions(frozenset(["queues", "index"]), version=given.broker_version,
-                                 limit=given.limit_rate, jobs=given.jobs)  # fmt: skip
+                                 limit=given.limit_rate, jobs=given.processes)  # fmt: skip
         work = Making(style, plan, Stores(stores, main, carried), new, given.broker_conf, options)
         found = work.make() if choice is None else work.make_chosen(choice)
         new.finish(owner_of(stores))
@@ -159,7 +165,7 @@ def _plan(style: Style, given: SalvageOptions, stores: Sequence[Store]) -> Salva
     total = sum(file.size for file in inputs.files)
     with byte_progress("looking for messages", total, style=style) as progress:
         topics, reading = known_topics(stores), ReadPolicy(given.limit_rate)
-        return make_plan(inputs, given.broker_conf, topics, reading, progress.update, given.jobs)
+        return make_plan(inputs, given.broker_conf, topics, reading, progress.update, given.processes)
 
 
 def _doubtful(given: SalvageOptions, store: Store) -> frozenset[int]:
@@ -167,7 +173,7 @@ def _doubtful(given: SalvageOptions, store: Store) -> frozenset[int]:
     from rmqtool.verify.task import VerifyRequest
     from rmqtool.verify.verification import Verification
 
-    request = VerifyRequest(max_examples=_MOST_DOUBTFUL, jobs=given.jobs, rate=given.bytes_per_second)
+    request = VerifyRequest(max_examples=_MOST_DOUBTFUL, jobs=given.processes, rate=given.bytes_per_second)
     try:
         verification = Verification(store, request)
         verification.run(lambda _: None)

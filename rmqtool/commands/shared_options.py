@@ -248,6 +248,21 @@ def memory_option() -> Any:
     return option(text, callback=size_of_at_least(1), metavar="SIZE")
 
 
+_MOST_PROCESSES = 8
+
+
+def processes_for(jobs: int | None, *stores: Path) -> int:
+    """`jobs`, or as many processes as the logs are worth, up to a core each; one where somebody holds a store."""
+    if jobs is not None:
+        return jobs
+    from rmqtool.base.limits import usable_cores
+    from rmqtool.store.commit_log import WORTH_A_PROCESS, log_bytes
+    from rmqtool.store.lock import lock_holder
+
+    usual = min(usable_cores(), _MOST_PROCESSES, sum(map(log_bytes, stores)) // WORTH_A_PROCESS)
+    return usual if usual > 1 and not any(map(lock_holder, stores)) else 1
+
+
 @contextmanager
 def within_memory(style: Style, memory: int | None, jobs: int, need: MemoryNeed) -> Iterator[int]:
     """How many of `jobs` processes may work; what is begun in this block, and by them, holds no more than allowed.

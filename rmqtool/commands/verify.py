@@ -18,7 +18,15 @@ from rmqtool.base.times import parse_duration
 from rmqtool.base.visible import visible
 from rmqtool.commands.completion import codes, complete_from
 from rmqtool.commands.options import argument, command, conf_option, flag, jobs_option, master_option, option, parsed
-from rmqtool.commands.shared_options import OF_NEXT, OnTier, StorePath, filter_options, memory_option, within_memory
+from rmqtool.commands.shared_options import (
+    OF_NEXT,
+    OnTier,
+    StorePath,
+    filter_options,
+    memory_option,
+    processes_for,
+    within_memory,
+)
 from rmqtool.commands.writing import check_place
 from rmqtool.findings.catalogue import why_no_code
 from rmqtool.show.output import Style, note, write_document, write_text
@@ -74,7 +82,7 @@ class VerifyOptions(OnTier):
         type=click.IntRange(*EXAMPLES), default=10, metavar="N",
     )  # fmt: skip
     filters: Filters = filter_options("topic", "exclude-topic")
-    jobs: int = jobs_option()
+    jobs: int | None = jobs_option()
     memory: int | None = memory_option()
     time_limit: float | None = option(
         "Stop reading log and index after this time, such as 10m, and say what is left.",
@@ -145,7 +153,7 @@ def verify(style: Style, given: VerifyOptions) -> int:
     with ExitStack() as stack:
         if given.memory is not None and given.engine == "spark":
             raise UsageError("--memory is for --engine local: Spark has spark.driver.memory and others")
-        processes = stack.enter_context(within_memory(style, given.memory, given.jobs, VERIFY_NEED))
+        processes = stack.enter_context(within_memory(style, given.memory, _processes(given), VERIFY_NEED))
         pool = _pool(stack, given, processes)  # before a progress bar, which has a thread
         selection = Selection(given.only, given.skip, given.filters.topic_choice or None)
         request = VerifyRequest(version=given.broker_version, selection=selection, max_examples=given.max_examples,
@@ -178,6 +186,10 @@ def _missing_topics(verification: Verification, filters: Filters) -> set[str]:
     for told in missing.values():
         note(f"WARNING: {told}")
     return set(missing)
+
+
+def _processes(given: VerifyOptions) -> int:
+    return given.jobs or 1 if given.engine == "spark" else processes_for(given.jobs, given.path)
 
 
 def _pool(stack: ExitStack, given: VerifyOptions, jobs: int) -> WorkerPool[PartResult]:

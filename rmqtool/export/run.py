@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -248,11 +247,6 @@ _WORTH_A_PROCESS = 32 << 20  # less is written before a process has started, byt
 
 T = TypeVar("T", bound=HasSplit)
 R = TypeVar("R")
-
-
-def usable_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def run_local(

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from rmqtool.base.errors import UnreadableError
 from rmqtool.base.files import UNLIMITED, InputFile, ReadPolicy, is_zero
 from rmqtool.base.mapped_files import MappedFile, MappedFiles, file_at
+from rmqtool.base.paths import is_remote
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.formats.layout import integer_at
 from rmqtool.formats.message import HEADER_DTYPES, HOST_BITS, MAX_HEADER_SIZE, PREFIX_DTYPE
@@ -18,6 +21,7 @@ from rmqtool.scan.block import Blank
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import LONGEST_BLANK, scan_files
 from rmqtool.scan.single_record import Probe
+from rmqtool.store.store import COMMIT_LOG
 
 _FIRST_PAGE = 4096
 _WRITING_S = 0.05  # longer than a broker needs to write one record, even where it waits for a page of the file
@@ -118,6 +122,23 @@ def written_end(files: Sequence[MappedFile], hint: int | None = None, reading: R
     end = log_range(files, hint, reading).max_offset
     time.sleep(_WRITING_S)
     return end
+
+
+WORTH_A_PROCESS = 64 << 20
+"""Bytes of a log that make one more process worth its start."""
+
+_BLOCK = 512  # bytes, the unit of st_blocks
+
+
+def log_bytes(root: Path) -> int:
+    """The bytes that the log of the store at `root` takes on the disk; 0 where it cannot be seen, or is remote."""
+    if is_remote(root):
+        return 0
+    try:
+        with os.scandir(root / COMMIT_LOG) as entries:
+            return sum(entry.stat().st_blocks * _BLOCK for entry in entries)
+    except OSError:
+        return 0  # which is reported later
 
 
 def log_start(files: Sequence[MappedFile]) -> int:

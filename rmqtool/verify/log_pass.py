@@ -5,7 +5,6 @@ Each process checks a part at a time; what they find is merged as if one had gon
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,7 +27,7 @@ from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.scan.block import Blank
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import Event
-from rmqtool.store.commit_log import log_start
+from rmqtool.store.commit_log import WORTH_A_PROCESS, log_bytes, log_start
 from rmqtool.store.rocksdb_queues import QueueDatabase
 from rmqtool.store.splits import PART_SIZE, known_end, log_parts
 from rmqtool.transaction.losses import chosen_until
@@ -458,21 +457,9 @@ class PartRun:
 
 VERIFY_NEED = MemoryNeed(least=170, usual=200, further_least=40, further_usual=65)
 
-WORTH = 64 << 20
-"""Bytes of a log that make one more process worth its start."""
-
-_BLOCK = 512  # bytes, the unit of st_blocks
-
 
 def workers_for(store: Path, jobs: int) -> WorkerPool[Any]:
     """As many processes as the size of the log calls for, besides this one."""
-    size = 0
     if is_remote(store):
         return WorkerPool(may_copy=False)  # threads of its file system would be missing in a copy
-    if jobs > 1:
-        try:
-            with os.scandir(store / "commitlog") as entries:
-                size = sum(entry.stat().st_blocks * _BLOCK for entry in entries)
-        except OSError:
-            pass  # which is reported later
-    return WorkerPool(min(jobs - 1, size // WORTH))
+    return WorkerPool(min(jobs - 1, log_bytes(store) // WORTH_A_PROCESS if jobs > 1 else 0))

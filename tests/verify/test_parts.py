@@ -15,9 +15,10 @@ from rmqtool.base.parallel import WorkerPool
 from rmqtool.findings.report import Report
 from rmqtool.formats.message import MAGIC_CODE_V1
 from rmqtool.show.verify_reports import outcome_json
+from rmqtool.store.commit_log import WORTH_A_PROCESS
 from rmqtool.store.splits import log_parts
 from rmqtool.store.store import open_store
-from rmqtool.verify.log_pass import WORTH, workers_for
+from rmqtool.verify.log_pass import workers_for
 from rmqtool.verify.outcome import Outcome, outcome_of
 from rmqtool.verify.part_result import PartBoundary, PartMerger, PartResult
 from rmqtool.verify.task import LogPart, VerifyRequest
@@ -202,7 +203,7 @@ def test_how_many_processes(tmp_path: Path) -> None:
     """As many as the log is worth, and none for one job."""
     (tmp_path / "commitlog").mkdir()
     with (tmp_path / "commitlog" / f"{0:020}").open("wb") as file:
-        file.truncate(8 * WORTH)
+        file.truncate(8 * WORTH_A_PROCESS)
     with workers_for(tmp_path, 4) as pool:  # nothing but a hole
         assert not pool.workers
     with workers_for(tmp_path / "none", 4) as pool:
