@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import subprocess
 import sys
@@ -42,9 +43,12 @@ class Cost(NamedTuple):
 
 
 def run_command(*words: str | Path) -> Cost:
-    """Run a command of rmqtool; raises subprocess.CalledProcessError."""
+    """Run a command of rmqtool in one process; raises subprocess.CalledProcessError."""
     command = [sys.executable, "-c", _RUN, *map(str, words), "--quiet"]
-    done = subprocess.run(command, check=True, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    one_process = {f"RMQTOOL_{str(words[0]).replace('-', '_').upper()}_JOBS": "1"}
+    done = subprocess.run(
+        command, check=True, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=os.environ | one_process
+    )
     return Cost(*map(float, done.stderr.splitlines()[-1].split()))
 
 
