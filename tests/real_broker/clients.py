@@ -155,10 +155,23 @@ def judge_all(version: str, cases: Sequence[Case]) -> Iterator[Judged]:
     for source in new.values():
         source.had = next(views)
         source.add_unnoted(source.had, parse_version(version))
-        if source.had.refuses is not None:
-            raise HarnessError(f"the broker does not start on the undamaged {source.name}: {source.had.refuses}")
     for case in cases:
-        yield judge(case, next(views), next(views))
+        after, repaired, had = next(views), next(views), case.source.had
+        if had is None or had.refuses is None:
+            yield judge(case, after, repaired)
+        elif case.names:
+            raise HarnessError(f"the broker does not start on the undamaged {case.source.name}: {had.refuses}")
+        else:
+            yield judge_refused(case, had.refuses)
+
+
+def judge_refused(case: Case, why: str) -> Judged:
+    """A store that was killed at a moment after which its own broker does not start: that is to be predicted."""
+    judged = Judged(case, Difference(refuses=why), Difference(refuses=why))
+    claimed_start = (case.result.get("start") or {}).get("clients") or {}
+    if not claimed_start.get("refuses"):
+        judged.wrong.append(f"start.refuses: broker {why!r}, claimed {claimed_start.get('refuses')!r}")
+    return judged
 
 
 def views_of(version: str, asked: Sequence[tuple[Source, Path]]) -> list[View]:
