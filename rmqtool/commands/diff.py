@@ -31,13 +31,13 @@ class DiffOptions(OnStores):
 
     a: Path = argument(None, StorePath())
     b: Path = argument(None, StorePath())
-    fast: bool = flag("Offsets, epochs and a page of each log file only.")
+    fast: bool = flag("Compare only offsets, epochs and one page of each log file.")
     only: Name | None = option("List the messages that only A, or only B has.", type=click.Choice(["a", "b"]))
     limit: int = option(
         "List at most this many of each kind; all are counted.", type=click.IntRange(min=1), default=20, metavar="N"
     )
     by_message: bool = flag(
-        "Compare messages by topic, unique key and body, wherever they stand: of different brokers."
+        "Compare messages by topic, unique key and body, wherever they are stored: for stores of different brokers."
     )
     filters: Filters = filter_options()
     engine: str = option(
@@ -80,7 +80,7 @@ class DiffOptions(OnStores):
         Exit.OK: "the same",
         Exit.FINDINGS: "they differ",
         Exit.USAGE: "the command line is wrong",
-        Exit.LOSSY: "no difference, but not all could be read",
+        Exit.LOSSY: "no difference, but not everything could be read",
         Exit.FAILED: "a store or its log cannot be read, or is not supported",
     },
 )

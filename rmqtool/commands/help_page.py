@@ -27,7 +27,7 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
         *("due-before", "hash-matches"),
         *("group", "kind", "unique-key", "id", "offset", "queue-offset", "time", "where", "body-contains", "include"),
     ),
-    "Which messages, by what became of them": ("unconsumed-by", "dead-letters-of", "delays", "include-replays"),
+    "Which messages, by their state": ("unconsumed-by", "dead-letters-of", "delays", "include-replays"),
     "Destination": ("to-topic", "to-retry-topic", "keep-dispatch", "empty-bodies"),
     "How it is sent": (
         *("look-up", "send-again", "rate", "batch", "loose-born-time", "keep-going", "timeout", "patience"),
@@ -38,7 +38,7 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
         *("decoder", "max-examples", "only", "skip", "list", "all-runs", "save-body"),
         *("redact", "redact-as", "redact-salt"),
     ),
-    "The cleaner's settings, in the place of those of broker.conf": (
+    "Settings of the cleaner, instead of those in broker.conf": (
         *("file-reserved-time", "delete-when", "disk-max-used-space-ratio", "disk-space-warning-level-ratio"),
         *("disk-space-clean-forcibly-ratio", "delete-file-batch-max", "clean-resource-interval"),
         *("replicas-per-disk-partition", "logical-disk-space-clean-forcibly-threshold", "clean-file-forcibly-enable"),
@@ -170,7 +170,7 @@ class LazyGroup(HelpPage, click.Group):
             from rmqtool.commands.other_names import OTHER_COMMANDS
 
             if meant := OTHER_COMMANDS.get(name.lower()):
-                ctx.fail(f"no command {name}; it may be: rmqtool {meant}")
+                ctx.fail(f"no command {name}; try: rmqtool {meant}")
             near = get_close_matches(name, self.modules, cutoff=0.65)
             ctx.fail(f"no command {name}" + (f" (did you mean {' or '.join(near)}?)" if near else ""))
         return command

@@ -201,7 +201,7 @@ def _spark_conf(values: tuple[str, ...]) -> dict[str, str]:
 
 def conf_option() -> Any:
     """``--conf``, for commands that Spark may do: settings of Spark by name."""
-    return option("A setting of Spark. Repeatable.", multiple=True, callback=_spark_conf, metavar="NAME=VALUE")
+    return option("Set a Spark property. Repeatable.", multiple=True, callback=_spark_conf, metavar="NAME=VALUE")
 
 
 def master_option() -> Any:
@@ -243,7 +243,7 @@ def _in_calendar(value: str) -> int:
 
 def now_option() -> Any:
     """The time at which a command answers: epoch ms, None for the clock."""
-    text = "Answer for this time: '2026-11-21 04:00', tomorrow, +2h, with Z in UTC. Default: the clock."
+    text = "Answer as of this time: '2026-11-21 04:00', tomorrow, +2h, with Z in UTC. Default: the clock."
     return option(text, callback=_in_calendar, metavar="TIME")
 
 
@@ -308,7 +308,7 @@ def global_options(command: F) -> F:
                          expose_value=False, callback=_remember("progress"), show_default=True,
                          help="Progress on stderr: a bar on a terminal, or a JSON line each second."),
             click.option("--no-pager", is_flag=True, is_eager=True, expose_value=False, callback=_without_pager,
-                         envvar="RMQTOOL_NO_PAGER", help="Print to the terminal itself, however long it gets."),
+                         envvar="RMQTOOL_NO_PAGER", help="Never use a pager."),
             click.option("-q", "--quiet", count=True, expose_value=False, callback=_count_quiet,
                          help="Results only: no progress, no notes."),
             click.option("-v", "--verbose", count=True, expose_value=False, callback=_count_quiet,

@@ -88,31 +88,38 @@ class QueryOptions(shared.OnTier):
     path: Path = argument("STORE", shared.StorePath(may_be_remote=True))
     unique_key: str | None = option("By the unique key, which clients print as the message id.", metavar="KEY")
     msg_id: str | None = option(
-        "By an id that a client or broker printed: offset message id or unique key.", "--id", "--msg-id", metavar="ID"
+        "By a message id as printed by a client or broker: offset message id or unique key.",
+        "--id",
+        "--msg-id",
+        metavar="ID",
     )
     offset: int | None = option("By the physical offset in the commit log.", type=_OFFSET, metavar="BYTES")
     queue_offset: int | None = option("By the offset in --topic and --queue.", type=_OFFSET, metavar="N")
-    time: int | None = option("What was stored then and next, 10 messages.", callback=time_of, metavar="TIME")
-    scan: bool = flag("Look at every message of the log, without index and queues.")
+    time: int | None = option("By store time: 10 messages from then on.", callback=time_of, metavar="TIME")
+    scan: bool = flag("Read every message of the log, without index and queues.")
     where: tuple[Condition, ...] = option(
-        "Scan for a property: NAME=TEXT, NAME!=TEXT, NAME~TEXT (holds it). Repeatable.",
+        "Scan for a property: NAME=TEXT, NAME!=TEXT, NAME~TEXT (contains). Repeatable.",
         multiple=True, callback=_conditions, metavar="NAME=TEXT",
     )  # fmt: skip
     body_contains: str | None = option("Scan for a text in the decompressed body.", metavar="TEXT")
-    hash_matches: bool = flag("With a key: one message for each index unit of its hash.")
-    trace: bool = flag("Where each message stands, who has read it, what became of it.")
+    hash_matches: bool = flag("With a key: one message for each index entry with its hash.")
+    trace: bool = flag("Where each message is stored, who has read it, what happened to it.")
     pull: bool = flag("What a pull at --queue-offset returns.")
     most: int = option(
-        "Messages that the pull asks for.", "--max", type=click.IntRange(1, 1 << 20), default=32, metavar="N"
+        "With --pull, how many messages to ask for.", "--max", type=click.IntRange(1, 1 << 20), default=32, metavar="N"
     )
-    at: int | None = option("The queue offset for a moment, for resetOffset.", callback=time_of, metavar="TIME")
-    group: str | None = option("What a consumer group has consumed.", metavar="GROUP", shell_complete=complete_group)
+    at: int | None = option(
+        "The queue offset for a time, as resetOffsetByTime finds it.", callback=time_of, metavar="TIME"
+    )
+    group: str | None = option(
+        "Show what a consumer group has consumed.", metavar="GROUP", shell_complete=complete_group
+    )
     filters: Filters = shared.filter_options()
     limit: int | None = shared.limit_option()
     body: BodyChoice = shared.body_option()
     body_format: BodyFormat = shared.body_format_option()
     save_body: Path | None = option(
-        "Write the body of the one message that is found to a new file.",
+        "Write the body of the message found to a new file.",
         type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
     )  # fmt: skip
     redaction: Redaction | None = shared.redact_options()
@@ -149,7 +156,7 @@ def one_queue(question: Question, topics: tuple[str, ...], queue_ids: tuple[int,
 
     if len(topics) != 1 or is_pattern(topics[0]) or len(queue_ids) != 1:
         example = _EXAMPLES.get(question, "--topic T --queue 0 --queue-offset 42")
-        raise UsageError(f"--{question} needs one --topic and one --queue", hint=f"such as: {example}")
+        raise UsageError(f"--{question} needs one --topic and one --queue", hint=f"for example: {example}")
     return topics[0], queue_ids[0]
 
 
@@ -168,7 +175,7 @@ def one_queue(question: Question, topics: tuple[str, ...], queue_ids: tuple[int,
     {
         Exit.OK: "found",
         Exit.FINDINGS: "not found; nothing on standard output",
-        Exit.LOSSY: "found, but damage may hide more, or a body is wrong or not decoded",
+        Exit.LOSSY: "found, but damage may hide more, or a body is damaged or not decoded",
         Exit.FAILED: "something cannot be read, or a layout is not supported",
     },
 )
@@ -284,7 +291,7 @@ def _show_message(style: Style, snapshot: Snapshot, message: Message, given: Que
 def _refuse_saving(snapshot: Snapshot, save_to: Path, given: QueryOptions) -> None:
     """Raise UsageError for a body to be saved inside the store, one that is redacted, or none."""
     if given.redaction and given.redaction.hides("body"):
-        raise UsageError("--save-body writes what --redact bodies leaves out")
+        raise UsageError("--save-body would write what --redact bodies hides")
     if given.body == "none":
         raise UsageError("--save-body needs a body: not --body none")
     if save_to.resolve().is_relative_to(snapshot.store.root.resolve()):
@@ -304,7 +311,7 @@ def _note_next(snapshot: Snapshot, message: Message, count: int, given: QueryOpt
     command = _command_on(snapshot)
     note("")
     if not given.trace:
-        what = f"who has read {'it' if count == 1 else 'the last one'}, and what has become of it"
+        what = f"who has read {'it' if count == 1 else 'the last one'}, and what happened to it"
         note(f"{what}: {command} --offset {message['physical_offset']} --trace")
         return
     place = f"--topic {quote(message['topic'])} --queue {message['queue_id']} --queue-offset {message['queue_offset']}"
@@ -331,7 +338,7 @@ def pull(style: Style, snapshot: Snapshot, given: QueryOptions, notes: Notes) ->
     topic, queue_id = one_queue("pull", filters.topics, filters.queue_ids)
     start = given.queue_offset
     if start is None:
-        raise UsageError("--pull needs --queue-offset", hint="where the consumer stands: rmqtool query STORE --group G")
+        raise UsageError("--pull needs --queue-offset", hint="how far the consumer is: rmqtool query STORE --group G")
     views = QueueViews.of_snapshot(snapshot)
     compacted = compacted_puller(snapshot, topic, queue_id)
     elsewhere = Elsewhere(COMPACTED, compacted.files) if compacted else None
@@ -360,7 +367,9 @@ def pull(style: Style, snapshot: Snapshot, given: QueryOptions, notes: Notes) ->
         notes.add(_hole_text(views, topic, queue_id, hole), lossy=True)
     if answer.passed_over:
         lost = counted(answer.passed_over, "message")
-        notes.add(f"{lost} passed over: no log file holds what the units lead to; consumers go on behind", lossy=True)
+        notes.add(
+            f"{lost} passed over: no log file has what the entries point to; consumers continue after them", lossy=True
+        )
     line = {
         "kind": "pull",
         "topic": topic,
@@ -387,7 +396,7 @@ def _show_pull(style: Style, line: dict[str, Any], body_format: BodyFormat) -> N
     for message in line["messages"]:
         write_text(object_text(message, body_format, color=style.wants_color(), width=terminal_width()))
         if not message.get("tag_matches", True):
-            write_text("  the client drops it: its tag has the hash of one that is wanted\n")
+            write_text("  the client drops it: its tag only has the same hash as a wanted one\n")
 
 
 def _note_other_releases(
@@ -411,7 +420,7 @@ def _sent(
 
     message = message_at(snapshot, unit.physical_offset, given.body_read, elsewhere)
     if message is None or message["message_size"] != unit.message_size:
-        notes.add(f"the bytes at {unit.physical_offset} are sent, but are no message of that size", lossy=True)
+        notes.add(f"the bytes at {unit.physical_offset} are sent, but are not a message of that size", lossy=True)
         reason = "physical-offset" if message is None else "lengths"
         return {"kind": "damage", "physical_offset": unit.physical_offset, "size": unit.message_size, "reason": reason}
     if given.decoding is not None:
@@ -428,7 +437,7 @@ def offsets_at(style: Style, snapshot: Snapshot, given: QueryOptions, notes: Not
 
     filters, timestamp = given.filters, given.at or 0
     if len(filters.topics) != 1 or is_pattern(filters.topics[0]):
-        raise UsageError("--at needs one --topic", hint="such as: --at -2h --topic T --queue 0")
+        raise UsageError("--at needs one --topic", hint="for example: --at -2h --topic T --queue 0")
     topic = filters.topics[0]
     lines, others = [], []
     for queue_id in filters.queue_ids or snapshot.queue_ids(topic):
@@ -481,7 +490,7 @@ def group(style: Style, snapshot: Snapshot, name: str, notes: Notes) -> Exit:
         return Exit.FINDINGS
     if not lines:
         groups = groups_of(snapshot)
-        instead = instead_of(name, groups) if groups else "; no other group has, either"
+        instead = instead_of(name, groups) if groups else "; nor has any other group"
         notes.add(f"group {name} has committed no offset and has no retry queue here{instead}")
         return Exit.FINDINGS
     _show(style, lines, show_consumers)

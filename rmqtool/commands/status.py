@@ -35,7 +35,7 @@ def _interval(value: str) -> float:
 class StatusOptions(OnStore):
     """What was asked for."""
 
-    watch: bool = flag("Show it again and again, until Ctrl-C; --json prints one document a line.")
+    watch: bool = flag("Repeat until Ctrl-C; --json prints one document per line.")
     form: Form = option(
         "Text for people, or a monitoring plug-in's answer.",
         "--format", type=click.Choice(["text", "nagios"]), default="text",
@@ -60,7 +60,7 @@ class StatusOptions(OnStore):
         Exit.OK: "nothing is wrong at a glance",
         Exit.FINDINGS: "there are findings above info",
         Exit.USAGE: "the command line is wrong",
-        Exit.LOSSY: "no such findings, but not all was read, for lack of time",
+        Exit.LOSSY: "no such findings, but not everything was read in time",
         Exit.FAILED: "the store cannot be listed or its layout read",
         Exit.INTERRUPTED: "--watch was ended by Ctrl-C",
     },

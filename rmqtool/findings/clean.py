@@ -130,7 +130,7 @@ CLEANING = (
         what="Files of the log, a queue or the index have another size than broker.conf says, or its defaults.",
         how="The broker.conf of another broker; a size that was changed.",
         says="by broker.conf ({setting}) these files have {configured_size} bytes, but here they have {size}",
-        effect="a start refuses the store, and 4.4.0 and 4.9.2 leave these files out and go on without them",
+        effect="a start refuses the store, and 4.4.0 and 4.9.2 leave these files out and continue without them",
         versions={
             "4.4.0 and 4.9.2": "ignore files of another size.",
             "other": "refuse to start; an index of another geometry is not noticed, and read at wrong places.",
@@ -142,14 +142,15 @@ CLEANING = (
         title="A running broker deletes the queue entries of a topic that it does not have",
         what="Queues of the topic are in RocksDB, and the configuration does not name it.",
         how="topics.json or config/topics was lost, or comes from another time. With configManagerVersion=v2 topics "
-        "that were made on demand are not stored, those of retries and dead letters among them.",
+        "that were created on demand are not stored"
+        ", those of retries and dead letters among them.",
         says="the topic {topic} is not configured, and RocksDB holds {rows:row} of {queues:queue}",
         effect="ten minutes after a start, and then every cleanRocksDBDirtyCQIntervalMin minutes (60), the broker "
         "deletes the rows of such topics: the messages stay in the log, and nobody gets them",
         versions={
             "5.2.0 and later": "delete them, where queues are in RocksDB alone or twice; light queues are spared."
         },
-        repair="Make the topic before the broker has run for ten minutes: `mqadmin updateTopic` with the number of "
+        repair="Create the topic before the broker has run for ten minutes: `mqadmin updateTopic` with the number of "
         "queues that it had, or bring its configuration back. Rows that are gone come back with `rmqtool rebuild-cq`.",
     ),
 )  # fmt: skip
@@ -176,7 +177,7 @@ OWN_RUNS = (
     Entry(
         code="store.recorded-loss", severity="warning", treatment="acknowledge", about="surroundings",
         title="Messages were lost before the store was rebuilt",
-        what="A rebuild or a repair replaced what proved a loss (queues or an index that led past the end of the "
+        what="A rebuild or a repair replaced what proved a loss (queues or an index that pointed past the end of the "
         "log, a newer checkpoint, damaged bytes of the log), or a salvage made the store without the lost messages. "
         "The record is in .rmqtool.",
         how="The log had lost its end, a file, or bytes when rmqtool rebuilt what is derived from it.",
@@ -192,7 +193,7 @@ OWN_RUNS = (
         code="store.selection", severity="info",
         title="The store was made of chosen messages of another one",
         what="`rmqtool salvage` made it with filters: other messages of its sources were left out on purpose. Its log "
-        "begins past the end of the old one, so that ids and physical offsets of the old store lead to nothing here.",
+        "begins past the end of the old one, so that ids and physical offsets of the old store point to nothing here.",
         how="Somebody asked for a part of a store.",
         says={
             "keep": "{command} of {time!t} chose {messages:message} of {of} by {filters}",

@@ -7,7 +7,7 @@ from rmqtool.findings.finding import Entry
 _DAMAGED = {
     "log": "{name} is damaged at byte {damaged_from}: what was written to the database after it is lost",
     "": "{why}",
-    "empty": "the directory is empty: a broker makes it with a database",
+    "empty": "the directory is empty: a broker creates it with a database",
     "offsets": "consumer offsets cannot be read ({why}); none are shown",
 }
 
@@ -26,7 +26,7 @@ CONFIG = (
             "all": "reads the .bak; when that cannot be read either, refuses to start; when there is none, starts "
             "without any offset, and every group begins again by its own policy.",
         },
-        repair="`rmqtool repair` puts back the .bak, or the entries of the two that are whole. Never put an empty file "
+        repair="`rmqtool repair` restores the .bak, or the intact entries of the two. Never put an empty file "
         "there.",
     ),
     Entry(
@@ -45,10 +45,10 @@ CONFIG = (
         effect="the broker reads the .bak file instead; when that cannot be read either it refuses to start",
         versions={
             "all": "main file and .bak bad: refuses to start. Main file empty or missing and no .bak: starts without "
-            "any topic, group or offset. A damaged name: takes it for another topic, group or field.",
+            "any topic, group or offset. A damaged name: treats it as another topic, group or field.",
             "5.3.4 and later": "deletes the bad main file after a start that was refused.",
         },
-        repair="`rmqtool repair` puts back the .bak, or the entries of the two that are whole. Never put an empty file "
+        repair="`rmqtool repair` restores the .bak, or the intact entries of the two. Never put an empty file "
         "there.",
     ),
     Entry(
@@ -104,7 +104,7 @@ CONFIG = (
         title="A group's committed offset lies outside its queue",
         what="The offset is below the queue's minimum or above its maximum. A warning when it is above and the log or "
         "the queue has lost its end: these messages were consumed and are gone. Otherwise information.",
-        how="Messages expired unread, the log was cut, a topic was made again, files of different times.",
+        how="Messages expired unread, the log was cut, a topic was created again, files of different times.",
         says={
             "below": "group {group}: committed {committed}, below its minimum ({min_offset} to {end})",
             "beyond": "group {group}: committed {committed}, beyond its maximum ({min_offset} to {end})",
@@ -166,7 +166,7 @@ CONFIG = (
         "in RocksDB: a database that is gone, or one that has lost all rows of a table; of config/metadata the finding "
         "names the column family. Information where the store may have been written without a broker, or is a copy of "
         "the log alone, and for delay offsets that a broker may not have written yet (every ten seconds, and when it "
-        "stops since 4.9.3); a warning for groups, which brokers make again with default settings.",
+        "stops since 4.9.3); a warning for groups, which brokers create again with default settings.",
         how="config/ or a file in it was deleted or not copied; a file was overwritten with another one, or emptied. "
         "The store is that of a slave of 5.5.0, which never takes over its master's committed offsets: it cannot read "
         "the pullOffsetTable among them, and made master has none (5.5.1 has fixed that).",
@@ -191,7 +191,7 @@ CONFIG = (
         },
         effect="the broker starts with an empty table, and says nothing",
         versions={
-            "all": "take a missing file for an empty one, as at a first start, and write the empty table back.",
+            "all": "treat a missing file as an empty one, as at a first start, and write the empty table back.",
             "5.3.4 and later": "also delete a main file that cannot be decoded, so that it is missing afterwards.",
         },
         repair="Before any start put the file back: from a backup, or from a slave of this broker, which copies "
@@ -200,8 +200,8 @@ CONFIG = (
         "delayOffset.json as the log shows it. Nothing in a store shows committed offsets: stop the clients, start the "
         "broker, and set each group to where it was with mqadmin resetOffsetByTime. In RocksDB nothing is repaired: "
         "put a database that is gone back from a backup. Do not move away one that has lost a table: other tables are "
-        "in it, and a broker starts on it; stop the clients, and make topics again with mqadmin updateTopic.",
-        not_detected="Groups that never had a retry, when config/ is gone as a whole, or when the table of offsets is "
+        "in it, and a broker starts on it; stop the clients, and create topics again with mqadmin updateTopic.",
+        not_detected="Groups that never had a retry, when all of config/ is gone, or when the table of offsets is "
         "there and empty: a broker on which nobody has consumed yet leaves it so. Which database it was, where none is "
         "left and broker.conf is not given: config/topics and the others of that kind are named then.",
     ),
@@ -246,7 +246,7 @@ CONFIG = (
         title="A topic has lost its configuration",
         what="topics.json does not name a topic, and the store proves that nobody deleted it: a message of it was "
         "stored after topics.json was changed last, or groups still have offsets in it. Information for a retry "
-        "topic, which the broker makes again.",
+        "topic, which the broker creates again.",
         how="topics.json is older than the store, or was edited by hand. The store is that of a slave, which takes "
         "topics over every ten seconds (4.x) or once a minute (5.x); one of 5.3.2 or 5.3.3 takes over none that has "
         "attributes, such as message.type.",
@@ -257,7 +257,7 @@ CONFIG = (
             "consumed": "{place} does not name it, and group {group} has offsets in it, which go with a topic that "
             "is deleted",
         },
-        effect="clients are refused, or the topic is made again with default queues, and what lies in others is not "
+        effect="clients are refused, or the topic is created again with default queues, and what lies in others is not "
         "consumed",
         versions={
             "4.4.0 to 4.9": "leave a topic's offsets when it is deleted: only the times prove something.",
@@ -337,8 +337,9 @@ CONFIG = (
         effect="the broker does not start on it, or starts without the rows that were lost",
         versions={"5.1.4 and later": "keep topics, groups and offsets in RocksDB with storeType=defaultRocksDB."},
         repair="Put the whole directory back from a backup or a copy of the same time. Without one move it away: the "
-        "broker starts with empty tables, topics and groups are made again, and offsets are to be set while clients "
-        "are stopped.",
+        "broker starts with empty tables, topics and groups are created again, and offsets must be set while clients "
+        "are stopped"
+        ".",
     ),
     Entry(
         code="config.row", fault="F52", treatment="decide",
@@ -346,17 +347,17 @@ CONFIG = (
         what="A key or a value of another form than its table has: no JSON, a name other than its key, no number.",
         how="An edit by hand, a program other than the broker, or a disk error that no checksum covers.",
         says="{key!r}: {why}",
-        effect="the broker refuses to start, or takes the row for another one",
+        effect="the broker refuses to start, or treats the row as another one",
         versions={"5.1.4 and later": "decode every row at a start."},
         repair="`rmqtool inspect STORE/config/NAME` shows the rows. Put the directory back from a backup, or carry the "
         "others over: `rmqtool rebuild-cq STORE --to files` once the row is fixed.",
     ),
     Entry(
         code="config.swapped-offset", severity="info",
-        title="A committed offset with topic and group in each other's place",
+        title="A committed offset with topic and group swapped",
         what="config/rdb holds an offset whose group is the name of a topic.",
         how="mqadmin resetOffsetByTime with configManagerVersion=v2: the broker commits with its arguments swapped.",
-        says="topic {topic_name!r} and group {group!r} stand in each other's place, as a reset leaves them",
+        says="topic {topic_name!r} and group {group!r} are swapped, as a reset leaves them",
         effect="none: nobody asks for it",
         versions={"5.3.2 and later": "do so with version 2."},
         repair="No repair is needed.",
@@ -371,13 +372,14 @@ CONFIG = (
         says=_DAMAGED,
         effect="the broker does not start on it, or timers are not delivered and half messages are not checked",
         versions={"5.4.0 and later": "open rocksdbstore at every start.", "5.3.2 and later": "may have kvStore."},
-        repair="Put the directory back from a backup of the same time. Without one move it away: the broker makes "
-        "it again, and derives what the last files of the log hold (commitLogRecoverMaxNum), but nothing of kvStore.",
+        repair="Put the directory back from a backup of the same time. Without one move it away: the broker creates "
+        "it again, and derives"
+        " what the last files of the log hold (commitLogRecoverMaxNum), but nothing of kvStore.",
     ),
     Entry(
         code="store.half-row", fault="F59", severity="warning", treatment="none",
-        title="A row of a half message leads to none",
-        what="A row in the family trans of rocksdbstore is of another form, or leads to no half message of that size.",
+        title="A row of a half message points to none",
+        what="A row in the family trans of rocksdbstore is of another form, or points to no half message of that size.",
         how="The log or the database was restored from another time, or a disk error.",
         says="{key!r}: {why}",
         effect="the broker asks no producer for it",
@@ -392,7 +394,7 @@ CONFIG = (
         how="kvStore/ was deleted or not copied. Or popConsumerKVServiceInit was switched on just now: then nothing is "
         "lost.",
         says="{setting}=true keeps in it what POP consumers hold, and it is not there",
-        effect="the broker makes an empty one: what was taken and not acknowledged is never delivered again",
+        effect="the broker creates an empty one: what was taken and not acknowledged is never delivered again",
         versions={
             "5.3.2 and later": "make kvStore/ where popConsumerKVServiceInit is on, and use it where "
             "popConsumerKVServiceEnable is, too.",

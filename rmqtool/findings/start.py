@@ -19,15 +19,15 @@ STARTS = (
         title="A start would destroy good messages",
         what="The next start of a broker would end the commit log at a bad place and delete readable messages after "
         "it.",
-        how="A recovery scan takes the first thing that it cannot read for the end of the log. What is a flipped bit "
-        "in one old record then costs all later files.",
+        how="A recovery scan treats the first thing that it cannot read as the end of the log. One flipped bit in an "
+        "old record can cost all later files.",
         says={
             "out-of-reach": "{messages:readable message} after it would be out of reach",
             "cut": "a start of {version} ends the commit log at offset {end_offset} ({why}): {messages:readable "
             "message} after it would be lost, {files:commit log file} deleted",
-            "now": "as the store stands, a start of {version} ends the log at offset {end_offset}: "
+            "now": "as the store is now, a start of {version} ends the log at offset {end_offset}: "
             "{messages:readable message} in {bytes:byte}; after this rebuild it no longer does",
-            "still": "as the store stands, a start of {version} ends the log at offset {end_offset}: "
+            "still": "as the store is now, a start of {version} ends the log at offset {end_offset}: "
             "{messages:readable message} in {bytes:byte}; after this rebuild it still loses {messages_after:readable "
             "message} in {bytes_after:byte}",
             "after": "after this rebuild a start of {version} ends the log at offset {end_offset}: "
@@ -37,8 +37,8 @@ STARTS = (
         versions={
             "4.4.0 to 5.3.1": "a clean start scans the last three files; after a crash from the file that the "
             "checkpoint chooses, without one all files.",
-            "5.3.2, 5.3.3": "a clean start scans from the file that the farthest consume queue unit points into.",
-            "5.3.4": "a clean start scans from the newest file whose first record is sound and has a unit.",
+            "5.3.2, 5.3.3": "a clean start scans from the file that the farthest queue entry points into.",
+            "5.3.4": "a clean start scans from the newest file whose first record is sound and has an entry.",
             "5.4.0 and later": "the same, no farther back than the last ten files.",
         },
         repair="Do not start a broker on this store before it is repaired. Where a replica or a backup has the damaged "
@@ -126,13 +126,14 @@ STARTS = (
     Entry(
         code="start.queue-loss", treatment="queues",
         title="A start would cut or shift a consume queue",
-        what="After a start the queue has fewer units than messages, or units at other offsets, though the messages "
+        what="After a start the queue has fewer entries than messages, or entries at other offsets, though the "
+        "messages "
         "are in the log.",
-        how="An invalid unit ends a queue; a queue that is behind is not caught up after a clean stop.",
+        how="An invalid entry ends a queue; a queue that is behind is not caught up after a clean stop.",
         says={
             "short": "would end at offset {max_offset}, {messages:message} before its last one",
-            "shifted": "from offset {first_offset} on {messages:message} would stand {shift:queue offset} before "
-            "their own, and the queue would end at offset {max_offset}",
+            "shifted": "from offset {first_offset} on {messages:message} would be {shift:queue offset} before their own"
+            ", and the queue would end at offset {max_offset}",
         },
         effect="these messages are not consumed, and new messages get their queue offsets",
         versions={"all": "see consumequeue.hole, consumequeue.after and consumequeue.zero-file."},
@@ -166,7 +167,7 @@ STARTS = (
         code="start.keys-lost", treatment="files",
         title="A start would delete index files and put only some of their keys again",
         what="Queries by these keys find their messages now, and not after the start. The messages themselves are "
-        "whole, and consumers get them.",
+        "intact, and consumers get them.",
         how="After a kill a start deletes the index files that are newer than the index time of the checkpoint, which "
         "moves only when an index file is full. It puts keys again only of the part of the log that it scans.",
         says="{keys:key} of {index_files_deleted:index file} that the start deletes; it puts {again}",
@@ -179,7 +180,8 @@ STARTS = (
         effect="the broker starts, and queries by key or by unique key do not find these messages any more",
         versions={"all": "an index that is in RocksDB is not concerned."},
         repair="Before the start, bring the index time of the checkpoint up to the newest index file, which rmqtool "
-        "repair does where the index is whole. After the start, rmqtool rebuild-index puts all keys again.",
+        "repair does where the index is intact"
+        ". After the start, rmqtool rebuild-index puts all keys again.",
         remedy="rmqtool repair {store}",
     ),
     Entry(
@@ -205,14 +207,14 @@ STARTS = (
         },
         effect="the broker starts silently, and these messages are never consumed: their offsets have no entry",
         versions={
-            "5.2.0 to 5.3.4": "after a crash makes them again from where they end, however far back.",
+            "5.2.0 to 5.3.4": "after a crash builds them again from where they end, however far back.",
             "5.4.0 and later": "reads the last commitLogRecoverMaxNum files, 10 by default.",
             "with rocksdbCQDoubleWriteEnable": "begins where queues in files need it; 5.3.4 and later at most "
             "combineCQMaxExtraSearchCommitLogFiles log files earlier, 3 by default. Consumers read the files.",
         },
         repair="Before the broker starts, set commitLogRecoverMaxNum=1000000 in broker.conf, and where queues are "
-        "written twice combineCQMaxExtraSearchCommitLogFiles=1000000: the start then makes all of them again. After a "
-        "start without it they are missing (consumequeue.missing-unit) until the queues are rebuilt from the log.",
+        "written twice combineCQMaxExtraSearchCommitLogFiles=1000000: the start then builds all of them again. After a "
+        "start without it they are missing (consumequeue.missing-entry) until the queues are rebuilt from the log.",
     ),
 )  # fmt: skip
 
@@ -284,8 +286,8 @@ UPGRADES = (
         },
         parts={
             "why": {
-                "no-number": "it is no number, and not read",
-                "blank-no-number": "with the blank after it, it is no number, and not read",
+                "no-number": "it is not a number, and not read",
+                "blank-no-number": "not a number because of the blank after it, and not read",
                 "blank-false": "with the blank after it, it counts as false",
                 "blanks-cut": "the blanks around it are cut off since {since}",
                 "blanks-kept": "the blanks around it are part of it[ up to {until}]",

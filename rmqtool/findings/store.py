@@ -14,7 +14,7 @@ STORE = (
             "program": "{who} works on this store ({file}); what it writes now is not a fault",
             "": "a broker runs on this store ({file}); what it writes now is not a fault",
         },
-        effect="a second broker recovers first, and deletes what it takes for damage, before it notices the lock",
+        effect="a second broker recovers first, and deletes what it considers damage, before it notices the lock",
         versions={"all": "a second start cuts files under the running broker and then ends with `Lock failed`."},
         repair="Never start a second broker. rmqtool reads a store in use, and refuses to write to it.",
     ),
@@ -34,17 +34,17 @@ STORE = (
     ),
     Entry(
         code="store.wrong-kind", treatment="files",
-        title="A file stands where a directory belongs, or a directory where a file belongs",
+        title="A file is where a directory belongs, or a directory where a file belongs",
         what="What has the name of a part of the store is not of its kind, so there is nothing to read. The rest of "
         "the store is verified.",
         how="A restore or a script that made a directory for a file, or wrote a file in the place of a directory.",
         says={
-            "index": "an index file should be here: move away what stands in its place; nothing of it is verified",
+            "index": "an index file should be here: move away what is in its place; nothing of it is verified",
             "other": "{found} where a {expected} should be: move it away; nothing of it is verified",
         },
         effect="does not start, or cannot write that part",
         versions={"all": "as the finding says of each part."},
-        repair="Move away what stands there, and restore the part from a backup, or rebuild it if it is a queue or an "
+        repair="Move away what is there, and restore the part from a backup, or rebuild it if it is a queue or an "
         "index.",
     ),
     Entry(
@@ -75,7 +75,7 @@ STORE = (
             "crash": "torn or after as after a crash, but there is no file abort",
             "torn": "torn as after a crash, but there is no file abort",
         },
-        effect="the next start takes the stop for clean: queues that are behind stay behind in most versions",
+        effect="the next start considers the stop clean: queues that are behind stay behind in most versions",
         versions={
             "before 5.3.4": "removes abort only at a clean stop.",
             "5.3.4 and later": "also after a start that failed before it had loaded anything.",
@@ -139,7 +139,7 @@ STORE = (
     ),
     Entry(
         code="store.rocksdb-side-store", fault="F59", severity="info",
-        title="A RocksDB database stands beside the log",
+        title="A RocksDB database is beside the log",
         what="The directory rocksdbstore, which every broker since 5.4.0 makes, is used: broker.conf keeps index, "
         "timers or transactions there, or tables are in it.",
         how="One of indexRocksDBEnable, timerRocksDBEnable and transRocksDBEnable is or was on.",
@@ -149,7 +149,7 @@ STORE = (
         },
         effect="none, unless its features are on and log or database were restored from another time: then new "
         "messages are not indexed until the log has grown past the old end",
-        versions={"before 5.4.0": "does not know it.", "5.4.0 and later": "makes it again when it is missing."},
+        versions={"before 5.4.0": "does not know it.", "5.4.0 and later": "creates it again when it is missing."},
         repair="No repair is needed.",
         not_detected="Without the package rocksdict its rows are not read.",
     ),
@@ -212,7 +212,7 @@ STORE = (
         code="store.mixed", fault="F57", treatment="decide",
         title="Files of different brokers in one store",
         what="Log files name another broker in their first message than the file before, and queues do not fit the "
-        "log. Where they fit it is only information, whatever the index has: a kill leaves it with units of messages "
+        "log. Where they fit it is only information, whatever the index has: a kill leaves it with entries of messages "
         "that the log has lost.",
         how="Files were copied together; a disk of another broker was mounted; a switch of roles with an old "
         "directory.",

@@ -114,8 +114,9 @@ SYMPTOMS: tuple[Symptom, ...] = (
     Symptom(
         ("found a illegal magic code 0x", "Recover old commitlog found a illegal magic code="),
         ("CommitLog", "DLedgerCommitLog"),
-        "Where a record should begin there is none. A start takes the first such place for the end of the log, and "
-        "deletes all that follows: verify before the next start.",
+        "Where a record should begin there is none. A start treats the first such place as the end of the log, and "
+        "deletes all that follows"
+        ": verify before the next start.",
         _VERIFY,
         ("start.data-loss", "commitlog.magic-code", "commitlog.zeroed", "commitlog.torn"),
         spoken=("illegal magic code",),
@@ -123,7 +124,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     Symptom(
         ("CRC check failed. bodyCRC=",),
         ("CommitLog",),
-        "A body is not the one that was stored. A start that reads it takes it for the end of the log.",
+        "A body is not the one that was stored. A start that reads it treats it as the end of the log.",
         _VERIFY,
         ("commitlog.body-crc", "start.data-loss"),
         spoken=("crc check failed",),
@@ -207,7 +208,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     Symptom(
         ("OFFSET_FOUND_NULL",),
         ("GetMessageStatus",),
-        "The queue has no entry at the offset: a hole, at which a group stands still or jumps.",
+        "The queue has no entry at the offset: a hole, at which a group is stuck or jumps.",
         _PULL,
         ("consumequeue.hole", "consumequeue.gap", "consumequeue.missing-unit"),
     ),
@@ -237,7 +238,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     Symptom(
         (),
         (),
-        "The broker has passed over messages that do not match, or over entries that lead to none: the client asks "
+        "The broker has passed over messages that do not match, or over entries that point to none: the client asks "
         "again.",
         _PULL,
         ("consumequeue.hole", "consumequeue.tags-code", "consumequeue.wrong-record"),
@@ -262,7 +263,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     Symptom(
         ("topic[%s] not exist, apply first please!", "] not exist, apply first please!"),
         ("PeekMessageProcessor", "AbstractSendMessageProcessor"),
-        "The broker does not know the topic: it was never made there, or config/topics.json was lost.",
+        "The broker does not know the topic: it was never created there, or config/topics.json was lost.",
         _VERIFY,
         ("config.topic-missing", "config.missing", "config.unreadable"),
         ("TOPIC_NOT_EXIST", 17),
@@ -271,7 +272,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     Symptom(
         ("No topic route info in name server for the topic: ", "No route info of this topic"),
         ("ClientRequestProcessor", "DefaultMQProducerImpl"),
-        "No broker has announced the topic: it was never made, its broker does not run, or its config/topics.json "
+        "No broker has announced the topic: it was never created, its broker does not run, or its config/topics.json "
         "was lost.",
         _VERIFY,
         ("config.topic-missing", "config.missing"),
@@ -279,7 +280,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     Symptom(
         ("the consumer's group info not exist", "subscription group not exist"),
         ("PullMessageProcessor", "SendMessageProcessor"),
-        "The broker does not know the consumer group: autoCreateSubscriptionGroup is off and it was never made, or "
+        "The broker does not know the consumer group: autoCreateSubscriptionGroup is off and it was never created, or "
         "config/subscriptionGroup.json was lost.",
         _VERIFY,
         ("config.missing", "config.unreadable"),
@@ -364,7 +365,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
         ("Timer currQueueOffset:{} is smaller than minOffsetInQueue:{}", "Recover timerLog error",
          "Fail to read msg from commitLog offsetPy:{} sizePy:{}"),
         ("TimerMessageStore",),
-        "The timer has lost its place, or leads to messages that are not there: timer messages may never be "
+        "The timer has lost its place, or points to messages that are not there: timer messages may never be "
         "delivered.",
         _VERIFY,
         ("timer.lost", "timer.read-time", "timer.unit", "timer.ahead"),

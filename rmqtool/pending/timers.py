@@ -310,7 +310,8 @@ def delayed(view: View, *, are_lost: bool = False) -> Iterator[pa.RecordBatch]:
     if without_time:
         view.notes.add_uncertain(
             f"when {counted(without_time, 'delayed message')} would be delivered",
-            "their units have no time of delivery, as a recovery of 4.9.2 to 4.9.8 leaves them: a start delivers them "
+            "their entries have no time of delivery, as a recovery of 4.9.2 to 4.9.8 leaves them: a start delivers "
+            "them "
             "at once; the times shown are those by their levels",
         )
 
@@ -389,7 +390,7 @@ def _held(view: View) -> list[HeldMessage]:
     try:
         if is_rocksdb_directory(store.root / POP_STORE):
             return [*held_messages(store)]
-        problem = "not a whole database"
+        problem = "an incomplete database"
     except UnreadableError as error:
         _note_rocksdb(view, error.message)
         return []

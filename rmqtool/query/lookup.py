@@ -219,14 +219,14 @@ def by_key(snapshot: Snapshot, query: KeyQuery, body: BodyChoice, notes: Notes) 
     offsets = _indexed_offsets(snapshot, query, notes)
     limit = limit_of(snapshot, query)
     if len(offsets) >= limit:
-        notes.add(f"{limit} index units are as many as were asked for: there may be older messages; --limit N")
+        notes.add(f"{limit} index entries are as many as were asked for: there may be older messages; --limit N")
     unfit = deleted = 0
     for offset in offsets if query.hash_matches else dict.fromkeys(offsets):
         message = message_at(snapshot, offset, body)
         if message is None:
             deleted += offset < snapshot.log_min_offset
             if offset >= snapshot.log_min_offset:
-                notes.add(f"an index unit leads to {offset}, {_what_is_at(snapshot, offset)}", lossy=True)
+                notes.add(f"an index entry points to {offset}, {_what_is_at(snapshot, offset)}", lossy=True)
             continue
         matches = query.matches(message)
         unfit += not matches
@@ -235,7 +235,7 @@ def by_key(snapshot: Snapshot, query: KeyQuery, body: BodyChoice, notes: Notes) 
         elif matches:
             yield message
     if deleted:
-        notes.add(f"{deleted} index units lead to messages that have been deleted from the log")
+        notes.add(f"{deleted} index entries point to messages that have been deleted from the log")
     if unfit and not query.hash_matches:
         notes.add(f"{unfit} messages have another key of the same hash: left out; --hash-matches shows them")
     for path, problem in snapshot.index.problems.items():
@@ -326,7 +326,7 @@ def why_not_found(snapshot: Snapshot, keys: Sequence[str], topics: Sequence[str]
     elif last_offset is not None:
         nothing += f"; the index in RocksDB reaches to offset {last_offset}"
     else:
-        return f"{nothing}: there is no index file with a unit; --scan looks at every message"
+        return f"{nothing}: there is no index file with an entry; --scan looks at every message"
     covers = f"{nothing}; --scan looks at every message"
     is_there = message_at(snapshot, last_offset) is not None
     events = scan_files(snapshot.log.files, last_offset + 1, reading=snapshot.reading) if is_there else ()
@@ -359,7 +359,7 @@ def parse_condition(text: str) -> Condition:
     """Parse ``NAME=TEXT``, ``NAME!=TEXT`` or ``NAME~TEXT``; raise ValueError."""
     operators_at = [(text.find(operator), operator) for operator in _OPERATORS if operator in text]
     if not operators_at:
-        raise ValueError(f"{text!r} is not a condition; examples: NAME=TEXT, NAME!=TEXT, NAME~TEXT (holds it)")
+        raise ValueError(f"{text!r} is not a condition; examples: NAME=TEXT, NAME!=TEXT, NAME~TEXT (contains)")
     position, operator = min(operators_at)
     name = text[:position].strip()
     if not name:

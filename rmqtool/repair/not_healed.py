@@ -142,8 +142,9 @@ _WHY = (
     "resetOffsetByTime -g GROUP -t TOPIC -s now)"
 )
 _WHY_AHEAD = (
-    "the log holds no message of these queues, so that a rebuild leaves them as they are; a start cuts the units that "
-    "lead past the end of the log"
+    "the log holds no message of these queues, so that a rebuild leaves them as they are; a start cuts the entries "
+    "that "
+    "point past the end of the log"
 )
 _AHEAD = "consumequeue.ahead"
 _OF_SIZE = frozenset({"consumequeue.file-size", "consumequeue.empty-file", "start.refuses"})

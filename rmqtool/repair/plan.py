@@ -68,7 +68,7 @@ class PlanStep:
 _MAX_MOVED, _MAX_NAMED = 20, 3  # entries of one command, and in its sentence; the next verification has the rest
 _STRAYS = ("commitlog.stray", "commitlog.stray-directory", "commitlog.empty-file", "commitlog.duplicate-file")
 _MADE_ANEW_BY_A_NODE = {
-    "store.dledger-index": "Move the index of the entries away: the node makes all of it again when it starts:",
+    "store.dledger-index": "Move the index of the entries away: the node rebuilds it when it starts:",
     "store.dledger-checkpoint": "Move the node's checkpoint away, without which it starts:",
 }
 _WHERE = "outside of the store, behind a link or on another disk, where a repair replaces nothing"
@@ -143,7 +143,7 @@ def start_text(findings: Sequence[Finding]) -> str:
     """The step that starts the broker; `findings` are those about `config/` that a repair has not healed before."""
     tasks = []
     if any(lost_table(finding) == TOPICS for finding in findings):
-        tasks.append("make the lost topics again")
+        tasks.append("create the lost topics again")
     if any(map(_is_without_offsets, findings)):
         tasks.append("set each group to where it was")
     if not tasks:
@@ -310,7 +310,7 @@ def _steps_before(
         elsewhere = "Mount the disk of the log, or name its directory (--broker-conf, storePathCommitLog), or r"
         beginning = elsewhere if _is_log_gone(found) else "R"
         yield PlanStep(
-            f"{beginning}estore {files} from a backup or a replica, and verify again. If there is none, go on.",
+            f"{beginning}estore {files} from a backup or a replica, and verify again. If there is none, continue.",
             lost=_some(
                 tuple(dict.fromkeys(CATALOGUE[finding.code].gist_of(finding) for finding in found.get("restore", ())))
             ),
@@ -422,7 +422,7 @@ def _in_damage(diagnosis: Diagnosis, repairs: Repairs) -> Iterator[str]:
         yield f"{'at least ' if more else ''}{messages} that cannot be read: {', '.join(topics)}{more}"
     elif damaged_bytes:
         damage = f"what {counted(damaged_bytes, 'byte')} of damage held"
-        yield f"{damage}, which nothing counts{more}" if more else f"{damage}; no queue leads to a message there"
+        yield f"{damage}, which nothing counts{more}" if more else f"{damage}; no queue points to a message there"
 
 
 def _damaged(code: str, count: int, what: str = "which consumers get until then") -> str:
@@ -513,7 +513,7 @@ def _ignored(found: Mapping[Treatment, Sequence[Finding]]) -> Iterator[PlanStep]
 def _acknowledgement(diagnosis: Diagnosis) -> Iterator[PlanStep]:
     recorded = diagnosis.by_treatment.get("acknowledge")
     if recorded:
-        yield PlanStep("A loss is on record; once everybody knows of it:", diagnosis.command("repair", "--acknowledge"),
+        yield PlanStep("A loss is recorded; once everybody knows of it:", diagnosis.command("repair", "--acknowledge"),
                    lost=_some(tuple(finding.message for finding in recorded)))  # fmt: skip
 
 

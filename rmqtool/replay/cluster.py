@@ -353,7 +353,7 @@ def _copies(broker: str, address: str, sought: Sought, response: Response) -> It
             host, position = bytes(record.store_host), int(record.physical_offset)
             message_id = format_message_id(host, position)
         except (FormatError, ValueError) as error:
-            raise PeerError(f"{address}: what it gives as messages is none: {error}") from error
+            raise PeerError(f"{address}: its messages cannot be decoded: {error}") from error
         data = data[size:]
         properties = decode_properties(bytes(record.properties))
         if properties.get(UNIQUE_KEY) == sought.unique_key and bytes(record.topic) == sought.stored_in.encode():

@@ -120,7 +120,7 @@ LeftReason = Literal["uncommitted", "stale", "damaged"]
 LEFT_MEANINGS: dict[LeftReason, str] = {
     "uncommitted": "after the committed index of the DLedger checkpoint: another node may have other messages there",
     "stale": "older entries after newer ones, left where the log was cut",
-    "damaged": "no entry with a whole message",
+    "damaged": "no entry with an intact message",
 }
 _KINDS: tuple[LeftReason | None, ...] = (None, "uncommitted", "stale")
 # Of an entry; `begin` and `end` of its message in the log, `end` with the next entry's header, bytes, `time` epoch ms.

@@ -261,10 +261,10 @@ Reason = Literal["damaged", "unreadable", "stale", "contradicted", "no-room", "o
 MEANINGS: dict[Reason, str] = {
     "damaged": "bytes of the log with no verifiable message",
     "unreadable": "the disk does not give them",
-    "stale": "whole records of another generation, or that differ from those saved at their offsets",
+    "stale": "intact records of another generation, or that differ from those saved at their offsets",
     "contradicted": "records with a damaged field, of which another source has the right copy",
-    "no-room": "whole records beside a gap that is too small to be filled without them",
-    "other-log": "whole records so far from the others that they are of another log",
+    "no-room": "intact records beside a gap that is too small to be filled without them",
+    "other-log": "intact records so far from the others that they are of another log",
     "not-a-record": "other bytes of a file that is not named as one of a log",
 }
 """The sentence for each reason."""

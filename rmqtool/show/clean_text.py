@@ -26,7 +26,7 @@ def rows_text(plan: CleanPlan, rows: QueueRows) -> str:
     database, dropped = plan.snapshot.store.relative(rows.database.path), sum(rows.dropped)
     gone = f"{counted(dropped, 'row')} of {database}/ go with their messages" if dropped else ""
     if not rows.left:
-        return gone or f"no row of {database}/ leads to a deleted message"
+        return gone or f"no row of {database}/ points to a deleted message"
     left = f"{counted(rows.left, 'row')} of {database}/ {'leads' if rows.left == 1 else 'lead'} to deleted messages"
     left += " then" if plan.deleted else ""
     return f"{', '.join(filter(None, (gone, left)))}: {_until(plan, rows)}"

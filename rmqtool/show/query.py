@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 _STATUS_MEANINGS = {
     "FOUND": "messages are sent",
-    "NO_MATCHED_MESSAGE": "none of the units read has a wanted tag; the consumer goes on at once",
-    "MESSAGE_WAS_REMOVING": "the units lead to bytes that the log does not have; the consumer goes on at once",
+    "NO_MATCHED_MESSAGE": "none of the entries read has a wanted tag; the consumer continues at once",
+    "MESSAGE_WAS_REMOVING": "the entries point to bytes that the log does not have; the consumer continues at once",
     "OFFSET_FOUND_NULL": "no file of the queue holds this offset",
     "OFFSET_OVERFLOW_BADLY": "beyond the queue's end: the consumer is set to the next offset",
     "OFFSET_OVERFLOW_ONE": "at the queue's end: the consumer waits for new messages",
@@ -102,7 +102,7 @@ _TOLD = {
 }
 
 
-PARTIAL = "other records of the message may be there: the index, which leads to them, is not whole"
+PARTIAL = "other records of the message may be there: the index, which points to them, is damaged"
 
 
 def is_partial(trace: dict[str, Any]) -> bool:
@@ -203,7 +203,7 @@ def _queue_lines(
     label: str, queue: dict[str, Any] | None, consumers: list[dict[str, Any]], message: dict[str, Any], width: int
 ) -> Iterator[Line]:
     if queue is None:
-        yield label, f"none: a message of transaction type {message['transaction']} has no unit"
+        yield label, f"none: a message of transaction type {message['transaction']} has no entry"
         return
     groups = list(zip(ascii_lowercase, consumers[:_MAX_GROUPS], strict=False))
     if queue["max_offset"] is not None:
@@ -235,12 +235,12 @@ def _state_of(queue: dict[str, Any]) -> str:
 
 
 _STATES = {
-    "ok": "its unit is there",
-    "expired": "its unit is there, but below the queue's minimum: not delivered any more",
-    "deleted": "its unit has been deleted with its file",
+    "ok": "its entry is there",
+    "expired": "its entry is there, but below the queue's minimum: not delivered any more",
+    "deleted": "its entry has been deleted with its file",
     "behind": "the queue ends before it",
-    "differs": "another message's unit is there",
-    "missing": "no unit is there",
+    "differs": "another message's entry is there",
+    "missing": "no entry is there",
     "no-queue": "the queue does not exist",
     "unread": "the queue is in RocksDB, which cannot be read",
 }
@@ -265,7 +265,7 @@ def _index_lines(keys: list[dict[str, Any]]) -> Iterator[Line]:
         if key["state"] != "ok":
             yield label, f"{key['key']}: {_INDEX_STATES[key['state']]}"
             continue
-        yield label, f"{key['key']}: unit {key['number']} of {key['file']}"
+        yield label, f"{key['key']}: entry {key['number']} of {key['file']}"
         order = f"{key['place_in_chain']} of {key['chain_length']} in the chain of slot {key['slot']}"
         yield "", f"    hash {_shown(key['key_hash'])}, {order}, newest first"
 
@@ -285,7 +285,7 @@ _ROW_STATES = {
 }
 
 _INDEX_STATES = {
-    "missing": "no unit is where this key leads",
+    "missing": "no entry is where this key leads",
     "not-indexed": "not indexed: no index file covers this part of the log",
     "no-index": "there is no index file",
     "unknown": "not found, but an index file is damaged",

@@ -193,5 +193,5 @@ def _sent(plan: ReplayPlan, sent: Sent, journal: Path) -> Iterator[str]:
         if result.first_refusal is not None and result.first_refusal.hint:
             yield f"  {result.first_refusal.hint}"
         if sent.is_stopped:
-            yield "it has stopped there; the same command goes on, and --keep-going passes over what is refused"
+            yield "it stopped there; the same command continues, and --keep-going skips what is refused"
     yield f"receipts: {journal}"

@@ -172,7 +172,7 @@ def _message(message: dict[str, Any], clock: Clock, hidden: ReportRedaction) -> 
     wrong = [element("p", f"WRONG: {each}", class_="lost") for each in trace["contradictions"]]
     lines = joined((f"{label:<12} {told}" for label, told in trace_lines(message)), "\n")
     return joined((element("h3", f"{message['topic']} {name}"), life_line(trace["story"], clock), events, *partial,
-                   *wrong, details("Where it stands, and what proves it",
+                   *wrong, details("Where it is, and what proves it",
                                    element("pre", lines, tabindex=0))))  # fmt: skip
 
 

@@ -235,8 +235,9 @@ def _unknown(path: Path, what: str = "not written by this version of rmqtool, or
     return UnknownRunError(
         what,
         file=path,
-        hint=f"docs/undo.md says what each file in .rmqtool is and how to put files back by hand; to go on without, "
-        f"move {path.parent} out of the store, and verify it",
+        hint=f"docs/undo.md says what each file in .rmqtool is and how to put files back by hand; to continue "
+        f"without, move {path.parent} out of the store"
+        f", and verify it",
     )
 
 

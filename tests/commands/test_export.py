@@ -361,7 +361,7 @@ def test_an_export_of_no_message_says_what_it_left(output: Path, golden_store: G
     store, options = golden_store("5.3.3-single"), ("--output", output, "--format", "csv", "--engine", "local")
     found = rmqtool("export", store, *options, "--from", "2030-01-01")
     assert found.status == Exit.FINDINGS
-    assert f"{output} holds an export of no message now: --mode overwrite replaces it" in found.err
+    assert f"{output} now holds an empty export: --mode overwrite replaces it" in found.err
     again = rmqtool("export", store, *options, "--mode", "overwrite")
     assert again.status == Exit.OK
     assert "no message now" not in again.err

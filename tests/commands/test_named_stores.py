@@ -116,7 +116,7 @@ def test_sql_of_a_store_by_name(home: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[stores.a\n", "rmqtool.toml: is no TOML: "),
+        ("[stores.a\n", "rmqtool.toml: is not TOML: "),
         ("\xff", "rmqtool.toml: is not UTF-8 at byte 0"),
         ("stores = 3\n", "stores are tables: [stores.NAME]"),
         ('[stores]\na = "store"\n', "stores are tables: [stores.NAME]"),

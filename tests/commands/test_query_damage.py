@@ -52,7 +52,7 @@ def cut_index(store: Path) -> None:
 
 
 def cycle(store: Path) -> None:
-    """Every link of the first file leads to the newest unit."""
+    """Every link of the first file points to the newest unit."""
     path = first_index(store)
     for number in range(1, 900):
         overwrite(path, 40 + 4 * 50 + 20 * number + 16, struct.pack(">i", 999))
@@ -132,7 +132,7 @@ def test_a_unit_that_leads_astray(store: Path) -> None:
     assert "a message with queue offset 1" in other.err
     astray = query(store, "--json", *ORDERS, "--queue-offset", "2")
     assert (astray.status, astray.out) == (1, "")
-    assert "the unit of queue offset 2 leads to 5: no record begins at offset 5; one begins at 0" in astray.err
+    assert "the entry of queue offset 2 points to 5: no record begins at offset 5; one begins at 0" in astray.err
     assert query(store, *ORDERS, "--queue-offset", "3").status == 3
     (pulled,) = query(store, "--json", "--pull", *ORDERS, "--queue-offset", "2", "--max", "2").lines
     assert [message["kind"] for message in pulled["messages"]] == ["damage", "damage"]

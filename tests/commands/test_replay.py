@@ -243,7 +243,7 @@ def test_a_target_that_is_not_there(tmp_path: Path, fake: FakeCluster, journal: 
     gone = replay(store, fake, "--send", "--yes", "--journal", journal, "--patience", "100ms", "--json")
     assert gone.status == Exit.FAILED
     assert gone.document["error"]["kind"] == "peer"
-    assert gone.document["error"]["hint"] == "the same command goes on where it ended"
+    assert gone.document["error"]["hint"] == "the same command continues where it stopped"
 
 
 @pytest.mark.slow
@@ -337,8 +337,8 @@ def test_what_is_typed_wrong_comes_before_what_is_not_given(tmp_path: Path) -> N
         (store, ("--journal", store / "journal"), Exit.USAGE, "a file of the source"),
         (store, ("--acl-file", store / "nowhere"), Exit.FAILED, "cannot be read"),
         (store, ("--rate", "fast"), Exit.USAGE, "messages a second"),
-        (store, (), Exit.USAGE, "it is not said where to send to: --nameserver HOST:PORT"),
-        (store, ("--send", "--yes"), Exit.USAGE, "it is not said where to send to: --nameserver HOST:PORT"),
+        (store, (), Exit.USAGE, "no target: give --nameserver HOST:PORT"),
+        (store, ("--send", "--yes"), Exit.USAGE, "no target: give --nameserver HOST:PORT"),
     ):
         found = rmqtool("replay", source, *options)
         assert (found.status, says in found.err) == (status, True), found.err

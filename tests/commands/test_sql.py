@@ -114,7 +114,7 @@ def test_a_statement_comes_from_a_file_or_standard_input(tmp_path: Path) -> None
         (("drop view messages",), "only reads"),
         (("select 1 as a, 2 as a",), "two columns are called a"),
         (("select 1 as a", "--format", "parquet"), "--format parquet needs --output FILE"),
-        (("select 1 as a", "--include", "all"), "'all' is none of prepared, rolled-back"),
+        (("select 1 as a", "--include", "all"), "'all' is not one of prepared, rolled-back"),
         (("select 1 as a", "--memory", "1MiB"), "is too little"),
         (("select union_value(a := 1) as a", "--format", "parquet", "-o", "never.parquet"), "Parquet holds no"),
     ],
@@ -217,6 +217,6 @@ def test_statements_are_answered_one_after_the_other(tmp_path: Path) -> None:
     shown = on_terminal("sql", str(EXAMPLE), "--no-pager", cwd=tmp_path, typed="".join(f"{line}\n" for line in typed))
     assert "one,two\n1,2\n" in shown
     assert "no table is named 'nothing'" in shown
-    assert ".nothing is no command" in shown
+    assert ".nothing is not a command" in shown
     assert "sum(" not in shown
     assert "unread" in shown

@@ -67,7 +67,7 @@ def test_messages() -> None:
     shown = cells(messages)
     assert shown.count("orders") == 10
     assert "the first 10 of them" in shown
-    assert "no message passes" in cells(rmqtool.open(EXAMPLE).messages(topic="orders", tag="none"))
+    assert "no message matches" in cells(rmqtool.open(EXAMPLE).messages(topic="orders", tag="none"))
 
 
 def test_a_preview_reads_no_large_log(monkeypatch: pytest.MonkeyPatch) -> None:

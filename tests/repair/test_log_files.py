@@ -221,7 +221,7 @@ def test_a_blank_of_a_wrong_size_gets_its_own(store: Path, size: int) -> None:
 
 @pytest.mark.slow
 def test_a_blank_before_records_is_damage(store: Path) -> None:
-    """With a size that leads to the end of the file it would hide them."""
+    """With a size that points to the end of the file it would hide them."""
     patch_log(OFFSETS[3], (1 << 20).to_bytes(4, "big") + MAGIC_CODE_BLANK.to_bytes(4, "big", signed=True))(store)
     assert "commitlog.blank" in codes_of(verify(store))
     assert plan(store) == []

@@ -311,11 +311,11 @@ def test_groups_without_offsets_wait_for_theirs(store: Path, code: str) -> None:
 @pytest.mark.parametrize(
     ("lost", "tasks"),
     [
-        ({"topics.json": "without"}, "make the lost topics again"),
+        ({"topics.json": "without"}, "create the lost topics again"),
         ({"consumerOffset.json": "empty"}, "set each group to where it was"),
         (
             {"consumerOffset.json": "without", "topics.json": "without"},
-            "make the lost topics again and set each group to where it was",
+            "create the lost topics again and set each group to where it was",
         ),
     ],
 )
