@@ -9,7 +9,7 @@ LOG_FILES = (
         code="commitlog.file-size", fault="F02", treatment="files",
         title="A commit log file has another size than it should",
         what="All files of a commit log have the size that mappedFileSizeCommitLog says, 1 GiB by default. This one "
-        "has not.",
+        "does not.",
         how="An incomplete copy or restore, a disk that filled up while the file was made, a tool that cuts trailing "
         "zeros; or mappedFileSizeCommitLog was changed, and then all older files differ.",
         says={
@@ -34,7 +34,7 @@ LOG_FILES = (
     Entry(
         code="commitlog.empty-file", fault="F03", severity="warning", treatment="files", is_trace=True,
         title="A commit log file has 0 bytes",
-        what="The file exists and holds nothing.",
+        what="The file exists and is empty.",
         how="A crash between making the file and giving it its size, a full disk, or somebody's `touch`.",
         says={
             "earlier": "0 bytes, with files after it",
@@ -57,12 +57,12 @@ LOG_FILES = (
         code="commitlog.unreadable", treatment="access",
         title="A commit log file cannot be read",
         what="A commit log file gives an error instead of its bytes, from some byte on. The files in front of it and "
-        "after it are verified; what queues and index say of messages in it is neither right nor wrong.",
-        how="A permission, a disk that fails, a network file system that is gone.",
+        "after it are verified; queues and index cannot be compared with messages in it.",
+        how="Missing permission, a failing disk, an unreachable network file system.",
         says="{why}; {unread_bytes:byte was|bytes were} not read[: {hint}]",
         effect="does not start, or fails where it has to read these messages, if the user that it runs as cannot read "
         "them either",
-        versions={"all": "map the file with the rights of the broker's user, and stumble over the same bad sectors."},
+        versions={"all": "map the file with the rights of the broker's user, and fail at the same bad sectors."},
         repair="Run as the broker's user. Copy a failing disk with a tool that skips bad sectors, and verify the copy.",
     ),
     Entry(
@@ -121,7 +121,7 @@ LOG_FILES = (
         code="commitlog.no-first-file", fault="F09", severity="info",
         title="The commit log does not begin at offset 0",
         what="The first file has a start offset above 0: what was before has been deleted.",
-        how="Retention: the broker deletes old files. Or somebody deleted them by hand, which looks the same.",
+        how="Retention: the broker deletes old files. Manual deletion looks the same.",
         says="begins at {offset}: older files were deleted",
         effect="none: this is how every store looks after its first cleaning",
         versions={"all": "takes the first file's start offset as the minimum of the log."},
@@ -151,7 +151,7 @@ LOG_FILES = (
         what="A file begins before the one before it ends.",
         how="A file was renamed or copied from elsewhere; mappedFileSizeCommitLog was changed.",
         says="begins {bytes} bytes before the file before it ends",
-        effect="accepted, but offsets are looked up in the wrong file; it may have been renamed or copied",
+        effect="accepted, but offsets are looked up in the wrong file, which may have been renamed or copied",
         versions={
             "4.4.0 to 4.9": "starts; messages are read from the wrong file.",
             "5.0 and later": "the same, and logs `[BUG]The mappedFile queue's data is damaged`.",
@@ -178,7 +178,7 @@ LOG_FILES = (
         what="storePathCommitLog names several directories, and two of them have a file with the same name.",
         how="A file was copied from one disk to another and the original left in place.",
         says="{other_file} begins at the same offset",
-        effect="the broker loads both, and which one it reads is chance",
+        effect="the broker loads both, and which one it reads is undefined",
         versions={"4.9.2 and later": "loads both.", "before 4.9.2": "does not know several paths."},
         repair="Compare the two (`cmp`), keep the right one, move the other out.",
     ),
@@ -244,7 +244,7 @@ OTHER_LOGS = (
         "compaction/compactionCq/ alone. By compaction/position-checkpoint a compaction has reached this queue, and it "
         "has no file there.",
         how="A backup or a move without compaction/, a deleted directory.",
-        says="there is no file of it",
+        says="it has no file",
         effect="consumers get none of the messages that the queue has; only new ones are written there",
         versions={
             "before 5.1.0": "have no compacted topics: the plain queue is read.",

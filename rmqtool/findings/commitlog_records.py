@@ -15,7 +15,7 @@ DamageReason = Literal[
 DAMAGE_MEANINGS: Mapping[DamageReason, str] = {
     "zeroed": "zero bytes where a record should begin",
     "magic-code": "neither a message nor a blank begins here",
-    "physical-offset": "a record that gives another position as its own",
+    "physical-offset": "a record with a wrong physical offset",
     "lengths": "inconsistent record lengths, or a blank that does not cover the rest of its file",
     "truncated": "the file ends inside a record",
     "missing": "no file holds these bytes",
@@ -83,25 +83,24 @@ RECORDS = (
     ),
     Entry(
         code="commitlog.body-crc", fault="F16", treatment="neutralise",
-        title="A message's body is not what was stored",
+        title="A message's body is damaged: CRC mismatch",
         what="The CRC-32 of the body differs from the one in the record.",
-        how="A flipped bit on the disk or in memory, a page of another time after a power loss.",
+        how="A flipped bit on disk or in memory, an old page after a power loss.",
         says={
             "": "body of {body_size} bytes: CRC {found:#010x}, stored {expected:#010x}",
-            "kept": "a body is not what was stored, its CRC differs; without --neutralise the message keeps its place",
+            "kept": "body CRC mismatch; without --neutralise the message keeps its place",
         },
         effect="consumers get the damaged body; a recovery scan that reaches it treats it as the end of the log, and "
         "deletes everything after it",
         versions=_SCAN_VERSIONS,
-        repair=f"{_SCAN_REPAIR} Without a copy of the message the choice is yours: as it is, consumers get the "
-        "damaged body.",
+        repair=f"{_SCAN_REPAIR} Without a copy of the message you decide: as it is, consumers get the damaged body.",
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
         not_detected="A CRC covers the body only. A body of no bytes has none. Topic, properties and numbers are "
         "covered only in records with the property __CRC32#.",
     ),
     Entry(
         code="commitlog.property-crc", fault="F16", treatment="none",
-        title="A record is not what its __CRC32# property says",
+        title="A record does not match its __CRC32# property",
         what="Since 5.2.0, with enabledAppendPropCRC, a record ends with a CRC-32 over all of it. It differs.",
         how="As commitlog.body-crc, but anywhere in the record.",
         says={
@@ -120,7 +119,7 @@ RECORDS = (
     ),
     Entry(
         code="commitlog.lengths", fault="F17", treatment="neutralise",
-        title="The lengths in a record do not add up",
+        title="Inconsistent lengths in a record",
         what="Body, topic and properties together do not give the record's size.",
         how="A flipped bit in one of the lengths, or something else was written over the record.",
         says=f"{DAMAGE_MEANINGS['lengths']} ({{bytes}} bytes)",
@@ -139,7 +138,7 @@ RECORDS = (
     Entry(
         code="commitlog.magic-code", fault="F18", treatment="neutralise",
         title="Neither a message nor a blank begins where one should",
-        what="The four bytes that give the kind of record are none that RocketMQ writes.",
+        what="The magic code is none that RocketMQ writes.",
         how="A flipped bit, a page of something else, or a wrong size in the record before.",
         says=f"{DAMAGE_MEANINGS['magic-code']} ({{bytes}} bytes)",
         effect=_SCAN_ENDS_HERE, versions=_SCAN_VERSIONS, repair=_SCAN_REPAIR,
@@ -149,14 +148,14 @@ RECORDS = (
         code="commitlog.zeroed", fault="F18", treatment="neutralise",
         title="Zero bytes inside the commit log",
         what="Zeros where a record should begin, and good records after them.",
-        how="A page was not on the disk when the power went; a disk or RAID lost blocks; a sparse copy went wrong.",
+        how="A page was not flushed before a power loss; a disk or RAID lost blocks; a sparse copy failed.",
         says=f"{DAMAGE_MEANINGS['zeroed']} ({{bytes}} bytes)",
         effect=_SCAN_ENDS_HERE, versions=_SCAN_VERSIONS, repair=_SCAN_REPAIR,
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
     ),
     Entry(
         code="commitlog.physical-offset", fault="F19", treatment="neutralise",
-        title="A record gives another position than its own",
+        title="A record has a wrong physical offset",
         what="The physical offset stored in the record is not the record's own.",
         how="The file was copied from another broker or renamed; a flipped bit.",
         says=f"{DAMAGE_MEANINGS['physical-offset']} ({{bytes}} bytes)",
@@ -196,7 +195,7 @@ RECORDS = (
     ),
     Entry(
         code="commitlog.blank", fault="F20", treatment="neutralise",
-        title="The end of a commit log file is not as it should be",
+        title="A commit log file does not end with a correct blank",
         what="A file that is not the last must end with a blank of the right length. It is missing, zeroed, or has "
         "another length.",
         how="The file size was changed, a crash, an incomplete copy.",
@@ -217,11 +216,12 @@ RECORDS = (
     ),
     Entry(
         code="commitlog.huge-size", fault="F21", treatment="neutralise",
-        title="A record claims a size that none can have",
-        what="The kind of record is right, the size is larger than any broker accepts.",
+        title="A record with an impossible size",
+        what="The magic code is right, the size is larger than any broker accepts.",
         how="A flipped bit in the size.",
         says="claims {claimed} bytes, more than its file has left ({bytes} bytes)",
-        effect="a recovery scan that reaches it dies of OutOfMemoryError before 5.3.2; later it treats it as the end "
+        effect="a recovery scan that reaches it fails with OutOfMemoryError before 5.3.2; later it treats it as the "
+        "end "
         "of the log",
         versions={
             "4.4.0 to 5.3.1": "the broker cannot start: OutOfMemoryError, in every attempt.",
@@ -278,7 +278,7 @@ LOG_LOSSES = (
         what="After a clean stop, the checkpoint, an index file or the epochs know a newer message than the newest one "
         "in the log. After a crash, only what lies past the last file counts: the rest may be what a power loss took.",
         how="The last log file was deleted, zeroed or not restored, perhaps before a rebuild of queues and index; "
-        "files of different times lie together.",
+        "files from different times lie together.",
         says="the newest message is of {newest_timestamp!t}, the log ends at {log_end}, but {witnesses}",
         parts=_WITNESSES,
         gist="what followed the newest message, of {newest_timestamp!t} (the log ends at {log_end})",
@@ -346,7 +346,7 @@ MESSAGES = (
             "4.9.3, 4.9.4, 5.0.0": "number the messages of a light queue from 0 again after each start, and give none "
             "an entry until the offset reaches the end of the queue, but for the first.",
         },
-        repair="None is automatic: messages that no entry points to can still be found by `inspect`, `query` and "
+        repair="There is no automatic one. Messages without a queue entry can still be found by `inspect`, `query` and "
         "`export`.",
     ),
     Entry(
@@ -362,7 +362,7 @@ MESSAGES = (
     ),
     Entry(
         code="commitlog.properties", fault="F25", treatment="neutralise",
-        title="A record's properties cannot be read as the broker needs them",
+        title="The broker cannot parse a record's properties",
         what="A property that the broker itself uses is not a number, or lists that belong together differ in length.",
         how="A flipped bit: no CRC covers properties. Or a client that sets reserved properties.",
         says="DELAY, INNER_BASE or INNER_NUM is not a number that the broker takes",
@@ -391,8 +391,8 @@ MESSAGES = (
     ),
     Entry(
         code="commitlog.sys-flag", fault="F27", severity="warning", treatment="none",
-        title="A record's flags cannot be right",
-        what="Bits of the sys flag that no version sets, or that contradict the rest of the record.",
+        title="A record's sys flag is invalid",
+        what="Bits of the sys flag that no version sets, or that contradict the record.",
         how="A flipped bit, or files of different brokers.",
         says="sys flag {sys_flag:#x}: {why}",
         effect="the broker may read the record's end at the wrong place, and then treats it as the end of the log",
@@ -424,7 +424,7 @@ MESSAGES = (
     ),
     Entry(
         code="commitlog.body-compression", fault="F27", treatment="none", treatment_by_cause={"flag": "files"},
-        title="A body is not compressed as its flags say",
+        title="A body is not compressed as its sys flag says",
         what="The sys flag calls a body compressed that does not decompress, or the other way round; its CRC is right.",
         how="A flipped bit in the flags, which no CRC covers; or a producer that sets the flag without compressing.",
         says={
@@ -439,10 +439,10 @@ MESSAGES = (
             "clients in Java": "`MessageDecoder#decode` gives nothing for the message, and `decodes` ends there.",
             "brokers": "do not look at bodies, except a broker that splits inner batches.",
         },
-        repair="Where body and CRC prove that one bit of the flags is wrong, `rmqtool repair` puts it right. Else "
+        repair="Where body and CRC prove that one bit of the flags is wrong, `rmqtool repair` corrects it. Else "
         "restore the bytes from a replica or a backup. A pull with a smaller batch size loses fewer messages.",
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
-        not_detected="A compressed body that begins right and breaks later, and whose CRC is right.",
+        not_detected="A compressed body with a correct start and CRC that cannot be decompressed to its end.",
     ),
     Entry(
         code="commitlog.time-order", fault="F28", severity="info",
@@ -450,7 +450,7 @@ MESSAGES = (
         what="A record has an earlier store timestamp than the one before it, by more than a moment.",
         how="The broker's clock was set back.",
         says="stored {seconds:.0f} s before a message in front of it",
-        effect="searches by time may find the wrong offset; which file a recovery begins with may change",
+        effect="searches by time may find the wrong offset, and recovery may begin at another file",
         versions={"all": "assumes that store timestamps ascend."},
         repair="No repair is needed.",
     ),
@@ -460,8 +460,7 @@ MESSAGES = (
         what="A record's store timestamp is later than now.",
         how="The broker's clock was ahead, or the clock of this machine is behind.",
         says="stored at {store_timestamp!t}, which is in the future",
-        effect="searches by time, and the choice of the file where a recovery begins, are wrong until that time has "
-        "come",
+        effect="until then searches by time, and the file at which recovery begins, are wrong",
         versions={"all": "retention goes by the files' modification times and is not touched."},
         repair="Check both clocks.",
     ),

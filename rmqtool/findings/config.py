@@ -74,7 +74,7 @@ CONFIG = (
         "that differs.",
         how="An edit by hand while the broker ran, a restore of one of the two.",
         says="it and its .bak have data version {counter}, and differ in {shown}",
-        effect="the main file counts",
+        effect="the broker uses the main file",
         versions={"all": "reads the main file, and the .bak only when the main file cannot be read."},
         repair="Compare the two before a start; `rmqtool repair` makes the .bak a copy of the file.",
         not_detected="JSON files are not compared with RocksDB (config.rocksdb); committed offsets change without "
@@ -104,7 +104,7 @@ CONFIG = (
         title="A group's committed offset lies outside its queue",
         what="The offset is below the queue's minimum or above its maximum. A warning when it is above and the log or "
         "the queue has lost its end: these messages were consumed and are gone. Otherwise information.",
-        how="Messages expired unread, the log was cut, a topic was created again, files of different times.",
+        how="Messages expired unread, the log was cut, a topic was created again, files from different times.",
         says={
             "below": "group {group}: committed {committed}, below its minimum ({min_offset} to {end})",
             "beyond": "group {group}: committed {committed}, beyond its maximum ({min_offset} to {end})",
@@ -117,10 +117,10 @@ CONFIG = (
     ),
     Entry(
         code="config.delay-offset", fault="F51", treatment="config",
-        title="A delay level's offset is not where its deliveries ended",
+        title="A delay level's offset does not match its deliveries",
         what="delayOffset.json is ahead of the end of SCHEDULE_TOPIC_XXXX, or of messages that have no copy in their "
         "topic, or, as a warning, after messages that have one.",
-        how="The queue was cut or rebuilt, files of different times, an older copy of the file. The store is that of "
+        how="The queue was cut or rebuilt, files from different times, an older copy of the file. The store is that of "
         "a slave, which takes the file over every ten seconds (4.x) or once a minute (5.x): what it would deliver "
         "again, made master, is information with its broker.conf (brokerRole=SLAVE).",
         says={
@@ -142,7 +142,7 @@ CONFIG = (
         },
         repair="Set the offset of the level to that of its first message without a copy, while no broker runs: "
         "`rmqtool repair` does so.",
-        not_detected="Messages without a unique key, and copies that came much later than they were due.",
+        not_detected="Messages without a unique key, and copies delivered much too late.",
     ),
     Entry(
         code="config.delay-level", fault="F51", treatment="decide",
@@ -160,7 +160,7 @@ CONFIG = (
     ),
     Entry(
         code="config.missing", treatment="config",
-        title="Configuration that the store proves is gone",
+        title="Lost configuration",
         what="A file in config/ and its .bak are gone, or the file no longer has the table that it is there for, and "
         "topics, retries, deliveries or the other files show what was in it. Where topics, groups and offsets are kept "
         "in RocksDB: a database that is gone, or one that has lost all rows of a table; of config/metadata the finding "
@@ -189,17 +189,17 @@ CONFIG = (
                 "groups-of-all": "though each release writes groups of its own into it",
             }
         },
-        effect="the broker starts with an empty table, and says nothing",
+        effect="the broker starts with an empty table, without an error",
         versions={
             "all": "treat a missing file as an empty one, as at a first start, and write the empty table back.",
             "5.3.4 and later": "also delete a main file that cannot be decoded, so that it is missing afterwards.",
         },
-        repair="Before any start put the file back: from a backup, or from a slave of this broker, which copies "
+        repair="Before any start restore the file: from a backup, or from a slave of this broker, which copies "
         "topics, groups, offsets and delay offsets every ten seconds (4.x) or once a minute (5.x). Without one, "
         "`rmqtool repair` writes topics and groups as the store shows them, with default settings, and "
         "delayOffset.json as the log shows it. Nothing in a store shows committed offsets: stop the clients, start the "
         "broker, and set each group to where it was with mqadmin resetOffsetByTime. In RocksDB nothing is repaired: "
-        "put a database that is gone back from a backup. Do not move away one that has lost a table: other tables are "
+        "restore a missing database from a backup. Do not move away one that has lost a table: other tables are "
         "in it, and a broker starts on it; stop the clients, and create topics again with mqadmin updateTopic.",
         not_detected="Groups that never had a retry, when all of config/ is gone, or when the table of offsets is "
         "there and empty: a broker on which nobody has consumed yet leaves it so. Which database it was, where none is "
@@ -207,10 +207,10 @@ CONFIG = (
     ),
     Entry(
         code="config.half-messages-skipped", severity="warning", treatment="config",
-        title="Half messages wait that no broker looks at again",
+        title="Half messages that no broker checks again",
         what="The committed offset of the group that reads half messages is past some that neither were committed nor "
         "rolled back, of which there is no later copy, and that were not given up.",
-        how="consumerOffset.json was edited, or is of another time or another broker; somebody has set the offset of "
+        how="consumerOffset.json was edited, or is from another time or another broker; somebody has set the offset of "
         "CID_RMQ_SYS_TRANS.",
         says="group CID_RMQ_SYS_TRANS: committed {committed}, and {half_messages:half message before that waits|half "
         "messages before that wait} for an answer, the first at {first_waiting}",
@@ -243,7 +243,7 @@ CONFIG = (
     ),
     Entry(
         code="config.topic-missing", severity="warning", treatment="config",
-        title="A topic has lost its configuration",
+        title="A topic is missing in the configuration",
         what="topics.json does not name a topic, and the store proves that nobody deleted it: a message of it was "
         "stored after topics.json was changed last, or groups still have offsets in it. Information for a retry "
         "topic, which the broker creates again.",
@@ -270,12 +270,12 @@ CONFIG = (
     ),
     Entry(
         code="config.topic-permission", severity="warning", treatment="running",
-        title="A topic that may not be read or written",
+        title="A topic without read or write permission",
         what="The permission (perm) of a topic lacks reading or writing. A warning for a retry topic, for which nobody "
         "wants that; information for others, where it is a setting.",
         how="mqadmin updateTopicPerm, an edit by hand.",
         says="perm {perm}: it may not be {denied}",
-        effect="consumers of the group do not get their retries, and cannot send back what they fail on",
+        effect="consumers of the group do not get their retries, and cannot send failed messages back",
         versions={"all": "refuse to serve with NO_PERMISSION."},
         repair="Set it with mqadmin updateTopicPerm -p 6 once the broker runs.",
     ),
@@ -284,7 +284,8 @@ CONFIG = (
         title="A committed offset contradicts the store",
         what="The offset of a group is negative, more than 10,000 beyond the end of its queue, lower than in the .bak "
         "that was written before, or 0 or far behind although retries show that the group has consumed.",
-        how="The file is an older copy or was edited; files of different times or brokers; a tool has set the offset.",
+        how="The file is an older copy or was edited; files from different times or brokers; a tool has set the "
+        "offset.",
         says="group {group}: committed {committed_offset}, {reason}[, and {other_queues:other queue} like it]",
         parts={
             "reason": {
@@ -336,7 +337,7 @@ CONFIG = (
         says=_DAMAGED,
         effect="the broker does not start on it, or starts without the rows that were lost",
         versions={"5.1.4 and later": "keep topics, groups and offsets in RocksDB with storeType=defaultRocksDB."},
-        repair="Put the whole directory back from a backup or a copy of the same time. Without one move it away: the "
+        repair="Restore the whole directory from a backup or a copy from the same time. Without one move it away: the "
         "broker starts with empty tables, topics and groups are created again, and offsets must be set while clients "
         "are stopped"
         ".",
@@ -349,7 +350,7 @@ CONFIG = (
         says="{key!r}: {why}",
         effect="the broker refuses to start, or treats the row as another one",
         versions={"5.1.4 and later": "decode every row at a start."},
-        repair="`rmqtool inspect STORE/config/NAME` shows the rows. Put the directory back from a backup, or carry the "
+        repair="`rmqtool inspect STORE/config/NAME` shows the rows. Restore the directory from a backup, or carry the "
         "others over: `rmqtool rebuild-cq STORE --to files` once the row is fixed.",
     ),
     Entry(
@@ -364,7 +365,7 @@ CONFIG = (
     ),
     Entry(
         code="store.rocksdb-damaged", fault="F59", treatment="decide",
-        title="The database of index, timers and half messages, or that of POP, is damaged",
+        title="The database of index, timers and half messages, or of POP, is damaged",
         what="A table, the MANIFEST, CURRENT or the write-ahead log of rocksdbstore or kvStore is missing or damaged, "
         "or tables are there that the MANIFEST does not name; or it has a column family that no broker names when it "
         "opens the database.",
@@ -372,7 +373,7 @@ CONFIG = (
         says=_DAMAGED,
         effect="the broker does not start on it, or timers are not delivered and half messages are not checked",
         versions={"5.4.0 and later": "open rocksdbstore at every start.", "5.3.2 and later": "may have kvStore."},
-        repair="Put the directory back from a backup of the same time. Without one move it away: the broker creates "
+        repair="Restore the directory from a backup from the same time. Without one move it away: the broker creates "
         "it again, and derives"
         " what the last files of the log hold (commitLogRecoverMaxNum), but nothing of kvStore.",
     ),
@@ -388,28 +389,28 @@ CONFIG = (
     ),
     Entry(
         code="store.pop-store-missing", severity="warning", treatment="none",
-        title="What POP consumers hold is gone",
+        title="The store of in-flight POP messages is gone",
         what="By broker.conf the broker keeps in kvStore/ which messages POP consumers have taken and not "
         "acknowledged, and this database is not there, although groups have consumed messages.",
         how="kvStore/ was deleted or not copied. Or popConsumerKVServiceInit was switched on just now: then nothing is "
         "lost.",
-        says="{setting}=true keeps in it what POP consumers hold, and it is not there",
+        says="with {setting}=true it holds in-flight POP messages, but it is missing",
         effect="the broker creates an empty one: what was taken and not acknowledged is never delivered again",
         versions={
             "5.3.2 and later": "make kvStore/ where popConsumerKVServiceInit is on, and use it where "
             "popConsumerKVServiceEnable is, too.",
         },
-        repair="Put kvStore/ back from a copy of the same time. Without one, set the groups back to before the first "
+        repair="Restore kvStore/ from a copy from the same time. Without one, set the groups back to before the first "
         "message that may have been in flight (mqadmin resetOffsetByTime): they get others again.",
         not_detected="Without broker.conf nothing in the store shows that there was one.",
     ),
     Entry(
         code="store.pop-row", fault="F59", severity="warning", treatment="none",
-        title="A row of what a POP consumer holds leads nowhere",
+        title="A row of an in-flight POP message points nowhere",
         what="A row of kvStore is of another form, or names a queue offset past the end of its queue.",
         how="The log or the database was restored from another time, or a disk error.",
         says="{key!r}: {why}",
-        effect="the broker tries to deliver it again, and drops it",
+        effect="the broker tries to deliver it again, then drops it",
         versions={"5.3.2 and later": "keep them there with popConsumerKVServiceEnable."},
         repair="No repair is needed: the message is delivered by its queue.",
     ),

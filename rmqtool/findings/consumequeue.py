@@ -68,7 +68,7 @@ CONSUME_QUEUE_FILES = (
     Entry(
         code="consumequeue.empty-file", fault="F37", severity="warning", treatment="queues", is_trace=True,
         title="A consume queue file has 0 bytes",
-        what="The file exists and holds nothing. An error when no release that may run here starts on it.",
+        what="The file exists and is empty. An error when no release that may run here starts on it.",
         how="The broker was killed between creating the file and giving it its size, a full disk, or somebody's "
         "`touch`.",
         says={
@@ -106,12 +106,12 @@ CONSUME_QUEUE_FILES = (
     Entry(
         code="consumequeue.database", fault="F40", treatment="queues",
         title="The RocksDB database of the consume queues is damaged",
-        what="RocksDB does not open the database, or meets a block of a table that is not as it was written; or it has "
+        what="RocksDB does not open the database, or finds a damaged block in a table; or it has "
         "a column family that brokers do not name when they open it.",
         how="A file of the database is missing or cut, a damaged disk, a copy of a running broker; another program has "
         "made a column family.",
         says="{why}[; {queues:queue} not compared: {queues!n}]",
-        effect="the broker refuses to start, or consumers stop where the damage is; without the file CURRENT it "
+        effect="the broker refuses to start, or consumers stop at the damage; without the file CURRENT it "
         "creates an empty database, and all queues begin again",
         versions={"5.2.0 and later": "stops with an exception of RocksDB, or answers pulls with errors."},
         repair="Restore the directory from a backup or a replica, or have the queues written again from the commit "
@@ -122,7 +122,7 @@ CONSUME_QUEUE_FILES = (
         code="consumequeue.row", fault="F40", severity="warning", treatment="queues",
         title="A row of the consume queues is neither an entry nor the end of a queue",
         what="A key or a value in the RocksDB database has another form than brokers write.",
-        how="Another program wrote into the database, a fault of the memory.",
+        how="Another program wrote into the database; faulty memory.",
         says={
             "bad-row": "key {key}: {why}",
             "bad-unit": "key {key} among the entries of a queue: its key or its value is too long or too short",
@@ -210,7 +210,7 @@ CONSUME_QUEUES = (
         title="A message has no entry in its queue",
         what="A record that the broker dispatches is in the commit log, other messages after it have entries, it has "
         "none.",
-        how="A queue was short when the broker was started after a clean stop; a restore of different times.",
+        how="A queue was short when the broker was started after a clean stop; a restore from different times.",
         says={
             "": "{messages:message} without an entry, the first at physical offset {physical_offset}",
             "unreachable": "{topic}, queue {queue_id}: {why}",
@@ -266,14 +266,14 @@ CONSUME_QUEUES = (
     ),
     Entry(
         code="consumequeue.hole", fault="F32", treatment="queues",
-        title="An entry of zeros or nonsense inside a queue",
+        title="An invalid entry (zeros or garbage) inside a queue",
         what="An entry without a size is before entries in use.",
-        how="A page was not on the disk when the power went; a damaged disk.",
+        how="A page was not flushed before a power loss; a damaged disk.",
         says={
             "no-unit": "{messages:message} without an entry, the first at physical offset {physical_offset}",
             "no-file": "in no file, before entries of messages{units:+entry}",
             "no-row": "no row, before rows of messages{units:+entry}",
-            "unwritten": "zeros or nonsense before entries of messages{units:+entry}",
+            "unwritten": "zeros or garbage before entries of messages{units:+entry}",
             "unreachable": "{topic}, queue {queue_id}: {why}",
         },
         effect="a start cuts the queue here for good and deletes its later files, if this is one of its last three",
@@ -286,9 +286,9 @@ CONSUME_QUEUES = (
     ),
     Entry(
         code="consumequeue.wrong-record", fault="F33", treatment="queues",
-        title="An entry points to something that is not its message",
+        title="An entry does not point to its message",
         what="No record is where the entry points, or one of another topic, queue, queue offset or size.",
-        how="Commit log and queues of different times or brokers; a flipped bit in an entry.",
+        how="Commit log and queues from different times or brokers; a flipped bit in an entry.",
         says={
             "size": "size {found}, the record has {expected}",
             "other-target": "points to physical offset {found}, its message is at {expected}",
@@ -308,7 +308,7 @@ CONSUME_QUEUES = (
         "of another message; or rows have no max row. Or the min row, by which it knows the beginning, is behind "
         "entries "
         "of messages in the log.",
-        how="Rows were changed by another program, a fault of the broker.",
+        how="Rows were changed by another program; a bug in the broker.",
         says={
             "no-unit": "{messages:message} without an entry, the first at physical offset {physical_offset}",
             "no-last-row": "the max row ends it with an entry of {expected}, and there is none{units:+entry}",
@@ -325,9 +325,10 @@ CONSUME_QUEUES = (
     Entry(
         code="consumequeue.copies-differ", fault="F33", treatment="queues",
         title="A queue in files and its copy in RocksDB differ",
-        what="The broker writes each entry twice, into queue files and into RocksDB, and one of both is another or "
-        "missing.",
-        how="One of both was restored from another time, or is damaged.",
+        what="The broker writes each entry twice, into queue files and into RocksDB, and one of them differs or is "
+        "missing"
+        ".",
+        how="One of them was restored from another time, or is damaged.",
         says={
             "other-row": "the file's entry points to {in_file}, in RocksDB is {in_rocksdb}",
             "no-row": "the file's entry points to {in_file}, in RocksDB is no row",
@@ -345,7 +346,7 @@ CONSUME_QUEUES = (
         what="Rows of messages that are not in the commit log are past the end of the queue.",
         how="A start has cut the commit log after a crash: it moves the ends of queues back, and leaves the rows.",
         says="{units:row} after its end, of messages past the end of the commit log{units:+entry}",
-        effect="none: the next messages of the queue are written over them",
+        effect="none: the next messages of the queue overwrite them",
         versions={"5.2.0 and later": "does not read them."},
         repair="No repair is needed.",
     ),
@@ -379,7 +380,7 @@ CONSUME_QUEUES = (
         "the record's.",
         how="A flipped bit.",
         says="store time {found}, the record has {expected}",
-        effect="a search by time may find another offset; messages and their order are not concerned",
+        effect="a search by time may find another offset; messages and their order are not affected",
         versions={"5.2.0 and later": "trusts the entry."},
         repair="Rebuild the consume queue.",
         remedy=_REBUILD,
@@ -402,7 +403,7 @@ CONSUME_QUEUES = (
         says="points to {found} as another entry does{units:+entry}",
         effect="the message is consumed twice",
         versions={"all": "does not notice."},
-        repair="Rebuild the consume queue if consumers cannot bear it; the offsets after it then change.",
+        repair="Rebuild the consume queue if consumers cannot handle it; the offsets after it then change.",
         remedy=_REBUILD,
     ),
     Entry(
@@ -429,7 +430,8 @@ CONSUME_QUEUES = (
             "recovered-as-tags": "tags code {found}, the record gives {expected}: a delayed message, dispatched by the "
             "recovery of a broker 4.9.2 to 4.9.8",
         },
-        effect="consumers that filter by tag miss the message or get one too many; a delayed message comes at once",
+        effect="consumers that filter by tag miss the message or get one too many; a delayed message is delivered at "
+        "once",
         versions={"all": "trusts the entry."},
         repair="Rebuild the consume queue.",
         remedy=_REBUILD,
@@ -463,7 +465,7 @@ CONSUME_QUEUES = (
         how="As consumequeue.hole.",
         says={
             "no-file": "in no file, before entries of messages{units:+entry}",
-            "unwritten": "zeros or nonsense before entries of messages{units:+entry}",
+            "unwritten": "zeros or garbage before entries of messages{units:+entry}",
             "other-fields": "other times, offsets or counts than the record gives",
         },
         effect="a start cuts the queue before the first invalid entry",

@@ -27,7 +27,7 @@ DERIVED = (
     ),
     Entry(
         code="index.header", fault="F44", severity="warning", treatment="index",
-        title="An index file's header cannot be right",
+        title="An index file's header is invalid",
         what="It counts more entries than there is room for, or its times or offsets run backwards. A number of used "
         "hash slots that no release would have counted is only information: no broker reads it.",
         how="A crash, a flipped bit.",
@@ -46,9 +46,9 @@ DERIVED = (
     ),
     Entry(
         code="index.slot", fault="F44", severity="warning", treatment="index",
-        title="A hash slot points to no entry of its own",
+        title="A hash slot does not point to one of its entries",
         what="A slot's number is larger than the number of entries, or the entry there belongs to another slot.",
-        how="A page was not on the disk when the power went; a flipped bit.",
+        how="A page was not flushed before a power loss; a flipped bit.",
         says={
             "link": "entry {unit}: links to entry {found}, expected {expected}",
             "slot": "hash slot {slot}: points to entry {found}, expected {expected}",
@@ -58,25 +58,25 @@ DERIVED = (
     ),
     Entry(
         code="index.chain", fault="F44", treatment="index",
-        title="A chain of index entries runs in a circle",
+        title="A loop in a chain of index entries",
         what="An entry's predecessor is itself or a newer one.",
         how="A flipped bit, a torn page.",
         says="entry {unit}: links to entry {found}, which is not older",
-        effect="a query by key for this slot may never end and take a thread of the broker with it",
+        effect="a query by key for this slot may never end and block a thread of the broker",
         versions=_INDEX_TRUSTED, repair=_INDEX_REPAIR, remedy=_REBUILD,
     ),
     Entry(
         code="index.unit", fault="F44", severity="warning", treatment="index",
-        title="An index entry points to something that is not its message",
+        title="An index entry does not point to its message",
         what="No record is where it points, or one without the key of the entry.",
-        how="Index and commit log of different times; a flipped bit; a log that was cut.",
+        how="Index and commit log from different times; a flipped bit; a log that was cut.",
         says={
             "seconds": "entry {unit}: {found} s after the file's begin, the message was stored {expected} s after it",
             "no-record": "entry {unit}: no record begins at physical offset {physical_offset}",
             "other-key": "entry {unit}: hash {found} is that of no key of the message at {physical_offset}",
             "negative-hash": "entry {unit}: a hash below 0: {found}",
         },
-        effect="queries by key give nothing for it, or a message of another key",
+        effect="queries by key find nothing for it, or a message with another key",
         versions=_INDEX_TRUSTED, repair=_INDEX_REPAIR, remedy=_REBUILD,
     ),
     Entry(
@@ -84,9 +84,9 @@ DERIVED = (
         title="The index points past the end of the commit log",
         what="The newest index entries are of messages that are not in the commit log.",
         how="A power loss that kept the index and lost the end of the log; a commit log file that is missing at the "
-        "end; an index of another time.",
+        "end; an index from another time.",
         says="entry {unit}: points past the end of the commit log[ (and {others:more entry})]",
-        effect="queries by key give nothing for these entries; a start after a crash deletes the file, after a clean "
+        effect="queries by key find nothing for these entries; a start after a crash deletes the file, after a clean "
         "stop new messages are not indexed until the log has grown past them",
         versions=_INDEX_TRUSTED, repair=_INDEX_REPAIR, remedy=_REBUILD,
     ),
@@ -126,7 +126,7 @@ DERIVED = (
     Entry(
         code="index.row", fault="F59", severity="warning", treatment="none",
         title="A row of the index in RocksDB points to no message with its key",
-        what="A row of rocksdbstore is of another form, or its message is gone, is of another time, or has no such "
+        what="A row of rocksdbstore is of another form, or its message is gone, is from another time, or has no such "
         "key.",
         how="The log or the database was restored from another time, or a disk error.",
         says="{key!r}: {why}",
@@ -137,7 +137,7 @@ DERIVED = (
     Entry(
         code="index.row-missing", fault="F59", severity="warning", treatment="none",
         title="A message has a key without a row in RocksDB",
-        what="The index in rocksdbstore has come past the message, and holds older ones, and has no row of its key.",
+        what="The index in rocksdbstore is past the message and holds older ones, but has no row of its key.",
         how="A broker was killed: rows reach the disk late, and a start reads only the last files of the log.",
         says="{key} has no row",
         effect="a query by the key does not find the message",
@@ -146,8 +146,8 @@ DERIVED = (
     ),
     Entry(
         code="index.name", fault="F46", severity="warning", treatment="index",
-        title="The names of index files are in another order than their messages",
-        what="A name is the time of creation: the later one must hold the later messages.",
+        title="Index file names are not in the order of their messages",
+        what="A name is the creation time: the later file must hold the later messages.",
         how="The broker's clock was set back; files were copied or swapped by hand.",
         says="sorts after {other_file}, but holds older messages",
         effect="queries by key that have a beginning find nothing in files that sort before one with older messages",
@@ -157,7 +157,7 @@ DERIVED = (
             "4.x": "stops loading index files at a directory whose name is a number.",
             "5.0 and later": "refuses to start at a directory whose name is a number.",
         },
-        repair="Build the index again. Move what is not an index file out of the directory.",
+        repair="Rebuild the index. Move what is not an index file out of the directory.",
     ),
     Entry(
         code="checkpoint.missing", fault="F14", severity="warning", treatment="files",
@@ -171,7 +171,8 @@ DERIVED = (
             "4.4.0 to 5.3": "a missing number is 0: every start after a crash begins at the first file.",
             "5.4.0 and later": "the same with the last ten files.",
         },
-        repair="No repair is needed while the log is sound. While it is not, no start may happen with abort present.",
+        repair="No repair is needed while the log is sound. While it is damaged, do not start a broker with abort "
+        "present.",
     ),
     Entry(
         code="checkpoint.future", fault="F14", severity="warning", treatment="start", is_trace=True,
@@ -191,7 +192,7 @@ DERIVED = (
     ),
     Entry(
         code="checkpoint.behind", fault="F14", severity="info",
-        title="The checkpoint is far behind the commit log",
+        title="The checkpoint is much older than the commit log",
         what="The checkpoint's times are 0 or much older than the newest record.",
         how="Normal after a crash; or the checkpoint is older than the log.",
         says="a timestamp is 0",
@@ -208,7 +209,7 @@ DERIVED = (
         says="no record begins at {physical_offset}",
         effect="5.5.0 with enableAcceleratedRecovery refuses to start or cuts the log there; without it, the offset "
         "only chooses the file where a start after a crash begins",
-        versions={"before 5.5.0": "does not read it.", "5.5.0 and later": "see above."},
+        versions={"before 5.5.0": "does not read it.", "5.5.0 and later": "as above."},
         repair="Switch enableAcceleratedRecovery off for the next start.",
     ),
 )  # fmt: skip

@@ -37,7 +37,7 @@ REBUILDS = (
     ),
     Entry(
         code="rebuild.version-assumed", severity="info",
-        title="Whose rules an index follows is a choice",
+        title="The rules for the index were chosen",
         what="From 5.4.0 on tags are keys too, before 4.7.1 a header counts every put; no version was given.",
         how="--broker-version was not given.",
         says={
@@ -109,14 +109,14 @@ REBUILDS = (
         how="enableConsumeQueueExt=true: an ext unit adds the filter bits of SQL subscriptions, which no log holds.",
         says="entries that are written hold the plain tags code, without filter bits in consumequeue_ext/",
         effect="filters these messages by their tags code, and for SQL subscriptions by the message itself",
-        versions={"all": "accepts both kinds of entry, side by side."},
+        versions={"all": "accepts both kinds of entry."},
         repair="Nothing: entries with an address that are right are kept where their whole file is.",
     ),
     Entry(
         code="rebuild.topic-name",
         title="The log names a queue that no directory can have",
         what="A topic that would lead out of its directory, is too long, or a queue number below 0: not written.",
-        how="A flipped bit that no CRC covers, or a message made by hand.",
+        how="A flipped bit that no CRC covers, or a hand-made message.",
         says="not rebuilt, the log names a queue that is refused ({why}): {count:entry}",
         effect="a broker fails to write such a queue, or writes it outside of its directory",
         versions={"all": "uses the topic as it is as a path."},
@@ -141,7 +141,7 @@ REBUILDS = (
         says="{count:message is|messages are} lost: placeholders preserve the other offsets",
         effect="a pull skips them, or delivers the next message again with its own offset",
         versions=_AS_IT_IS,
-        repair="Nothing is to be done. --append-order closes such gaps, and moves what consumers have committed.",
+        repair="Nothing needs to be done. --append-order closes such gaps, and moves what consumers have committed.",
     ),
     Entry(
         code="rebuild.no-messages-in-log", severity="warning",
@@ -166,21 +166,21 @@ REBUILDS = (
         says="{count:entry is|entries are} left out: the queue began again at a lower offset",
         effect="serves the later messages too",
         versions=_AS_IT_IS,
-        repair="Nothing is to be done.",
+        repair="Nothing needs to be done.",
     ),
     Entry(
         code="rebuild.queue-offset", severity="warning",
-        title="A stored queue offset is refuted by the messages around it",
+        title="A stored queue offset contradicts the messages around it",
         what="Exactly one place is free between its neighbours, and its stored offset is another: it is put there.",
         how="A flipped bit: no CRC covers the stored offset.",
         says="{count:stored queue offset is|stored queue offsets are} contradicted by the neighbouring messages",
         effect="delivers the message with the stored offset, which clients use as its place",
         versions=_AS_IT_IS,
-        repair="Nothing is to be done.",
+        repair="Nothing needs to be done.",
     ),
     Entry(
         code="rebuild.stranger", severity="warning",
-        title="Messages are in no queue, since their queue offset fits nowhere",
+        title="Messages without a queue: their queue offset fits nowhere",
         what="The queue that a record names continues as if the record were not there: its topic, queue id or queue "
         "offset is damaged, and no queue entry shows which queue it is of.",
         how="A flipped bit: no CRC covers these fields.",
@@ -201,10 +201,10 @@ REBUILDS = (
     ),
     Entry(
         code="rebuild.repeated", severity="info",
-        title="Entries are dropped as repeated",
+        title="Duplicate entries are dropped",
         what="Their offsets are below the end of the queue, or their record has its entry already.",
         how="A topic that was deleted and created again; a queue that a record names twice.",
-        says="{count:entry is|entries are} dropped as repeated, as a broker drops them",
+        says="{count:entry is|entries are} dropped as duplicates, as a broker does",
         effect="does not deliver them",
         versions={"all": "drops them too."},
         repair="Without --append-order the later messages count.",
@@ -248,14 +248,14 @@ REBUILDS = (
 )  # fmt: skip
 
 
-_EFFECT = "none: the store is not concerned"
+_EFFECT = "none: the store is not affected"
 _VERSIONS = {"all": "know nothing of exports."}
 _REPAIR = "Export again into another directory, check that, and put it in place of this one."
 
 EXPORTS = (
     Entry(
         code="export.file",
-        title="An exported file is not the one that was written",
+        title="An exported file has changed",
         what="It is gone, damaged, of another size or number of rows, or in no manifest.",
         how="It was deleted, cut by a copy, written by another program; or two exports went to one directory.",
         says={
@@ -269,7 +269,7 @@ EXPORTS = (
     ),
     Entry(
         code="export.sums",
-        title="The manifest's sums are not those of the log",
+        title="The manifest does not match the log",
         what="A queue has another number of rows, or other first or last offsets, than the log; or a total is wrong.",
         how="The log was changed since the export, or the manifest was.",
         says={
@@ -282,7 +282,7 @@ EXPORTS = (
     ),
     Entry(
         code="export.missing",
-        title="Messages of the log are not in the export",
+        title="Messages are missing in the export",
         what="The log holds messages that no exported row is of.",
         how="The files or the log were changed since the export, or files of several exports lie together.",
         says="{count:message of the log is|messages of the log are} not in the export; physical offsets {offsets!l}[ "
@@ -291,7 +291,7 @@ EXPORTS = (
     ),
     Entry(
         code="export.extra",
-        title="Rows are in the export and not in the log",
+        title="Rows of the export are not in the log",
         what="The log has no message where these rows say.",
         how="The files or the log were changed since the export, or files of several exports lie together.",
         says="{count:row is|rows are} in the export and not in the log; physical offsets {offsets!l}[ and {more} more]",
@@ -299,7 +299,7 @@ EXPORTS = (
     ),
     Entry(
         code="export.doubled",
-        title="Messages are in the export more than once",
+        title="Duplicate messages in the export",
         what="Several rows have one physical offset.",
         how="The files or the log were changed since the export, or files of several exports lie together.",
         says="{count:message is|messages are} in the export more than once; physical offsets {offsets!l}[ and {more} "
@@ -308,7 +308,7 @@ EXPORTS = (
     ),
     Entry(
         code="export.differs",
-        title="Rows hold something else than the log",
+        title="Rows differ from the log",
         what="A column has another value than the log gives.",
         how="The files or the log were changed since the export, or files of several exports lie together.",
         says="{count:row has|rows have} another {column} than the log; physical offsets {offsets!l}[ and {more} more]",

@@ -13,7 +13,7 @@ _KEEP = (
 TIERED = (
     Entry(
         code="tiered.metadata", treatment="decide", treatment_by_cause={"all": "files"},
-        title="The metadata of the tier are missing while segments exist",
+        title="The metadata of the tier are missing, but segments exist",
         what="A broker knows segments only by config/tieredStoreMetadata.json, or its .bak. Without them it "
         "considers the tier empty.",
         how="The file was deleted, or cannot be decoded and its .bak neither; config/ comes from another store.",
@@ -21,8 +21,8 @@ TIERED = (
             "": "no metadata can be read, and the tier has {segments:segment} of {queues:queue} in {bytes:byte}",
             "queue": "the metadata do not have this queue, and the tier has {segments:segment} of it in {bytes:byte}",
         },
-        effect="the broker starts, and its uploads begin at segment 0: they overwrite the old segments from their "
-        "first bytes on",
+        effect="the broker starts, and its uploads begin at segment 0: they overwrite the old segments from the "
+        "first byte on",
         versions={_ALL: "the same; the numbers of topics begin again, by which index items find theirs."},
         repair="Where all of them are gone, rmqtool repair writes the file again from the segments, "
         f"with the numbers of topics that the index has; else restore it from a backup. {_KEEP}",
@@ -51,11 +51,11 @@ TIERED = (
         says="the tier has {found!n}, broker.conf means {expected}",
         effect="the broker starts, knows nothing of the tier, and begins a new one beside it",
         versions={_ALL: "the same."},
-        repair="Correct the names in broker.conf; the tree stays as it is.",
+        repair="Correct the names in broker.conf; leave the directories as they are.",
     ),
     Entry(
         code="tiered.segment", treatment="decide",
-        title="Segments of the tier do not fit",
+        title="Segments of the tier are inconsistent",
         what="The segments of a flat file follow each other without a gap, each has the size that the metadata have, "
         "and the last one may be longer: by one upload. In a consume queue sizes are whole entries.",
         how="A file was deleted or cut; a copy of the tier is not of one moment; older metadata.",

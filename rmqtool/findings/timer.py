@@ -26,10 +26,10 @@ TIMER = (
     ),
     Entry(
         code="timer.log", fault="F47", severity="warning", treatment="files",
-        title="Timer log and timer check do not fit each other",
+        title="Timer log and timer check contradict each other",
         what="The file config/timercheck points after the timer log, the newest slot of the wheel points at no entry "
         "of the timer log, or the log's files do not follow each other.",
-        how="Files of different times, a crash, a cut file.",
+        how="Files from different times, a crash, a cut file.",
         says={
             "stray": "not a timer log file ({kind})",
             "size": "{size} bytes where the others have {expected}",
@@ -40,15 +40,16 @@ TIMER = (
             "slot-behind": "a slot points at {position}, the timer log ends at {end_offset}",
             "slot": "a slot points at {position}, where no entry of the timer log is",
         },
-        effect="the broker continues in its queue after the newest entry of the timer log: timer messages may come "
-        "twice",
+        effect="the broker continues in its queue after the newest entry of the timer log: timer messages may be "
+        "delivered twice",
         versions={
             **_BEFORE,
             "5.0 and later": "reads the queue again from the newest entry of the timer log; where the log is gone or "
             "holds no entry it does not (timer.lost). A timer log file of another size stops the start.",
         },
-        repair="No repair is needed, except for a file of another size: restore it. What is lost or comes twice has "
-        "findings of its own: timer.lost and timer.again.",
+        repair="No repair is needed, except for a file of another size: restore it. What is lost or delivered twice "
+        "has findings of its own"
+        ": timer.lost and timer.again.",
     ),
     Entry(
         code="timer.unit", fault="F47", treatment="files",
@@ -63,8 +64,8 @@ TIMER = (
             "commit log",
             "other": "{units:entry} not yet due: the first points to {physical_offset}, to no timer message",
         },
-        effect="when such an entry is due and another message begins at its place, the timer tries it again and again, "
-        "and delivers nothing any more",
+        effect="when such an entry is due and another message begins at its place, the timer retries it forever, and "
+        "delivers nothing else",
         versions={
             **_BEFORE,
             "5.0 and later": "are stuck at a message without REAL_QID, unless timerSkipUnknownError is set; where no "
@@ -123,7 +124,7 @@ TIMER = (
     ),
     Entry(
         code="timer.chain", fault="F47", treatment="files",
-        title="The timer wheel does not point to all that waits",
+        title="The timer wheel does not reach all waiting messages",
         what="A slot of the wheel points to the newest entry of the timer log that is due then, and each entry to "
         "the one "
         "before it. An entry that waits is in no such chain, or a chain leads to an entry of another slot, or back "
@@ -145,7 +146,7 @@ TIMER = (
             },
         },
         effect="messages that no chain leads to are never delivered; those of another slot are delivered at a wrong "
-        "time or again; at a chain that loops the timer stops, and delivers nothing any more",
+        "time or again; at a chain with a loop the timer stops delivering",
         versions={
             **_BEFORE,
             "5.0 and later": "enter only the newest files of the timer log again, and do not check the chains.",
@@ -156,7 +157,7 @@ TIMER = (
     ),
     Entry(
         code="timer.read-time", fault="F47", treatment="files",
-        title="The timer wheel was not read up to the time that timercheck says",
+        title="The timer wheel was not read as far as timercheck says",
         what="config/timercheck says that the wheel was read up to a time at which no broker has run, by its own time "
         "of change, the checkpoint and the newest message; a warning where no message waits between both. Or, as a "
         "warning, messages that are due after that time were delivered already.",
@@ -175,7 +176,7 @@ TIMER = (
     ),
     Entry(
         code="timer.lost", fault="F47", treatment="files",
-        title="Timer messages wait that no broker would deliver",
+        title="Timer messages that no broker would deliver",
         what="A message of the queue rmq_sys_wheel_timer is not due yet, the broker has read it from the queue, as "
         "config/timercheck says, and no entry of the timer log points to it that the wheel points to.",
         how="The directory timerlog/ or its files were deleted, zeroed or not restored, while config/timercheck was "
@@ -208,7 +209,7 @@ TIMER = (
     ),
     Entry(
         code="timer.aged", fault=None, severity="info",
-        title="Timer messages wait for so long that a broker that starts now leaves them out",
+        title="Timer messages too old for a broker that starts now",
         what="Messages wait in the timer wheel that were due more than a week ago: the wheel goes around in two weeks. "
         "What clients lose is counted as of the newest message, and leaves these out.",
         how="The broker has been stopped for more than a week, or the store is an old copy.",
@@ -233,7 +234,7 @@ TIMER = (
     Entry(
         code="timer.row-missing", fault="F59", treatment="decide",
         title="A timer message that waits has no row in RocksDB",
-        what="The time line in rocksdbstore has come past the message, its time has not come, and it has no row.",
+        what="The timeline in rocksdbstore is past the message, which is not due yet, and it has no row.",
         how="A table of the database is lost, or it was restored from another time.",
         says="{unique_key} has no row",
         effect="the message is never delivered",

@@ -417,7 +417,8 @@ _NO_ROWS = (
 _ASKED = {
     "config.offset-out-of-range": "the queue could not be read, or there is none",
     "config.wrong-offset": "the offset exists in its queue, but the .bak or the group's retries contradict it; only "
-    "people know which is right: mqadmin resetOffsetByTime sets it, while the group is stopped",
+    "you know which is right: mqadmin"
+    " resetOffsetByTime sets it, while the group is stopped",
     "config.delay-offset": "the log does not show where the deliveries of this level ended",
 }
 _OTHERS = {
@@ -432,17 +433,18 @@ _OTHERS = {
     "config.filters-ignored": "consumers send their filters again when they connect: restart them after the broker",
     "config.topic-queues": "it may have been set on purpose: mqadmin updateTopic -r sets readQueueNums, "
     "updateTopicPerm -p the permission, once the broker runs",
-    "config.older-copy": "nothing shows whether the file was put back on purpose: compare it with its .bak and with "
+    "config.older-copy": "nothing shows whether the file was restored on purpose: compare it with its .bak and with "
     "backups, and keep the right one",
     KIND: "the topic has queues of both kinds: move those away that its messages are not in, and repair again",
-    "config.rocksdb-damaged": "nothing else in the store shows what was in the database: put the whole directory back "
-    "from a backup of the same time. Without one move it away, create the topics again (mqadmin updateTopic) before "
+    "config.rocksdb-damaged": "nothing else in the store shows what was in the database: restore the whole directory "
+    "from a backup"
+    " from the same time. Without one move it away, create the topics again (mqadmin updateTopic) before "
     "clients connect"
     ", and set each group to where it was (mqadmin resetOffsetByTime -g GROUP -t TOPIC -s TIME)",
     "config.delay-level": "the setting is not part of the store: name the levels in messageDelayLevel of broker.conf "
     "before the broker starts",
-    "config.row": "nothing in the store shows what the row was: put the whole directory back from a backup of the same "
-    "time",
+    "config.row": "nothing in the store shows what the row was: restore the whole directory from a backup from the "
+    "same time",
     "config.backup-differs": "neither of the two can be decoded by all releases that fit",
 }
 
@@ -488,7 +490,7 @@ def _of_database(finding: Finding, name: str) -> str:
         "all "
         text += "of them back as they were then. "
     else:
-        text += "Put back a backup of the directory, of the same time. "
+        text += "Restore the directory from a backup of the same time. "
     return f"{text}Without one, {_MADE_ANEW[name]}"
 
 

@@ -137,8 +137,9 @@ def _out_of_reach(snapshot: Snapshot, findings: Sequence[Finding]) -> Iterator[N
 
 
 _WHY = (
-    "the log holds no message of these queues, so that a rebuild leaves them as they are: put their files back from a "
-    "backup or a replica. Without one set their groups after what is damaged, once the broker runs (mqadmin "
+    "the log holds no message of these queues, so that a rebuild leaves them as they are: restore their files from a "
+    "backup or a replica"
+    ". Without one set their groups after what is damaged, once the broker runs (mqadmin "
     "resetOffsetByTime -g GROUP -t TOPIC -s now)"
 )
 _WHY_AHEAD = (

@@ -160,7 +160,7 @@ class _Reader:
         if given is None:
             return self._show(name, None, default, None)
         value = given.strip(_BLANKS) if self._version >= TEXT_SETTINGS_TRIMMED else given
-        return self._show(name, given, value, "blanks around it are cut off since 5.2.0" if value != given else None)
+        return self._show(name, given, value, "blanks around it are trimmed since 5.2.0" if value != given else None)
 
     def level(self, name: str, default: int, bounds: tuple[float, float]) -> float:
         """A level of the disk, given in percent, as a fraction.

@@ -280,7 +280,7 @@ def _row_lines(rows: dict[str, Any]) -> Iterator[Line]:
 
 _ROW_STATES = {
     "ok": "a row of rocksdbstore",
-    "missing": "no row, though the index in RocksDB has come past the message",
+    "missing": "no row, though the index in RocksDB is past the message",
     "not-indexed": "no row: the index in RocksDB begins later, or has not come so far",
 }
 
