@@ -209,7 +209,7 @@ def list_at(shown: ListingOutput, listing: Iterator[Listed | None], by_record: R
     if shown.left_out and not shown.style.quiet:
         note(f"too wide for this terminal, left out: {', '.join(shown.left_out)}; --columns chooses")
     if shown.damaged:
-        note(f"{shown.damaged} damaged extents have no line in CSV: --format json shows them")
+        note(f"not in CSV: {counted(shown.damaged, 'damaged range')}; --format json shows them")
     unread = _print_unjudged(shown.style, by_record, as_json=shown.format == "json")
     return Exit.LOSSY if shown.lossy or unread else Exit.OK
 

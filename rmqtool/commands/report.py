@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 STATUSES = {
-    Exit.OK: "written; nothing is wrong",
+    Exit.OK: "written; no problems",
     Exit.FINDINGS: "written; there are findings above info, or a message of --trace is missing",
     Exit.USAGE: "the options do not fit each other, or the file would be in the store",
     Exit.LOSSY: "written; part of the store cannot be read",

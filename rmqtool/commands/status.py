@@ -57,7 +57,7 @@ class StatusOptions(OnStore):
         "rmqtool status /data/rocketmq/store --json | jq .result.lag.largest",
     ),
     {
-        Exit.OK: "nothing is wrong at a glance",
+        Exit.OK: "no problem at a glance",
         Exit.FINDINGS: "there are findings above info",
         Exit.USAGE: "the command line is wrong",
         Exit.LOSSY: "no such findings, but not everything was read in time",

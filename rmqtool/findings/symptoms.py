@@ -306,7 +306,8 @@ SYMPTOMS: tuple[Symptom, ...] = (
     Symptom(
         ("SLAVE_NOT_AVAILABLE",),
         ("SendStatus", "PutMessageStatus"),
-        "The master has stored the message, but no slave is close enough to replicate it. Compare both stores to see what the slave lacks.",
+        "The master has stored the message, but no slave is close enough to replicate it. Compare both stores to see "
+        "what the slave lacks.",
         "rmqtool diff MASTER SLAVE",
         (),
         ("SLAVE_NOT_AVAILABLE", 11),

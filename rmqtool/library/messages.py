@@ -102,7 +102,7 @@ class Messages:
         if len(shown) > _PREVIEW:
             note = f"the first {_PREVIEW} of them"
         elif not note and end < self._snapshot.log_range.max_offset and end != filters.to_offset:
-            note = f"{counted(len(shown), 'message')} up to physical offset {end}; count() looks at all"
+            note = f"{counted(len(shown), 'message')} up to physical offset {end}; count() reads all"
         return _table(repr(self), shown[:_PREVIEW], note or ("" if shown else "no message matches"))
 
     def __iter__(self) -> Iterator[Message]:

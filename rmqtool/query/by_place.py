@@ -88,7 +88,7 @@ def by_message_id(snapshot: Snapshot, text: str, body: BodyChoice, notes: Notes)
         return
     where = f"{text} stands for physical offset {physical_offset} of the broker {format_host(host)}"
     if message is not None:
-        notes.add(f"{where}; the message there was stored by {message['store_host']}: the id is of another store")
+        notes.add(f"{where}; the message there was stored by {message['store_host']}: the id is from another store")
     else:
         why, _ = why_not_at(snapshot, physical_offset)
         notes.add(f"{where}; {why}")

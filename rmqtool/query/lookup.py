@@ -219,7 +219,7 @@ def by_key(snapshot: Snapshot, query: KeyQuery, body: BodyChoice, notes: Notes) 
     offsets = _indexed_offsets(snapshot, query, notes)
     limit = limit_of(snapshot, query)
     if len(offsets) >= limit:
-        notes.add(f"{limit} index entries are as many as were asked for: there may be older messages; --limit N")
+        notes.add(f"stopped at {limit} index entries: there may be older messages; --limit N")
     unfit = deleted = 0
     for offset in offsets if query.hash_matches else dict.fromkeys(offsets):
         message = message_at(snapshot, offset, body)
@@ -246,7 +246,7 @@ def _what_is_at(snapshot: Snapshot, physical_offset: int) -> str:
     """Why no message is shown that begins there."""
     if oversized_record_at(snapshot.log.files, physical_offset) is None:
         return "where no record begins"
-    return "a message that says a larger size than it has: a broker gives it to clients, which decode it"
+    return "a message that claims a larger size than it has: a broker serves it, and clients decode it"
 
 
 def by_any_id(snapshot: Snapshot, text: str, body: BodyChoice, notes: Notes) -> Iterator[Message]:
@@ -309,10 +309,10 @@ def limit_of(snapshot: Snapshot, query: KeyQuery) -> int:
 def why_not_found(snapshot: Snapshot, keys: Sequence[str], topics: Sequence[str] = ()) -> str:
     """Why the index leads to no message with one of `keys`: what it covers, and how to search the rest."""
     asked = ", ".join(keys)
-    nothing = f"no message has the key {asked}" if asked.strip() else "a key is not empty"
+    nothing = f"no message has the key {asked}" if asked.strip() else "a key must not be empty"
     nothing += "".join(f"; {unknown}" for topic in topics if (unknown := unknown_topic(snapshot, topic)))
     if KEY_SEPARATOR in asked.strip():
-        nothing += " (keys are separated by spaces: ask for one of them)"
+        nothing += " (keys are separated by spaces: give one of them)"
     files = [file for file in snapshot.index.files if file.keys]
     in_rocksdb = RocksDbIndex(snapshot.store)
     last_offset = in_rocksdb.last_offset()
@@ -390,7 +390,7 @@ def by_scan(
         if left is not None:
             left -= len(shown)
             if left <= 0:
-                notes.add(f"the first {query.limit} are shown: there may be more")
+                notes.add(f"stopped at --limit {query.limit}: there may be more")
                 return
 
 

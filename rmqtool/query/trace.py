@@ -381,7 +381,7 @@ def trace_of(snapshot: Snapshot, message: Message) -> MessageTrace:
     frame = record_at(snapshot.log.files, offset)
     mapped = file_at(snapshot.log.files, offset)
     if frame is None or mapped is None:
-        raise UnreadableError("the message has vanished while it was looked up: its file was deleted", offset=offset)
+        raise UnreadableError("the message disappeared during the lookup: its file was deleted", offset=offset)
     dispatcher, dispatched_record = dispatched(snapshot, frame)
     queues = queue_traces(snapshot, dispatcher, dispatched_record)
     index, rows = index_traces(snapshot, message, dispatched_record), rows_trace(snapshot, message)
@@ -445,11 +445,11 @@ def _contradictions(
     refused: bool,
 ) -> Iterator[str]:
     if not log["body_crc_ok"]:
-        yield "the body does not have the CRC that is stored with it"
+        yield "body CRC mismatch"
     if log["record_crc_ok"] is False:
-        yield "the record does not have the CRC in its property __CRC32#"
+        yield "the record does not match its __CRC32#"
     if refused:
-        yield "its properties make a broker fail: to a start of the broker the record is damage"
+        yield "a broker cannot parse its properties: a start treats the record as damage"
     yield from (trace.contradiction for trace in queues if trace.contradiction)
     missing = [trace.key for trace in index if trace.state == "missing"]
     if missing:

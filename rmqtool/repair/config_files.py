@@ -503,7 +503,7 @@ def _reason(finding: Finding, *, offsets: bool) -> str:
     if finding.code in _ASKED:
         return _ASKED[finding.code] if offsets else "--keep-offsets leaves offsets as they are"
     if _files(finding) & {f"{CONFIG}/{name}" for name in OFFSETS} and finding.code != "config.older-copy":
-        taken_out = "; without --keep-offsets the files are taken out, so that the broker starts" * (not offsets)
+        taken_out = "; without --keep-offsets the files are removed, so that the broker starts" * (not offsets)
         return _BEGIN_ANEW + (taken_out if finding.code == "start.refuses" else "")
     if f"{CONFIG}/{DELAYS}" in _files(finding) and finding.code in ("config.missing", "config.unreadable"):
         return f"the log does not show what was delivered, and it comes again: {_FROM_BACKUP}"

@@ -264,7 +264,7 @@ def _stopping_step(diagnosis: Diagnosis) -> PlanStep:
     holder = diagnosis.snapshot.holder
     text = "Stop the broker that runs on the store, and verify it again:"
     if holder and holder.program:
-        text = f"{holder.who} works on the store. Let it end, or answer its question, and verify again:"
+        text = f"{holder.who} is working on the store. Let it finish, or answer its question, then verify again:"
     return PlanStep(text, diagnosis.command("verify"))
 
 
@@ -274,7 +274,7 @@ def _plan_of_node(diagnosis: Diagnosis, found: Mapping[Treatment, Sequence[Findi
     moved = steps_of_node(diagnosis.findings)
     steps = [*moved.values()]
     if of_log:
-        text = "Give the node its log again from the leader of its group; where no other node has it, make an ordinary "
+        text = "Copy the node's log again from the leader of its group; where no other node has it, make an ordinary "
         text = f"{text}store of what is sound in it and in the stores of other nodes, named after it:"
         steps.append(PlanStep(text, f"{diagnosis.command('salvage')} --output NEW"))
     elif "queues" in found and not diagnosis.is_unread:
@@ -445,9 +445,9 @@ def _steps_after(
     restored = found.get("restore", ())
     saving = next((finding.next_command for finding in restored if finding.code == "start.data-loss"), None)
     if _has_newer_records(found):
-        yield PlanStep("Start no broker of the named release: it would destroy the records that it cannot read.")
+        yield PlanStep("Do not start a broker of the named release: it would destroy the records that it cannot read.")
     elif saving:
-        text = "Start no broker: it would destroy what follows the missing file. Save that first:"
+        text = "Do not start a broker: it would destroy what follows the missing file. Save that first:"
         yield PlanStep(text, str(saving))
     elif "refused" in found and not repairs.is_of_log and any(map(_is_log_unmended, notes)):
         text = (
@@ -534,7 +534,7 @@ def _remaining(
         codes = dict.fromkeys(finding.code for finding in found.get(treatment, ()) if finding.code not in known)
         for code in codes:
             yield f"{code}: {CATALOGUE[code].repair}"
-    why = "the log holds nothing from which a rebuild could fix it"
+    why = "the log has nothing from which a rebuild could fix it"
     if "access" in found:
         why = "it is fixed once the log, all queues and the index can be read: verify again then"
     if diagnosis.snapshot.leaves_queues_out:

@@ -71,11 +71,11 @@ def parse_route(topic: str, body: bytes) -> Route:
     for entry in _objects(data.get("queueDatas")):
         broker, count, permission = entry.get("brokerName"), entry.get("writeQueueNums"), entry.get("perm")
         if not (isinstance(broker, str) and type(count) is int and type(permission) is int):
-            raise ValueError("a route with queues of no broker, number or permission")
+            raise ValueError("a route with invalid queues")
         if not permission & _WRITABLE:
             unwritable[broker] = "the topic is read only there, or the broker is"
         elif broker not in masters:
-            unwritable[broker] = "its master is not there"
+            unwritable[broker] = "its master is not available"
         elif not 0 < count <= _MAX_QUEUES:
             unwritable[broker] = f"the topic has {count} queues to write there"
         else:

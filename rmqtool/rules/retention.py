@@ -219,7 +219,7 @@ def _clamped_percent(value: int) -> tuple[int, str | None]:
 
 
 def _at_least_one(value: int) -> tuple[int, str | None]:
-    return max(value, 1), None if value >= 1 else "the number is checked after a file has gone, so one goes"
+    return max(value, 1), None if value >= 1 else "the number is checked after a deletion, so one file is deleted"
 
 
 def _percent(fraction: float) -> float:

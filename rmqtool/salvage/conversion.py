@@ -406,7 +406,7 @@ def as_ordinary(store: Store) -> Store:
     """The store as the rebuild of the new log sees it; raises UnsupportedError for queues that it cannot derive."""
     layout = layout_of_queues(store.root)
     if layout == "rocksdb" and store.dledger_directory:
-        message = "a DLedger store with its queues in RocksDB, which cannot be written for a log that moves"
+        message = "a DLedger store with its queues in RocksDB, which cannot be written for a log whose offsets change"
         raise UnsupportedError(message, file=store.root)
     return replace(store, layout=layout, older_log_directories=(), dledger_directory=None)
 

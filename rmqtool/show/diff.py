@@ -238,7 +238,7 @@ def _heads(comparison: StoreComparison) -> Iterator[str]:
         yield f"   commit log {side.start} to {side.end}, {files}{running}"
         if node := side.node:
             last = f"last entry {node.last.index} of term {node.last.term}" if node.last else "no entry"
-            committed = "nothing says up to where committed"
+            committed = "committed index not known"
             if node.committed is not None:
                 committed = f"committed up to {node.committed}"
             after = f", {node.uncommitted} after it" if node.uncommitted else ""
@@ -343,7 +343,7 @@ def _differences(comparison: StoreComparison) -> Iterator[str]:
         yield f"    A  {_place(difference.a)}"
         yield f"    B  {_place(difference.b)}"
     if parting.extents > 1:
-        yield f"  {parting.extents} extents differ in all"
+        yield f"  {parting.extents} ranges differ in all"
 
 
 def _place(place: Place) -> str:

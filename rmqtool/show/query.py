@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _STATUS_MEANINGS = {
     "FOUND": "messages are sent",
-    "NO_MATCHED_MESSAGE": "none of the entries read has a wanted tag; the consumer continues at once",
+    "NO_MATCHED_MESSAGE": "none of the entries read has a requested tag; the consumer continues at once",
     "MESSAGE_WAS_REMOVING": "the entries point to bytes that the log does not have; the consumer continues at once",
     "OFFSET_FOUND_NULL": "no file of the queue holds this offset",
     "OFFSET_OVERFLOW_BADLY": "beyond the queue's end: the consumer is set to the next offset",
@@ -83,12 +83,12 @@ Clock = Callable[[int], str]
 _TOLD = {
     "sent": "sent",
     "stored": "stored in {place}",
-    "half": "stored as a half message, which nobody gets before its transaction ends",
+    "half": "stored as a half message, invisible until its transaction ends",
     "committed": "its transaction is committed: stored in {place}",
     "rolled-back": "its transaction is rolled back",
     "delayed": "waits in {place} until {due}",
     "sent-back": "{group} failed on it (failure {times}), and gets it again at {due}",
-    "retry": "comes again for {group}: stored in {place}",
+    "retry": "redelivered to {group}: stored in {place}",
     "dead-letter": "given up by {group}: stored in {place}",
     "read": "read by {group} from {place}",
     "passed": "{group} has passed {place}",
@@ -98,7 +98,7 @@ _TOLD = {
     "trace-consume-end": "its consumption by {group} ended at client {host} after {cost} ms: {result}",
     "trace-transaction-end": "producer group {group} ended its transaction at client {host}: {result}, {asked}",
     "trace-recall": "recalled by producer group {group} at client {host}: {result}",
-    "trace-unreadable": "what clients say of it cannot all be read",
+    "trace-unreadable": "some traces of clients about it cannot be read",
 }
 
 
@@ -341,7 +341,7 @@ def _retention_lines(retention: dict[str, Any]) -> Iterator[Line]:
         return
     until = time_text(retention["expires_timestamp"])
     yield "retention", f"kept {retention['reserved_hours']} h after its file was changed: until {until}"
-    yield "", "from then on the cleaner takes the file, when a disk is full earlier"
+    yield "", "from then on the cleaner deletes the file; earlier when a disk is full"
 
 
 def _shown(number: int | None) -> str:

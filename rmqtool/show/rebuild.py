@@ -209,7 +209,7 @@ def _show_lost(plan: RebuildPlan, console: Console) -> None:
     if not plan.lost.count:
         return
     holds = "holds" if plan.lost.count == 1 else "hold"
-    title = f"skipped: {counted(plan.lost.count, 'extent')} of the log, {byte_size(plan.lost.size)}, {holds} no record"
+    title = f"skipped: {counted(plan.lost.count, 'range')} of the log, {byte_size(plan.lost.size)}, {holds} no record"
     show_rows(console, title, "physical offset>, bytes>, reason", plan.lost.listed[:_MAX_ROWS])
 
 

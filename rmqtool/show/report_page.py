@@ -157,7 +157,7 @@ def life_of(life: Life, clock: Clock, hidden: ReportRedaction) -> Html:
     """The messages of an id, or why there is none."""
     if not life.messages:
         told = "It" if hidden.hides_keys else life.name
-        why = "no such message is found" if hidden.hides_keys else "; ".join(life.notes)
+        why = "message not found" if hidden.hides_keys else "; ".join(life.notes)
         return element("p", f"{told}: {why}")
     return joined(_message(message, clock, hidden) for message in life.messages)
 
@@ -191,7 +191,7 @@ def life_line(events: Sequence[dict[str, Any]], clock: Clock) -> Html:
     if low == high:
         return Html("")
     kinds = [kind for kind in _MEANINGS if kind in spans]
-    chart = lanes("Its life in time; the list below says the same", [(kind, spans[kind]) for kind in kinds], low, high)
+    chart = lanes("Timeline; the list below has the same events", [(kind, spans[kind]) for kind in kinds], low, high)
     ends = axis(clock.exact(int(low)), clock.exact(int(high)))
     return element("figure", chart, ends, legend([(kind, _MEANINGS[kind]) for kind in kinds]))
 
@@ -256,7 +256,7 @@ def _sections(report: StoreReport, clock: Clock, hidden: ReportRedaction) -> Ite
     yield "Consumer groups", _groups(report, clock)
     yield "Topics and queues", _topics(report)
     if report.lives:
-        yield "Life of messages", joined(life_of(life, clock, hidden) for life in report.lives)
+        yield "History of messages", joined(life_of(life, clock, hidden) for life in report.lives)
 
 
 def _verdict(report: StoreReport, hidden: ReportRedaction) -> Html:
@@ -312,7 +312,7 @@ def _plan(plan: Plan, hidden: ReportRedaction) -> Html:
         inside += [element("p", f"lost: {hidden.text(lost)}", class_="lost") for lost in step.lost]
         items.append(element("li", *inside))
     parts += [element("ol", *items)] if items else []
-    parts += [element("p", f"stays: {hidden.text(told)}", class_="soft") for told in plan.remaining]
+    parts += [element("p", f"kept: {hidden.text(told)}", class_="soft") for told in plan.remaining]
     return joined(parts)
 
 

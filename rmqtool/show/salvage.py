@@ -531,7 +531,7 @@ def _lines(plan: ConversionPlan, older_queues: int) -> Iterator[str]:
     if plan.missing:
         yield f"missing: {counted(plan.missing, 'committed message')}, by the Raft indices of the entries"
     if plan.wrong_bodies:
-        wrong = f"{counted(plan.wrong_bodies, 'message')} with a body that is not what was stored"
+        wrong = f"{counted(plan.wrong_bodies, 'message')} with a damaged body"
         yield f"damaged: {wrong}, taken as it is; salvage leaves such messages out, or finds them in another node"
     if older_queues:
         verb = "begins" if older_queues == 1 else "begin"

@@ -189,7 +189,7 @@ def test_the_time_that_is_named_next_deletes(golden_store: GoldenStore) -> None:
     store = golden_store("5.3.3-clean")
     options = ("--time-zone", "UTC", "--disk-used-percent", "50", "--dry-run")
     notes = clean(store, "--now", "2026-11-21T23:00:00Z", *options).err
-    assert "when the oldest file goes: " in notes
+    assert "when the oldest file is deleted: " in notes
     then = notes.rsplit("--now ", 1)[1].split()[0]
     assert clean(store, "--now", then, *options, "--json").document["result"]["state"] == "planned"
 

@@ -94,7 +94,7 @@ def test_damage_is_told(tmp_path: Path, output: Path) -> None:
     images[0] = images[0][:at] + b"\xff" + images[0][at + 1 :]
     found = export(write_log(tmp_path / "store", images), output)
     assert found.status == Exit.LOSSY
-    assert "skipped      1 extent of" in found.out
+    assert "skipped      1 range of" in found.out
     assert f"{builder.offsets[4]} to {builder.offsets[5]}: physical-offset" in found.out
     assert f"1 body with another CRC than stored, exported unchanged; physical offsets {wrong}" in found.out
     assert len(rows_of(output)) == 20

@@ -278,7 +278,7 @@ def test_damage_in_csv_is_told_beside(tmp_path: Path, unpacked: GoldenStore) -> 
     file.write_bytes(data)
     found = inspect(tmp_path, "--format", "csv", "--columns", "physical_offset", part="commitlog")
     assert found.status == Exit.LOSSY
-    assert "1 damaged extents have no line in CSV" in found.err
+    assert "not in CSV: 1 damaged range" in found.err
 
 
 @pytest.mark.parametrize(("part", "word"), [("compaction", "compaction/compactionLog")])

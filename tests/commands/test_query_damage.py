@@ -92,7 +92,7 @@ def test_queues_without_a_log(store: Path) -> None:
     assert (answer["status"], answer["messages"]) == ("MESSAGE_WAS_REMOVING", [])
     assert pulled.status == Exit.LOSSY
     passed_over = answer["next_begin_offset"] - 3
-    assert f"{passed_over} messages passed over: no log file holds what the units lead to" in pulled.err
+    assert f"{passed_over} messages passed over: no log file has what the entries point to" in pulled.err
     assert query(store, "--json", "--group", "middle").lines[0]["committed_offset"] == 18
     assert query(store, "--scan").status == 1
     assert query(store, "--json", "--at", "0", "--topic", "orders").status == 0
@@ -160,7 +160,7 @@ def test_a_wrong_body(store: Path) -> None:
     overwrite(path, record["physical_offset"] + 100, b"\xff\xff\xff\xff")
     result = query(store, "--json", "--offset", str(record["physical_offset"]), "--trace")
     assert result.status == 3
-    assert result.lines[0]["places"]["contradictions"] == ["the body does not have the CRC that is stored with it"]
+    assert result.lines[0]["places"]["contradictions"] == ["body CRC mismatch"]
 
 
 def test_a_huge_sparse_store(tmp_path: Path) -> None:

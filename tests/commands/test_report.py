@@ -110,7 +110,7 @@ def test_a_damaged_store(store: Path, tmp_path: Path) -> None:
     assert "bad" in page.classes
     (extent,) = verified["result"]["bad_extents"]
     offset, size = extent["physical_offset"], extent["size"]
-    assert f"{offset} {offset + size} {size} not as it was stored" in page.text
+    assert f"{offset} {offset + size} {size} damaged" in page.text
 
 
 def test_an_empty_store(tmp_path: Path) -> None:

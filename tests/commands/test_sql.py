@@ -154,7 +154,7 @@ def test_damage_is_told(tmp_path: Path) -> None:
     file.write_bytes(data)
     done = sql("select count(*) as n from messages", store=store)
     assert (done.status, done.out) == (Exit.LOSSY, "n\n4\n")
-    assert f"1 damaged extent of the log is passed over, the first in {store} at offset {offsets[2]}" in done.err
+    assert f"1 damaged range of the log is skipped, the first in {store} at offset {offsets[2]}" in done.err
     done = sql("select sum(octet_length(body)) as n from messages", store=store)
     assert (done.status, done.out) == (Exit.LOSSY, "n\n400\n")
     assert "1 body does not have its CRC" in done.err

@@ -329,7 +329,7 @@ def test_a_record_of_which_a_byte_was_changed(tmp_path: Path) -> None:
     snapshot = made.snapshot(tmp_path)
     path = next((tmp_path / "commitlog").iterdir())
     path.write_bytes(path.read_bytes().replace(b"hello", b"jello"))
-    assert places(snapshot, 0).contradictions == ["the body does not have the CRC that is stored with it"]
+    assert places(snapshot, 0).contradictions == ["body CRC mismatch"]
 
 
 def test_a_key_that_the_index_lost(tmp_path: Path) -> None:
