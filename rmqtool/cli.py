@@ -49,10 +49,10 @@ _SECTIONS = {
         "copy": ("Copy a store, also of a running broker, or restore one.", "rmqtool.commands.copy:copy"),
     },
     _WRITING: {
-        "repair": ("Repair a store, by the plan that verify prints.", "rmqtool.commands.repair:repair"),
+        "repair": ("Repair a store by the plan that verify prints.", "rmqtool.commands.repair:repair"),
         "rebuild-cq": ("Rebuild the consume queues from the commit log.", "rmqtool.commands.rebuild:rebuild_cq"),
         "rebuild-index": ("Rebuild the index files from the commit log.", "rmqtool.commands.rebuild:rebuild_index"),
-        "salvage": ("Write a new store with all intact, or with chosen, messages.", "rmqtool.commands.salvage:salvage"),
+        "salvage": ("Save intact or chosen messages into a new store.", "rmqtool.commands.salvage:salvage"),
         "convert": ("Convert a DLedger store to a plain one.", "rmqtool.commands.convert:convert"),
         "undo": ("Undo the last repair of a store.", "rmqtool.commands.undo:undo"),
         "clean": ("Preview or delete expired files; forecast the disk.", "rmqtool.commands.clean:clean"),

@@ -79,7 +79,7 @@ class BundleOptions(ReportOptions):
     STATUSES,
 )
 def bundle(style: Style, given: BundleOptions) -> Exit:
-    """Pack what a support case needs into one file.
+    """Pack what a support case needs into one archive.
 
     A .tar.gz with the page of `rmqtool report`, the JSON of `verify` and `inspect`, a list of all files, the
     configuration without its secrets, and the damaged bytes of the log. Messages that can be read are not in it.

@@ -232,7 +232,7 @@ def _limited(tasks: Sequence[Any], limit: RateLimit | None, workers: int) -> Seq
         Exit.OK: "done",
         Exit.FINDINGS: "no message matches the filters, or --check found a difference",
         Exit.USAGE: "the options do not fit, or the output is not empty",
-        Exit.LOSSY: "done, but some bytes are not messages, or a body is damaged or not decoded",
+        Exit.LOSSY: "done, but bytes are not messages, or a body is damaged or not decoded",
         Exit.FAILED: "no Java or Spark, a full disk, or something cannot be read",
     },
 )

@@ -69,7 +69,7 @@ class InspectOptions(ListingRequest):
     },
 )
 def inspect(style: Style, given: InspectOptions) -> int:
-    """Show what a store holds, or what is at a place in one.
+    """Show what a store contains, or one part of it.
 
     PATH is a store (the directory that broker.conf calls storePathRootDir), or anything in there: its commit log, a
     consume queue, an index file, the checkpoint, a config file and so on, a directory or one file. A store that a

@@ -231,9 +231,9 @@ def _print_unjudged(style: Style, by_record: RecordFilter | None, *, as_json: bo
     if as_json:
         write_line(style, {"kind": "unjudged", "deleted": by_record.deleted, "unread": by_record.unread})
     if by_record.deleted and not style.quiet:
-        note(f"{by_record.deleted} entries left out: their messages have been deleted, so no filter applies")
+        note(f"{counted(by_record.deleted, 'entry')} left out: their messages have been deleted, so no filter applies")
     if by_record.unread:
-        note(f"{by_record.unread} entries left out: the log has no message where they point")
+        note(f"{counted(by_record.unread, 'entry')} left out: the log has no message where they point")
     return by_record.unread > 0
 
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -127,9 +128,13 @@ def _word(parameter: click.Parameter, value: Any) -> Iterator[str]:
 
 
 def command(
-    name: str, options: type[OptionsT], examples: Sequence[str], statuses: Mapping[Exit, str]
+    name: str,
+    options: type[OptionsT],
+    examples: Sequence[str],
+    statuses: Mapping[Exit, str],
+    groups: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> Callable[[Callable[[Style, OptionsT], int]], click.Command]:
-    """Make a function a command that gets its `options`; its docstring is the help."""
+    """Make a function a command that gets its `options`; its docstring is the help, in which `groups` come first."""
     statuses = {**statuses, Exit.NOT_A_STORE: statuses.get(Exit.NOT_A_STORE, "not a RocketMQ store")}
     found = [(each.name, each.metadata["declared"]) for each in declared_fields(options)]
     parameters = {each: declared.parameters(each) for each, declared in found}
@@ -146,7 +151,7 @@ def command(
 
         callback.__doc__ = run.__doc__
         epilog = examples_and_statuses(examples, statuses)
-        make = click.command(name, cls=HelpPage, epilog=epilog, params=in_order)
+        make = click.command(name, cls=HelpPage, epilog=epilog, params=in_order, groups=groups)
         return make(global_options(click.pass_obj(callback)))
 
     return decorate

@@ -45,7 +45,7 @@ Question = Literal[
 """A question, named as its option."""
 
 _REDACT = {"redact", "redact-as", "redact-salt"}
-_SHOWING = {"body", "body-format", "decoder", "save-body", "trace"} | _REDACT
+_SHOWING = {"body", "body-format", "columns", "decoder", "save-body", "trace"} | _REDACT
 _FILTERS = {
     "topic", "exclude-topic", "queue", "tag", "key", "unique-key", "transaction", "from", "to", "from-offset",
     "to-offset", "limit",
@@ -76,6 +76,13 @@ def _conditions(values: tuple[str, ...]) -> tuple[Condition, ...]:
     from rmqtool.query.lookup import parse_condition
 
     return tuple(map(parse_condition, values))
+
+
+@parsed
+def _columns(value: str) -> tuple[str, ...]:
+    from rmqtool.show.messages import chosen_fields
+
+    return chosen_fields(value)
 
 
 _OFFSET = click.IntRange(*OFFSETS)
@@ -116,6 +123,9 @@ class QueryOptions(shared.OnTier):
     )
     filters: Filters = shared.filter_options()
     limit: int | None = shared.limit_option()
+    columns: tuple[str, ...] = option(
+        "Show only these fields, separated by commas.", callback=_columns, metavar="NAMES", show_default=False
+    )
     body: BodyChoice = shared.body_option()
     body_format: BodyFormat = shared.body_format_option()
     save_body: Path | None = option(
@@ -147,6 +157,8 @@ def question_of() -> Question:
     unfit = sorted(given - _FITTING[asked] - {asked})
     if unfit:
         raise UsageError(f"--{asked} does not go with {', '.join(f'--{name}' for name in unfit)}")
+    if {"trace", "columns"} <= given:
+        raise UsageError("--trace does not go with --columns")
     return asked
 
 
@@ -178,9 +190,16 @@ def one_queue(question: Question, topics: tuple[str, ...], queue_ids: tuple[int,
         Exit.LOSSY: "found, but damage may hide more, or a body is damaged or not decoded",
         Exit.FAILED: "something cannot be read, or a layout is not supported",
     },
+    {
+        "Find messages": (
+            *("key", "unique-key", "msg-id", "offset", "queue-offset", "time", "scan", "where", "body-contains"),
+            *("hash-matches", "trace"),
+        ),
+        "Or ask as a consumer": ("group", "pull", "max", "at"),
+    },
 )
 def query(style: Style, given: QueryOptions) -> Exit:
-    """Find a message: where it is, and who has read it.
+    """Find a message: where it is and who has read it.
 
     STORE is the directory that broker.conf calls storePathRootDir. Nothing in it is changed, and a broker may run on
     it. Answers are those of the broker on the same files.
@@ -244,11 +263,13 @@ def _lookup_of(question: Question, given: QueryOptions) -> Lookup:
 def _show_messages(style: Style, snapshot: Snapshot, question: Question, given: QueryOptions, notes: Notes) -> Exit:
     """Show the messages that the command line asks for; a scan is done under a progress bar."""
     from rmqtool.query.lookup import look_up
+    from rmqtool.show.messages import MessageTable
 
     save_to = given.save_body
     if save_to is not None:
         _refuse_saving(snapshot, save_to, given)
     last, count = None, 0
+    table = MessageTable(style, given.columns) if given.columns else None
     with job_progress(style, "reading the commit log") as progress:
         lookup = _lookup_of(question, given)
         for count, message in enumerate(look_up(snapshot, lookup, given.body_read, notes, progress), 1):
@@ -259,7 +280,12 @@ def _show_messages(style: Style, snapshot: Snapshot, question: Question, given: 
             last = message
             if given.decoding is not None:
                 given.decoding.add_to(message)
-            _show_message(style, snapshot, message, given)
+            if table is None:
+                _show_message(style, snapshot, message, given)
+            else:
+                table.add(given.redaction.value(message) if given.redaction else message)
+    if table is not None:
+        table.end()
     if last is None:
         return Exit.FINDINGS
     if save_to is not None:

@@ -114,7 +114,7 @@ _EXAMPLES = 10_000  # of each code: what a repair does about offsets and topics 
     },
 )
 def repair(style: Style, given: RepairOptions) -> Exit:
-    """Carry out the plan that verify ends with.
+    """Repair a store by the plan that verify prints.
 
     The store is verified before and after it. STORE is the directory that broker.conf calls storePathRootDir. What
     is replaced is kept in STORE/.rmqtool until `rmqtool undo`. Stop the broker first.

@@ -344,10 +344,10 @@ def _require_group(snapshot: Snapshot, group: str) -> None:
 def replay(style: Style, given: ReplayOptions) -> Exit:
     """Send messages of a store to a live cluster.
 
-    The messages are those of a store, or of the Parquet files of an export. Without --send nothing is sent: it is
-    counted what would go where, what the target does not take, and what is there already. With --send each message
-    gets a receipt in a journal; killed at any moment, the same command goes on and sends nothing twice that it can
-    know of. Nothing in the source is changed.
+    The messages are those of a store, or of the Parquet files of an export. Without --send nothing is sent:
+    messages are counted, where they would go, which of them the target refuses, and which it already has. With
+    --send each message gets a receipt in a journal; after an interruption the same command continues and avoids
+    duplicates that it can detect. Nothing in the source is changed.
     """
     from rmqtool.replay.cluster import Cluster
     from rmqtool.replay.sending import Replay, SendOptions

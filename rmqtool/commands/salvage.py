@@ -93,13 +93,13 @@ class SalvageOptions(OnStores):
     },
 )
 def salvage(style: Style, given: SalvageOptions) -> Exit:
-    """Make a new store of what is sound, or of chosen messages.
+    """Save intact or chosen messages into a new store.
 
-    SOURCE is a store, or a copy of one, damaged in any way: each further one fills what those before it have lost.
-    Every message that proves itself is saved at its physical offset; of stores of DLedger nodes, which become an
-    ordinary store, at its queue offset. What is left behind is listed. Nothing in the
-    sources is changed. With filters it makes a small store of a large one: a new log of the messages that pass, with
-    their queues, index, topics, groups and committed offsets.
+    SOURCE is a store, or a copy of one, damaged in any way: each further one fills gaps of those before it. Every
+    message that can be verified is saved at its physical offset; of DLedger stores, which become a plain store, at
+    its queue offset. What is not saved is listed. Nothing in the sources is changed. With filters it makes a small
+    store out of a large one: a new log of the matching messages, with their queues, index, topics, groups and
+    committed offsets.
     """
     from rmqtool.rebuild.options import RebuildOptions
     from rmqtool.salvage.conversion import as_ordinary

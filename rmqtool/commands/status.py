@@ -68,9 +68,9 @@ class StatusOptions(OnStore):
 def status(style: Style, given: StatusOptions) -> int:
     """Show in five lines what an operator asks first.
 
-    Whether a broker runs, what names, sizes and small files show, the disk and when it is full, the largest lag of a
-    group, and what waits. It takes less than a second on a store of any size: the log is not read, and of very many
-    queues only some are looked at. Nothing in the store is changed.
+    Whether a broker runs, what names, sizes and small files show, the disk and when it will be full, the largest
+    lag of a group, and what awaits delivery. It takes less than a second on any store: the log is not read, and of
+    very many queues only some are. Nothing in the store is changed.
     """
     from rmqtool.report.status import status_of
 

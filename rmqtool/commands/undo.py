@@ -50,12 +50,12 @@ class UndoOptions(OnStore):
     },
 )
 def undo(style: Style, given: UndoOptions) -> Exit:
-    """Take back the last repair of a store.
+    """Undo the last repair of a store.
 
-    Every repair keeps the files that it replaced in STORE/.rmqtool. This puts those of the last repair back, of all
-    its rounds, if nothing that it wrote has changed since; run it again to take back the repair before. Once a broker
-    has run on the store a repair can seldom be taken back: then --discard frees the space, and does nothing else. A
-    repair or an undo that was interrupted is brought to its end first.
+    Every repair keeps the files that it replaced in STORE/.rmqtool. This restores those of the last repair, if
+    nothing that it wrote has changed since; run it again to take back the repair before. Once a broker has run on
+    the store a repair can seldom be taken back: then --discard frees the space, and does nothing else. An
+    interrupted repair or undo is finished first.
     """
     from rmqtool.transaction.home import has_leftovers, interrupted, unfinished_deletion
     from rmqtool.transaction.undo import Undo, kept_transactions, last_run

@@ -125,14 +125,15 @@ class VerifyOptions(OnTier):
         Exit.NOT_A_STORE: "not a RocketMQ store",
         Exit.INTERRUPTED: "interrupted by Ctrl-C; what was found until then is shown",
     },
+    {"What is verified": ("fast", "only", "skip", "sample", "time-limit", "resume")},
 )
 def verify(style: Style, given: VerifyOptions) -> int:
     """Check every message, queue entry and index entry.
 
-    Messages are compared with the queues and the index, and these with the messages; at the end stand a verdict and
-    a plan. STORE is the directory that broker.conf calls storePathRootDir. A store that a broker runs on may be
-    verified too: what grows meanwhile is not a fault. With --topic all is checked as well, and findings that name
-    another topic are left out. With -q the answer is one line. Nothing in the store is changed.
+    Messages, queues and index are compared with each other; a verdict and a plan come last. STORE is the directory
+    that broker.conf calls storePathRootDir. A broker may run on it: what it writes meanwhile is not reported. With
+    --topic everything is checked, but findings about other topics are left out. With -q the answer is one line.
+    Nothing in the store is changed.
     """  # fmt: skip
     from rmqtool.findings.report import Selection
     from rmqtool.library.verified import Verified

@@ -153,7 +153,7 @@ def test_unknown_names(home: Path) -> None:
     assert "did you mean @orders-a?" in rmqtool("verify", "@orders").err
     assert "there are @orders-a, @shop" in rmqtool("verify", "@x").err
     write("")
-    assert "it has no [stores.NAME]" in rmqtool("verify", "@x").err
+    assert "it has no table [stores.NAME]" in rmqtool("verify", "@x").err
     assert rmqtool("verify", "@x", "--json").document["error"]["kind"] == "usage"
 
 

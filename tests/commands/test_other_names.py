@@ -23,8 +23,8 @@ def test_unknown_commands_lead_to_ours() -> None:
         found = rmqtool(name, "store")
         assert found.status == Exit.USAGE
         assert found.err.startswith(f"rmqtool: no command {name}; try: rmqtool {ours}\n")
-    assert "it may be: rmqtool query STORE --id ID" in rmqtool("queryMsgById").err
-    assert "it may be: rmqtool verify STORE" in rmqtool("help", "fsck").err
+    assert "try: rmqtool query STORE --id ID" in rmqtool("queryMsgById").err
+    assert "try: rmqtool verify STORE" in rmqtool("help", "fsck").err
 
 
 @pytest.mark.parametrize("name", ["fsck", "check", "ls", "tail", "lag", "dump", "recover"])

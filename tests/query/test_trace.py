@@ -294,14 +294,14 @@ def test_delays_of_another_configuration(tmp_path: Path, delay: int, ok: bool) -
     offset = made.add(SCHEDULE, 2, code=START_TIME + delay, properties={"DELAY": "3"})
     page = places(made.snapshot(tmp_path), offset)
     assert [place.state for place in page.queues] == ["ok" if ok else "differs"]
-    assert any("its unit has" in line for line in page.contradictions) is not ok
+    assert any("its entry has" in line for line in page.contradictions) is not ok
 
 
 def test_a_unit_of_another_tag(tmp_path: Path) -> None:
     made = StoreMaker()
     offset = made.add(code=7, properties={"TAGS": "Aa"})
     (line,) = places(made.snapshot(tmp_path), offset).contradictions
-    assert "its unit has" in line
+    assert "its entry has" in line
     assert "tags code 7 instead of" in line
 
 

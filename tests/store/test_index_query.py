@@ -106,7 +106,7 @@ DAMAGE: dict[str, tuple[Callable[[bytearray], None], int, str]] = {
         "entry 5 points to entry 500000, but entries 1 to 10 are there",
     ),
     "a negative link": (at_unit(5, 16, -3), 6, "entry 5 points to entry -3, but entries 1 to 10 are there"),
-    "a negative time": (at_unit(5, 12, -1), 5, "unit 5 has a time before the file's begin"),
+    "a negative time": (at_unit(5, 12, -1), 5, "entry 5 has a time before the file's begin"),
 }
 
 

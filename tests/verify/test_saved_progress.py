@@ -269,7 +269,7 @@ def test_places_where_it_cannot_be(store: Path, tmp_path: Path) -> None:
     for place, why in (
         (store / "progress", "it would be a file of the store"),
         (tmp_path / "none" / "progress", "cannot be written"),
-        (Path("/dev/null"), "what is not a file would be replaced"),
+        (Path("/dev/null"), "it would replace something that is not a file"),
     ):
         with unchanged(store):
             found = rmqtool("verify", store, "--resume", place)
