@@ -163,7 +163,7 @@ def trace_lines(message: dict[str, Any], width: int = _WIDTH) -> Iterator[Line]:
     """The labels and texts of a message with its trace; pictures are `width` columns wide."""
     trace = message["places"]
     for index, (when, told) in enumerate(story_lines(trace["story"], time_text)):
-        yield "" if index else "story", f"{when}  {told}"
+        yield "" if index else "history", f"{when}  {told}"
     if is_partial(trace):
         yield "", PARTIAL
     yield from _log_lines(trace["commit_log"], width)

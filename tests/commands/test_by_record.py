@@ -54,7 +54,7 @@ def test_what_cannot_be_judged_is_told_beside(store: Path, form: list[str]) -> N
     found = inspect(store, "--from", "1003", *form, part=QUEUE)
     assert found.status == Exit.LOSSY
     assert "2 entries left out: their messages have been deleted" in found.err
-    assert "1 units left out: no message stands in the log where they point" in found.err
+    assert "1 entry left out: the log has no message where they point" in found.err
     quiet = inspect(store, "-q", "--from", "1003", *form, part=QUEUE)
     assert "deleted" not in quiet.err
     assert "no message stands" in quiet.err

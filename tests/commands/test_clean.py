@@ -77,7 +77,7 @@ def test_text_says_what_json_says(name: str, golden_store: GoldenStore) -> None:
 
 def test_verbose_shows_each_file_setting_and_queue(golden_store: GoldenStore) -> None:
     text = clean(golden_store("5.3.3-clean"), *AT_FOUR, "-v", "--file-reserved-time", "48").out
-    assert text.count("goes: expired") == 9
+    assert text.count("delete: expired") == 9
     assert "00000000000000589824" in text
     runs = clean(golden_store("5.3.3-clean"), *AT_FOUR, "-v", "--all-runs", "--delete-file-batch-max", "4").out
     assert [runs.count(f"run {number}: expired") for number in (1, 2, 3)] == [4, 4, 1]

@@ -36,7 +36,7 @@ def test_a_log_that_ends_with_a_blank(tmp_path: Path) -> None:
     assert "--from-offset" not in why_not_found(made.snapshot(tmp_path), ["b"])
 
 
-@pytest.mark.parametrize(("key", "said"), [("a b", "separated by spaces"), ("", "is not empty")])
+@pytest.mark.parametrize(("key", "said"), [("a b", "separated by spaces"), ("", "must not be empty")])
 def test_keys_that_no_message_can_have(tmp_path: Path, key: str, said: str) -> None:
     made = StoreMaker()
     made.add(properties={"KEYS": "a"})

@@ -194,7 +194,7 @@ def test_the_first_file_is_empty(store: Path) -> None:
     """The queues know which messages were in there: the plan says that they are lost, and not that nothing was."""
     os.truncate(log_file(store, 0), 0)
     step = rmqtool("verify", store, "--json").document["result"]["plan"]["steps"][0]
-    assert "of 0 bytes of the log: taken out" in str(step["changes"])
+    assert "of 0 bytes of the log: removed" in str(step["changes"])
     assert "messages that cannot be read" in str(step["lost"])
 
 
