@@ -92,7 +92,7 @@ def _file_rows(plan: CleanPlan) -> Iterator[tuple[object, ...]]:
     """One row for each file, and of those that go the number of the run where there are several."""
     for row in _rows(plan):
         if row.run and len(plan.runs) > 1:
-            row.what = row.what.replace("goes", f"run {row.run}")
+            row.what = row.what.replace("delete", f"run {row.run}")
         yield row.label, row.name, byte_size(row.bytes), *_end(plan, row)
 
 

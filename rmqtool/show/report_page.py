@@ -132,7 +132,9 @@ def _of_code(findings: Sequence[Finding], hidden: ReportRedaction) -> Html:
 
 
 def _with_subject(effect: str) -> str:
-    """What a broker does, as a sentence of its own: some effects name who does it."""
+    """What a broker does, as a sentence of its own: some effects name who does it, others are none."""
+    if effect.lower().startswith("none"):
+        return f"Effect: {effect[0].lower()}{effect[1:]}"
     names = effect.lower().startswith(("the broker ", "a broker ", "brokers ", "most versions "))
     return f"{effect[0].upper()}{effect[1:]}" if names else f"The broker: {effect}"
 

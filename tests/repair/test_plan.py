@@ -341,7 +341,7 @@ def test_a_step_for_people_names_each_place(store: Path) -> None:
     places = ("config/topics", "config/consumerOffsets")
     of = diagnosis(store, *(made("config.rocksdb-damaged", "CURRENT", store=store, file=place) for place in places))
     texts = [step.text for step in plan_of(of, repairs_of(of)).steps]
-    assert [text.split(": CURRENT: Restore the whole directory back")[0] for text in texts[:2]] == list(places)
+    assert [text.split(": CURRENT: Restore the whole directory")[0] for text in texts[:2]] == list(places)
 
 
 def test_one_step_for_a_database(store: Path) -> None:
