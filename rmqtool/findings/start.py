@@ -24,7 +24,7 @@ STARTS = (
         says={
             "out-of-reach": "{messages:readable message} after it would be out of reach",
             "cut": "a start of {version} ends the commit log at offset {end_offset} ({why}): {messages:readable "
-            "message} after it would be lost, {files:commit log file} deleted",
+            "message} after it would be lost[, {files:commit log file} deleted]",
             "now": "as the store is now, a start of {version} ends the log at offset {end_offset}: "
             "{messages:readable message} in {bytes:byte}; after this rebuild it no longer does",
             "still": "as the store is now, a start of {version} ends the log at offset {end_offset}: "

@@ -201,7 +201,7 @@ def life_line(events: Sequence[dict[str, Any]], clock: Clock) -> Html:
 _MAX_TOPICS = 200
 _MAX_QUEUES = 500
 _MAX_GROUPS = 200
-_BY_SIGNS = ", by what is in the store"
+_BY_SIGNS = ", inferred from the store"
 _NO_DISK = "There is no forecast of the disk: the log is too short to show a growth, or its disk cannot be measured."
 _VERDICTS = {
     "clean": "messages, queues and index are sound",
@@ -288,12 +288,14 @@ def _facts(report: StoreReport, clock: Clock, hidden: ReportRedaction) -> Html:
     snapshot, log = outcome.snapshot, overview.log_range
     rows: list[tuple[str, str]] = [
         ("broker", _broker(overview)),
-        ("release", f"the rules of {snapshot.releases} count{'' if snapshot.releases.is_named else _BY_SIGNS}"),
+        ("release", f"rules of {snapshot.releases}{'' if snapshot.releases.is_named else _BY_SIGNS}"),
         ("commit log", f"{counted(len(snapshot.log.files), 'file')} of {byte_size(snapshot.log.file_size)}, "
                        f"{counted(outcome.total.totals.messages, 'message')}, {byte_size(outcome.total.totals.bytes)}"),
     ]  # fmt: skip
     if log and log.first_store_timestamp is not None:
-        rows.append(("stored", f"{clock.time(log.first_store_timestamp)} to {clock.time(log.last_store_timestamp)}"))
+        last = log.last_store_timestamp
+        spans = clock.span(log.first_store_timestamp, log.first_store_timestamp if last is None else last)
+        rows.append(("stored", " to ".join(spans)))
     topics = len({queue.topic for queue, _ in overview.queues})
     rows.append(("queues", f"{len(overview.queues)} of {counted(topics, 'topic')}"))
     shown = (joined((element("dt", label), element("dd", hidden.text(told)))) for label, told in rows)

@@ -163,6 +163,11 @@ class Clock:
         """The same with milliseconds."""
         return self.time(timestamp, "milliseconds")
 
+    def span(self, first: int, last: int) -> tuple[str, str]:
+        """Both ends of a span: in minutes, in seconds where the minute is the same."""
+        timespec = "seconds" if first // _MINUTE_MS == last // _MINUTE_MS else "minutes"
+        return self.time(first, timespec), self.time(last, timespec)
+
     def length(self, milliseconds: int) -> str:
         """``3 hours``, or ``hour`` for one of them, behind "each"."""
         size, name = next((unit for unit in _UNITS if milliseconds >= unit[0]), _UNITS[-1])
@@ -171,6 +176,7 @@ class Clock:
 
 
 _HEIGHT = 100
+_MINUTE_MS = 60_000
 TOPIC_COLORS = 8
 """Topics with a colour of their own; all others share one."""
 
@@ -318,11 +324,11 @@ def retention_picture(report: StoreReport, retention: Retention, clock: Clock) -
     marks += [(kept_from, "level")] if low < kept_from < high else []
     bars, names = _readers(report, low, high)
     boxes = picture("Log files in time", SCALE, 1, _boxes(spans, low, high, marks), "strip")
-    kinds = legend([("kept", "stays"), ("goes", "deleted by the next run of the cleaner"), *names])
+    kinds = legend([("kept", "kept"), ("goes", "deleted by the next run of the cleaner"), *names])
     now = _LATER.format(clock.length(report.now - latest)) if is_later else _NOW
     reserved = [_RESERVED] if any(kind == "level" for _, kind in marks) else []
     caption = element("figcaption", " ".join([_BOXES, now, *reserved, *([_LANES] if names else [])]))
-    figure = element("figure", boxes, bars, axis(clock.time(low), clock.time(high)), kinds, caption)
+    figure = element("figure", boxes, bars, axis(*clock.span(low, high)), kinds, caption)
     return joined((figure, details("The files", *_files(spans, clock))))
 
 
