@@ -91,7 +91,10 @@ def test_verbose_shows_each_file_setting_and_queue(golden_store: GoldenStore) ->
     [
         (("--now", "2026-11-22T04:00:00Z"), "no file that could be deleted has expired; the oldest expires in"),
         (("--now", "2026-11-25T03:00:00Z"), "9 files have expired, but it is not the hour"),
-        (("--now", "2026-11-22T03:00:00Z", "--disk-used-percent", "80"), "below the level at which age no longer matters"),
+        (
+            ("--now", "2026-11-22T03:00:00Z", "--disk-used-percent", "80"),
+            "below the level at which age no longer matters",
+        ),
         (("--now", "2026-11-25T04:00:00Z", "--first-file-in-use"), "still being read"),
         (("--now", "2026-11-25T03:00:00Z", "--manual"), "deletes 9 of 10 log files"),
         (("--now", "2026-11-22T03:00:00Z", "--disk-used-percent", "91"), "the disk is 91% full, whatever their age"),
