@@ -213,8 +213,7 @@ def _limit(name: str, text: str) -> float:
 
 def limits_option(name: str) -> Any:
     """``--warning`` or ``--critical`` of a plug-in: values by what they limit."""
-    text = f"With --format nagios, {name.upper()} above lag=MESSAGES, disk=PERCENT, age=DURATION since the last "
-    "message."
+    text = f"With --format nagios, {name.upper()} above lag=MESSAGES, disk=PERCENT, age=DURATION (last message)."
     return option(text, metavar="NAME=VALUE", multiple=True, callback=_limits)
 
 

@@ -327,8 +327,8 @@ def _dues(messages: pa.Table, level: int, levels: DelayLevels) -> tuple[pa.Array
 
 def _note_file(view: View, file: ConfigFile) -> None:
     if file.path is None:
-        why = f"{file.problem or 'it is missing'}: a start delivers all messages of these levels, even those "
-        "delivered before"
+        again = "a start delivers all messages of these levels, even those delivered before"
+        why = f"{file.problem or 'it is missing'}: {again}"
         view.notes.add_uncertain(f"what was delivered of the delay levels: config/{DELAYS}", why)
     elif file.problem:
         why = f"{file.problem}: its .bak counts, and what was delivered since is delivered again"

@@ -486,9 +486,8 @@ def _of_database(finding: Finding, name: str) -> str:
     """What to do about a table in RocksDB that is lost: where its database is there, that stays."""
     text = f"{lost_place(finding)}: nothing else in the store shows its content. "
     if "part" in finding.details and finding.details["lost"] != "gone":
-        text += "Leave the database where it is, because it has other tables, too: a backup of the directory brings "
-        "all "
-        text += "of them back as they were then. "
+        text += "Leave the database where it is, because it has other tables, too: a backup of the directory "
+        text += "restores all of them as they were then. "
     else:
         text += "Restore the directory from a backup of the same time. "
     return f"{text}Without one, {_MADE_ANEW[name]}"
