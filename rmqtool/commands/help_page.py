@@ -77,10 +77,13 @@ class HelpPage(click.Command):
 
             ours = {name for option in self.get_params(ctx) for name in option.opts}
             meant = [name for name in OTHER_OPTIONS.get(error.option_name, ()) if name in ours]
-            if not meant:
+            others = [] if meant else _commands_with(error.option_name, ctx)
+            if not meant and not others:
                 raise
-            message = f"No such option '{error.option_name}'. Did you mean '{meant[0]}'?"
-            raise click.NoSuchOption(error.option_name, message, ctx=ctx) from None
+            hint = f"Did you mean '{meant[0]}'?" if meant else f"It is one of {' and '.join(others)}."
+            raise click.NoSuchOption(
+                error.option_name, f"No such option '{error.option_name}'. {hint}", ctx=ctx
+            ) from None
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The whole page."""
@@ -123,6 +126,16 @@ class HelpPage(click.Command):
                 group = own.get(_longest(option)) or _group_of(option)
                 rows[group].append((record[0], _EMPTY.sub("", _RANGE.sub("", record[1]))))
         return [(group, lines) for group, lines in rows.items() if lines]
+
+
+def _commands_with(option: str, ctx: click.Context) -> list[str]:
+    """The commands that have an option which this one does not have."""
+    group = ctx.find_root().command
+    if not isinstance(group, LazyGroup):
+        return []
+    commands = ((name, group.get_command(ctx, name)) for name in group.modules)
+    return [f"rmqtool {name}" for name, each in commands
+            if each is not None and any(option in param.opts for param in each.params)]  # fmt: skip
 
 
 def examples_and_statuses(examples: Sequence[str], statuses: Mapping[Exit, str]) -> str:

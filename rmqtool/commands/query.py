@@ -152,7 +152,9 @@ def question_of() -> Question:
     if asked is None:
         raise UsageError(
             "say which message: --key, --unique-key, --msg-id, --offset, --queue-offset, --time or --scan",
-            hint="or what else: --pull, --at, --group; rmqtool query --help has examples",
+            hint="--scan reads all that match the filters"
+            if given & _FILTERS
+            else "or what else: --pull, --at, --group; rmqtool query --help has examples",
         )
     unfit = sorted(given - _FITTING[asked] - {asked})
     if unfit:

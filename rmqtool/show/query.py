@@ -67,7 +67,7 @@ def show_consumers(console: Console, lines: Sequence[dict[str, Any]]) -> None:
             line["topic"],
             line["queue_id"],
             "-" if line["committed_offset"] is None else line["committed_offset"],
-            "-" if line["lag"] is None else line["lag"],
+            "-" if line["lag"] is None else max(0, line["lag"]) if line["unreachable"] else line["lag"],
             *([line["unreachable"] or "-"] if unreachable else []),
             time_text(line["last_consumed_timestamp"]),
             Text(line["state"] + more, style="" if line["state"] == "ok" else "yellow"),

@@ -126,9 +126,7 @@ def question(plan: ReplayPlan, job: Replay) -> str:
 def _head(plan: ReplayPlan, job: Replay) -> Iterator[str]:
     total = plan.total
     servers = ", ".join(job.cluster.name_servers)
-    to = (
-        f"to the cluster of {servers}" if servers else "before what the target has or refuses: no --nameserver is given"
-    )
+    to = f"to the cluster of {servers}" if servers else "not compared with a target: no --nameserver is given"
     yield f"{counted(total.messages, 'message')}, {byte_size(total.bytes)} of bodies, {to}"
     for name, facts in sorted(plan.brokers.items()):
         yield f"{name}: release {facts.release or 'unknown'}, messages of up to {byte_size(facts.max_message_size)}"

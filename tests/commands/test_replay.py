@@ -351,7 +351,7 @@ def test_counted_without_a_name_server(tmp_path: Path, fake: FakeCluster, journa
         found = rmqtool("replay", store, "--dry-run", "--to-topic", "test", "--limit", "40")
     assert found.status == Exit.OK
     assert found.out.startswith("40 messages, ")
-    assert "before what the target has or refuses: no --nameserver is given\n" in found.out
+    assert "not compared with a target: no --nameserver is given\n" in found.out
     assert "Broker" not in found.out
     result = rmqtool("replay", store, "--dry-run", "--json").document["result"]
     assert (result["messages"], result["name_servers"], result["targets"], result["looked_up"]) == (60, [], [], False)
