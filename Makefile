@@ -52,12 +52,13 @@ ruff: $(VENV)/.test ## ruff alone: style and form
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-pages: $(VENV)/.test ## write what is made from the program: findings, man pages, schemas, sentences, picture of the rooms
+pages: $(VENV)/.test ## write what is made from the program: findings, man pages, schemas, sentences, pictures
 	$(BIN)/python -m tests.findings.findings_page
 	$(BIN)/python -m tests.commands.man_pages
 	$(BIN)/python -m tests.commands.schema_pages
 	$(BIN)/python -m tests.words.sentences
 	$(BIN)/python -m tests.rooms_picture
+	$(BIN)/python -m tests.pictures
 	$(BIN)/rmqtool completion bash > docs/completions/rmqtool
 	$(BIN)/rmqtool completion zsh > docs/completions/_rmqtool
 	$(BIN)/rmqtool completion fish > docs/completions/rmqtool.fish

@@ -25,7 +25,7 @@ from rmqtool.show.progress import answer_signals
 from rmqtool.show.times import show_times_in
 
 _NAME = "rmqtool"
-_REPORT = "please report it with the traceback; the output before it is not complete"
+_REPORT = "please report it with the traceback; the output above is incomplete"
 
 _READING = "Look (nothing is changed)"
 _COPYING = "Back up (the store is only read; the broker may run)"
@@ -34,13 +34,13 @@ _SENDING = "Send (to live brokers, over the network)"
 _SECTIONS = {
     _READING: {
         "status": ("Show in five lines what an operator asks first.", "rmqtool.commands.status:status"),
-        "inspect": ("Show what a store holds, or what is at a place in one.", "rmqtool.commands.inspect:inspect"),
+        "inspect": ("Show what a store contains, or one part of it.", "rmqtool.commands.inspect:inspect"),
         "verify": ("Check every message, queue entry and index entry.", "rmqtool.commands.verify:verify"),
-        "query": ("Find a message: where it is, and who has read it.", "rmqtool.commands.query:query"),
+        "query": ("Find a message: where it is and who has read it.", "rmqtool.commands.query:query"),
         "sql": ("Ask stores by SQL.", "rmqtool.commands.sql:sql"),
         "pending": ("Show what a stopped broker still has to deliver.", "rmqtool.commands.pending:pending"),
-        "report": ("Write one page about a store: verdict, plan, pictures.", "rmqtool.commands.report:report"),
-        "bundle": ("Pack what a support case needs into one file.", "rmqtool.commands.bundle:bundle"),
+        "report": ("Write a report about a store as one HTML page.", "rmqtool.commands.report:report"),
+        "bundle": ("Pack what a support case needs into one archive.", "rmqtool.commands.bundle:bundle"),
         "diff": ("Compare a store with its replica or its backup.", "rmqtool.commands.diff:diff"),
         "export": ("Write messages to Parquet, CSV or NDJSON files.", "rmqtool.commands.export:export"),
         "explain": ("Explain a finding, and how to repair it.", "rmqtool.commands.explain:explain"),
@@ -49,12 +49,12 @@ _SECTIONS = {
         "copy": ("Copy a store, also of a running broker, or restore one.", "rmqtool.commands.copy:copy"),
     },
     _WRITING: {
-        "repair": ("Carry out the plan that verify ends with.", "rmqtool.commands.repair:repair"),
+        "repair": ("Repair a store by the plan that verify prints.", "rmqtool.commands.repair:repair"),
         "rebuild-cq": ("Rebuild the consume queues from the commit log.", "rmqtool.commands.rebuild:rebuild_cq"),
         "rebuild-index": ("Rebuild the index files from the commit log.", "rmqtool.commands.rebuild:rebuild_index"),
-        "salvage": ("Make a new store of what is sound, or of chosen messages.", "rmqtool.commands.salvage:salvage"),
+        "salvage": ("Save intact or chosen messages into a new store.", "rmqtool.commands.salvage:salvage"),
         "convert": ("Convert a DLedger store to a plain one.", "rmqtool.commands.convert:convert"),
-        "undo": ("Take back the last repair of a store.", "rmqtool.commands.undo:undo"),
+        "undo": ("Undo the last repair of a store.", "rmqtool.commands.undo:undo"),
         "clean": ("Preview or delete expired files; forecast the disk.", "rmqtool.commands.clean:clean"),
     },
     _SENDING: {
@@ -76,7 +76,7 @@ _PLUGINS = ("verify", "inspect", "status")  # have --format nagios
 _STOPPED: Mapping[int, str] = {
     Exit.HUNG_UP: "ended by SIGHUP",
     Exit.INTERRUPTED: "interrupted",
-    Exit.TERMINATED: "terminated, maybe for taking too long: --time-limit ends in time",
+    Exit.TERMINATED: "terminated, perhaps by a timeout: --time-limit stops in time",
 }
 _LIGHT = ("explain", "help", "version", "completion")  # they load no library that takes memory
 

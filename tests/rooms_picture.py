@@ -43,13 +43,13 @@ def picture() -> str:
 def table() -> str:
     """The rooms, top down, each with its sentence."""
     rows = "".join(f"| `{room}` | {what} |\n" for room, what in ROOMS.items())
-    return f"| room | what is in it |\n|---|---|\n{rows}"
+    return f"| package | what is in it |\n|---|---|\n{rows}"
 
 
 def with_picture(page: str) -> str:
     """The page with the picture and the table as they are now."""
     head, _, rest = page.partition(BEGIN)
-    between, _, rest = rest.partition(END)[2].partition("| room |")
+    between, _, rest = rest.partition(END)[2].partition("| package |")
     rows = rest.split("\n\n", 1)
     return f"{head}{picture()}{between}{table()}\n{rows[1]}"
 

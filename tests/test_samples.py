@@ -66,7 +66,7 @@ def test_samples_are_found_and_compared() -> None:
 
 
 def test_documents_link_to_what_is_there() -> None:
-    """Every relative link leads to a file."""
+    """Every relative link points to a file."""
     for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
         for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text(encoding="utf-8")):
             assert Path(path.parent, target).exists(), f"{path.name}: {target}"

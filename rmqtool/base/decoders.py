@@ -181,7 +181,7 @@ class LinesDecoding(Decoding):
     def _send_ahead(self, lines: Iterator[bytes]) -> bool:
         """Send payloads until enough are on their way; returns whether there are no more."""
         if not self._unanswered and self._child is not None and self._child.output:
-            self._decoder.health.given_up = "given up: the decoder wrote more lines than it was asked for"
+            self._decoder.health.given_up = "stopped: the decoder wrote more lines than it was given"
         while self._bytes < _AHEAD:
             line = next(lines, None)
             if line is None:
@@ -242,7 +242,7 @@ class LinesDecoding(Decoding):
         health = self._decoder.health
         health.ends += 1
         if health.ends >= _MOST_ENDS:
-            health.given_up = f"given up: the decoder ended {health.ends} times without an answer: {how}"
+            health.given_up = f"stopped: the decoder ended {health.ends} times without an answer: {how}"
         return UndecodedError(f"the decoder ended before it answered: {how}")
 
 
@@ -261,7 +261,7 @@ def _silent(health: Health) -> UndecodedError:
     health.silences += 1
     reason = f"no answer within {ANSWER_SECONDS:g} s"
     if health.silences >= _MOST_SILENCES:
-        health.given_up = f"given up: {health.silences} times {reason}"
+        health.given_up = f"stopped: {health.silences} times {reason}"
     return UndecodedError(f"{reason}; the decoder was ended")
 
 
@@ -308,7 +308,7 @@ def _words(command: str) -> tuple[str, ...]:
     except ValueError as error:
         raise UsageError(f"the decoder's command {command!r} cannot be split into words: {error}") from error
     if not words or "\0" in command:
-        raise UsageError("a decoder is a command or a name", hint="such as: --decoder 'lines:python3 decode.py'")
+        raise UsageError("a decoder is a command or a name", hint="for example: --decoder 'lines:python3 decode.py'")
     return words
 
 
@@ -318,7 +318,7 @@ def _check_command(command: Sequence[str], names: Sequence[str]) -> None:
 
     if shutil.which(command[0]) is None:
         near = get_close_matches(command[0], names)
-        hint = f"decoders that installed packages bring: {', '.join(names) or 'none'}"
+        hint = f"installed decoders: {', '.join(names) or 'none'}"
         if near:
             hint = f"did you mean {' or '.join(near)}?"
         raise UsageError(f"no decoder and no command is named {command[0]!r}", hint=hint)

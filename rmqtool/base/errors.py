@@ -139,8 +139,8 @@ def noted(error: UnreadableError) -> UnreadableError:
 
 def shrunk(path: Path | str, position: int, size: int) -> UnreadableError:
     """The error for a file that ends at `position`, and had `size` bytes when it was listed or opened."""
-    message = f"cannot read: the file ends at byte {position}, and was {size} bytes long a moment before"
-    hint = "something has cut it meanwhile, which no broker does"
+    message = f"cannot read: the file now ends at byte {position}; a moment ago it had {size} bytes"
+    hint = "something truncated it meanwhile; no broker does that"
     return noted(UnreadableError(message, file=path, offset=position, hint=hint))
 
 

@@ -395,7 +395,7 @@ def unreadable(path: Place, position: int | None, error: OSError) -> RmqtoolErro
     elif error.errno == errno.EIO:
         hint = "the disk reports an error: copy the store with a tool that skips bad sectors (ddrescue) first"
     elif error.errno == errno.ENOTDIR:
-        hint = "a directory belongs here; something else stands in its place"
+        hint = "a directory belongs here, but something else is in its place"
     failed = UnreadableError(f"cannot read: {reason_of(error)}", file=path, offset=position, hint=hint)
     return failed if error.errno in NOT_THERE else noted(failed)
 

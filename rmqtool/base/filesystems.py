@@ -117,9 +117,7 @@ _CHECKS = {
     "gs": "check the network, endpoint_override in the URI, and GOOGLE_APPLICATION_CREDENTIALS",
     "hdfs": "check the network, and host and port of the name node",
 }
-_CHECKS_OF_AZURE = (
-    "check the network, the account's name in the URI, and the credentials (AZURE_CLIENT_ID and its like)"
-)
+_CHECKS_OF_AZURE = "check the network, the account's name in the URI, and the credentials (such as AZURE_CLIENT_ID)"
 
 
 def file_system(scheme: str, authority: str) -> tuple[Any, str]:
@@ -142,9 +140,7 @@ def _file_system(_process: int, scheme: str, authority: str) -> tuple[Any, str]:
     try:
         system, prefix = answer_of(lambda: FileSystem.from_uri(uri), FIRST_ANSWER)
     except (pa.ArrowException, ValueError) as error:
-        raise UnsupportedError(
-            f"not a place that pyarrow {pa.__version__} reads: {_line(error)}", file=shown
-        ) from error
+        raise UnsupportedError(f"pyarrow {pa.__version__} cannot read this URI: {_line(error)}", file=shown) from error
     except OSError as error:
         if name == "hdfs" and "unable to load" in str(error).lower():  # libhdfs, or the JVM that it runs
             return _answering(_hdfs_without_java(authority, shown), "/", name, shown), "/"
@@ -178,7 +174,7 @@ def _answering(system: Any, prefix: str, name: str, shown: str) -> Any:
             return system  # what is in it may be allowed nevertheless
         raise _no_connection(error, name, shown) from error
     if info.type.name == "NotFound" and name in ("s3", "gs"):
-        raise UnreadableError("no such bucket", file=shown, hint="check its name, and the address that it is asked for")
+        raise UnreadableError("no such bucket", file=shown, hint="check its name and the endpoint")
     return system
 
 

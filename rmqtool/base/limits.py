@@ -122,7 +122,7 @@ def exhausted(error: BaseException) -> RmqtoolError | None:
         return _no_more_memory()
     if isinstance(error, RuntimeError) and "can't start new thread" in text:
         return ExhaustedError(
-            "the system starts no more threads",
+            "the system cannot start more threads",
             hint=f"raise the number of processes (ulimit -u); {_raise_memory()}",
         )
     return None

@@ -326,8 +326,8 @@ class Worker(Generic[R]):
                     self.jobs.send(make)
                 return
         except (EOFError, ConnectionResetError, BrokenPipeError):
-            hint = "a process that the system ends has often met its memory limit: fewer --jobs need less"
-            message = RmqtoolError("a process that helped has died", hint=hint)
+            hint = "a process that the system kills often ran out of memory: use fewer --jobs"
+            message = RmqtoolError("a worker process died", hint=hint)
         self.is_done = message == DONE or isinstance(message, Exception)
         self.next_step = None if message == DONE else message
 

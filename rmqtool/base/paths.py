@@ -69,10 +69,10 @@ def path_of(text: str | os.PathLike[str]) -> Path:
     scheme, authority, query, path = match[1].lower(), match[2], match[3] or "", match[4] or ""
     if scheme == "file":
         if authority not in ("", "localhost"):
-            raise UsageError(f"{text}: the host in a file:// URI can only be this one", hint="file:///path")
+            raise UsageError(f"{text}: the host in a file:// URI can only be this machine", hint="file:///path")
         return Path(path)
     if scheme not in SCHEMES:
-        raise UsageError(f"{scheme}:// is not read", hint=f"one of file://, {'://, '.join(SCHEMES)}://")
+        raise UsageError(f"{scheme}:// is not supported", hint=f"one of file://, {'://, '.join(SCHEMES)}://")
     if not query:
         path, _, options = path.partition("?")
         query = f"?{options}" if options else ""
@@ -82,7 +82,7 @@ def path_of(text: str | os.PathLike[str]) -> Path:
     names = [name for name in path.split("/") if name not in ("", ".")]
     found = RemotePath("/", f"{scheme}:", (authority or NO_AUTHORITY) + query.replace("/", "%2F"), *names)
     if ".." in names:
-        raise UsageError("'..' has no meaning in a URI", file=found)
+        raise UsageError("'..' is not allowed in a URI", file=found)
     return found
 
 

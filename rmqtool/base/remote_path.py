@@ -64,9 +64,9 @@ class RemotePath(PosixPath):
 
     def __fspath__(self) -> NoReturn:
         raise UnsupportedError(
-            "this is possible with files of this machine only",
+            "this works with files of this machine only",
             file=str(self),
-            hint="copy the store, or what of it is needed, to this machine first",
+            hint="copy the store, or the part that you need, to this machine first",
         )
 
     @property
@@ -215,7 +215,7 @@ def unread_there(path: RemotePath, position: int | None, error: OSError) -> Rmqt
     message = f"cannot read: {reason_of(error)}"
     if not isinstance(error, _OF_THIS_ALONE):
         return UnreachableError(message, file=path, offset=position, hint="run it again when that machine answers")
-    hint = "check the credentials, and what they may read there" if isinstance(error, PermissionError) else None
+    hint = "check the credentials and their permission to read" if isinstance(error, PermissionError) else None
     return UnreadableError(message, file=path, offset=position, hint=hint)
 
 
@@ -256,7 +256,7 @@ def put_back(file: RemoteFile) -> None:
 
 def replaced(path: Path) -> ChangedError:
     """The error for a file that is not the one that was listed."""
-    hint = "run it again: it begins with what is there now"
+    hint = "run it again: it starts with the present files"
     return ChangedError("the file was replaced or removed while it was read", file=path, hint=hint)
 
 

@@ -116,7 +116,7 @@ def parse_duration(text: str) -> int:
     """Milliseconds of ``10m`` or ``1h30m``; units are those of `parse_time`. Raise ValueError."""
     found = _RELATIVE.fullmatch(f"+{text.strip()}")
     if not found:
-        raise ValueError(f"{text!r} is not a length of time; examples: 90s, 10m, 1h30m")
+        raise ValueError(f"{text!r} is not a duration; examples: 90s, 10m, 1h30m")
     return _milliseconds(found[2])
 
 

@@ -45,7 +45,7 @@ def obstacles(store: Store) -> Iterator[Obstacle]:
     """What stands in the way of each queue, whether or not its topic is compacted."""
     queues, strays = list_compacted(store)
     for path in strays:
-        yield Obstacle("queue-id", "the name is no queue id (NumberFormatException)", path)
+        yield Obstacle("queue-id", "the name is not a queue id (NumberFormatException)", path)
     sizes = file_sizes(store, queues)
     for queue in queues:
         if obstacle := obstacle_of(queue, sizes):

@@ -185,7 +185,7 @@ def _kind_refusal(queue: Queue, topics: Topics, rules: RecoveryRules) -> StartRe
         return None
     actual = f"topic {queue.topic} has {queue.kind} consume queues"
     if queue.topic not in topics.by_name:
-        unconfigured = f"is not configured, for there is no {topics.place} that can be read"
+        unconfigured = f"is not configured: no readable {topics.place}"
         why = f"is not in {topics.place}" if topics.is_known else unconfigured
         why = f"{actual}, but {why}: the broker expects simple ones"
     else:
@@ -330,7 +330,7 @@ def open_problem(path: Path) -> str | None:
         target = Path(os.path.realpath(path))
         if not path.is_symlink() or has_directory(target.parent):
             return None
-        what = f"a link to {target}, whose directory is missing: make it or take the link away"
+        what = f"a link to {target}, whose directory is missing: create it or remove the link"
         return f"{what} (FileNotFoundException: No such file or directory)"
     except PermissionError:
         return None
@@ -360,7 +360,7 @@ def _waits_for_ever(store: Store, rules: RecoveryRules) -> StartRefusal | None:
     if rules.version >= BATCH_QUEUES:
         names.append(ABORT_FILE)  # since then it is written as these are, with a .bak of what was in it
     name = next((name for name in names if has_pipe(store.root / name)), None)
-    return StartRefusal("hang", "a pipe, from which the broker waits to read for ever", name) if name else None
+    return StartRefusal("hang", "a pipe: the broker would wait forever to read from it", name) if name else None
 
 
 def _has_timer(store: Store, rules: RecoveryRules) -> bool:

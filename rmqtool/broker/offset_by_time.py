@@ -251,7 +251,7 @@ def _offset(file: QueueFile, unit_size: int, unit_index: int) -> int:
 def _modified(file: QueueFile) -> int:
     """Modification time, epoch ms, as `File#lastModified` gives it."""
     if is_remote(file.mapped.path):
-        message = "the broker takes the file by the time when it was written, which does not come along to here"
+        message = "the broker chooses the file by its modification time, which is not known here"
         raise UnsupportedError(message, file=file.mapped.path, hint="copy the queue with its times (cp -p, rsync -t)")
     try:
         return file.mapped.path.stat().st_mtime_ns // 1_000_000

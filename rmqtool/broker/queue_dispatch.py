@@ -76,7 +76,7 @@ class Queues:
         if queue is None:
             return None
         directory = f"{CONSUME_QUEUE}/{queue.topic}/{queue.queue_id}"
-        why = "the last file holds no unit (IllegalArgumentException: newPosition < 0, load exception)"
+        why = "the last file holds no entry (IllegalArgumentException: newPosition < 0, load exception)"
         return StartRefusal("queue-end", why, directory, queue.topic, queue.queue_id)
 
     @property

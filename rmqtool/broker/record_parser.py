@@ -107,7 +107,7 @@ def _parse(cursor: _Cursor, rules: RecoveryRules, *, check_crc: bool) -> Parsed:
     if size < 0 and rules.knows_negative_sizes:
         return Parsed(-1, False, "a record of negative size")
     if rules.compares_size_first and rest - 4 < _java_int(size - 4):
-        return Parsed(-1, False, "a record whose size leads past the end of its file")
+        return Parsed(-1, False, "a record whose size points past the end of its file")
     magic_code = cursor.integer(4)
     if magic_code == message.MAGIC_CODE_BLANK:
         return _BLANK
@@ -132,7 +132,7 @@ def _parse_record(cursor: _Cursor, rules: RecoveryRules, size: int, magic_code: 
     store_timestamp, body_size = end.unpack(rest[-end.size :])
     body_size = max(0, body_size)
     if body_size > size or body_size > cursor.remaining:
-        return Parsed(-1, False, "a record whose body leads out of it")
+        return Parsed(-1, False, "a record whose body is longer than the record")
     if not check_crc:
         cursor.position += body_size
     elif body_size and cursor.crc_of(body_size) != body_crc:

@@ -175,7 +175,7 @@ class Recovery:
     def _unsure(self) -> Iterator[str]:
         """Reasons why the broker may act otherwise than predicted."""
         for name in not_modelled(self.snapshot.store.conf):
-            yield f"broker.conf sets {name}, which is not followed here"
+            yield f"broker.conf sets {name}, which is not taken into account here"
         files = self.loaded.files
         if len(files) == 1 and self.rules.log_file_size is None and files[0].size != DEFAULT_LOG_FILE_SIZE:
             yield f"the only commit log file is assumed to have the configured size: {files[0].size} bytes"

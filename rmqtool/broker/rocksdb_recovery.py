@@ -139,7 +139,7 @@ class RocksDbRecovery:
             topic, queue_id = name
             is_known = topic in topics and queue_id < topics[topic].write_queues
             if is_known and last.physical_offset >= log_end and self._lowest(QueueName(*name)) > log_end:
-                why = "all its rows lead past the end of the log (RocksDBException: correctMaxCqOffset error)"
+                why = "all its rows point past the end of the log (RocksDBException: correctMaxCqOffset error)"
                 return StartRefusal("queue-end", f"{topic} {queue_id}: {why}", None, topic, queue_id)
         return None
 

@@ -102,7 +102,7 @@ def _wrong_combinations(conf: BrokerConf, version: Version) -> Iterator[Refusal]
     types = {text.strip() for text in chosen["combineCQLoadingCQTypes"].split(";")} & {_FILES, _ROCKSDB}
     for name in _DECIDING:
         if chosen[name] not in types:
-            yield Refusal(f"{name}={chosen[name]} is none of the queues that combineCQLoadingCQTypes loads")
+            yield Refusal(f"{name}={chosen[name]} is not one of the queues that combineCQLoadingCQTypes loads")
     needed = [(SETTING, name) for name in _DECIDING] if selects_rows(conf, version) else []
     if version >= LITE_TOPICS and conf.is_on("combineCQUseRocksdbForLmq"):
         needed.append(("combineCQUseRocksdbForLmq", _DECIDING[0]))

@@ -260,10 +260,9 @@ def _wrong_time(plan: CleanPlan, deviation: str, files: Sequence[WrongTime]) -> 
     path = first.log_file.file.path
     shift = max(abs(wrong.shift) for wrong in files) / _HOUR_MS
     effects = {
-        "future": f"takes the file for younger than it is: it stays up to {shift:.0f} h longer, and all newer files "
-        "with it",
-        "later": f"counts the age from there: the files stay up to {shift:.0f} h longer than their messages would",
-        "earlier": f"counts the age from there: files go up to {shift:.0f} h earlier than their messages would",
+        "future": f"treats the file as younger than it is: it and all newer files are kept up to {shift:.0f} h longer",
+        "later": f"counts the age from there: files are kept up to {shift:.0f} h longer than their messages need",
+        "earlier": f"counts the age from there: files are deleted up to {shift:.0f} h before their messages expire",
     }
     when = datetime.fromtimestamp(first.written / 1000, timezone.utc).isoformat(timespec="seconds")
     return finding(

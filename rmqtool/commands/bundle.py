@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 _TOP = "rmqtool-bundle"
 _ABOUT = {
-    "report.html": "one page to look at: verdict, plan, findings, pictures",
+    "report.html": "one page for people: verdict, plan, findings, pictures",
     "verify.json": "rmqtool verify STORE --json",
     "inspect.json": "rmqtool inspect STORE --json",
-    "files.tsv": "path, size, bytes on the disk, time of modification and mode of every file",
+    "files.tsv": "path, size, bytes on disk, modification time and mode of every file",
     "config/, checkpoint": "as they are",
-    "broker.conf": "the settings as the broker reads them; those that are secrets by their name are ***",
-    "damaged/": "the bytes of damaged extents of the log: physical offset and size are the name",
+    "broker.conf": "the settings as the broker reads them; secrets (by their names) are ***",
+    "damaged/": "the bytes of damaged ranges of the log, named by physical offset and size",
 }
 
 
@@ -61,7 +61,10 @@ class BundleOptions(ReportOptions):
         required=True,
     )  # fmt: skip
     max_damaged: int = option(
-        "At most this many damaged bytes of the log.", callback=size_of_at_least(0), default="16MiB", metavar="SIZE"
+        "Take at most this many damaged bytes of the log.",
+        callback=size_of_at_least(0),
+        default="16MiB",
+        metavar="SIZE",
     )
 
 
@@ -76,7 +79,7 @@ class BundleOptions(ReportOptions):
     STATUSES,
 )
 def bundle(style: Style, given: BundleOptions) -> Exit:
-    """Pack what a support case needs into one file.
+    """Pack what a support case needs into one archive.
 
     A .tar.gz with the page of `rmqtool report`, the JSON of `verify` and `inspect`, a list of all files, the
     configuration without its secrets, and the damaged bytes of the log. Messages that can be read are not in it.
@@ -121,7 +124,7 @@ def _members(style: Style, facts: StoreReport, given: BundleOptions, left: list[
     if given.redaction is None:
         found = chain(found, damaged_bytes(outcome.snapshot, outcome, given.max_damaged))
     elif outcome.total.extents:
-        found = chain(found, [LeftOut("damaged/", "what is redacted may stand in damaged bytes")])
+        found = chain(found, [LeftOut("damaged/", "damaged bytes may contain what is redacted")])
     for each in found:
         if isinstance(each, LeftOut):
             left.append(each)

@@ -71,17 +71,19 @@ _COUNT = _number(1, _MAX_INT)
 # What makes no sense is refused here, while a broker.conf is read as the broker reads it.
 _SETTINGS: dict[str, tuple[str, Check, str]] = {
     "fileReservedTime": (
-        "HOURS", _number(0, _MAX_INT), "How long a log file stays after its last change. Default: 72.",
+        "HOURS", _number(0, _MAX_INT), "Hours that a log file is kept after its last change. Default: 72.",
     ),
-    "deleteWhen": ("HOURS", _hours, "Hours of the day at which expired files go, such as 04 or 04;16. Default: 04."),
-    "diskMaxUsedSpaceRatio": ("PERCENT", _PERCENT, "Above it expired files go at any hour. Default: 75."),
+    "deleteWhen": ("HOURS", _hours, "Hours of the day at which expired files are deleted, such as 04 or 04;16. "
+    "Default: 04."),
+    "diskMaxUsedSpaceRatio": ("PERCENT", _PERCENT, "Above it expired files are deleted at any hour. Default: 75."),
     "diskSpaceWarningLevelRatio": ("PERCENT", _LEVEL, "Above it the broker refuses messages. Default: 90."),
-    "diskSpaceCleanForciblyRatio": ("PERCENT", _LEVEL, "Above it files go regardless of age. Default: 85."),
-    "deleteFileBatchMax": ("N", _COUNT, "Most log files of one run. Default: 10."),
+    "diskSpaceCleanForciblyRatio": ("PERCENT", _LEVEL, "Above it files are deleted regardless of age. Default: 85."),
+    "deleteFileBatchMax": ("N", _COUNT, "Delete at most this many log files in one run. Default: 10."),
     "cleanResourceInterval": ("MS", _COUNT, "Time between two runs. Default: 10000."),
     "replicasPerDiskPartition": ("N", _COUNT, "Brokers that share the disk. Default: 1."),
     "logicalDiskSpaceCleanForciblyThreshold": (
-        "FRACTION", _number(0, 1, whole=False), "With several: of its share, regardless of age. Default: 0.8.",
+        "FRACTION", _number(0, 1, whole=False), "With several brokers: above this part of its share files are "
+        "deleted regardless of age. Default: 0.8.",
     ),
 }  # fmt: skip
 _FORCIBLY = "cleanFileForciblyEnable"
@@ -104,7 +106,7 @@ def _settings() -> Any:
         *(click.Option([f"--{_kebab(name)}"], metavar=metavar, callback=check, help=text)
           for name, (metavar, check, text) in _SETTINGS.items()),
         click.Option([f"--{_kebab(_FORCIBLY)}/--no-{_kebab(_FORCIBLY)}"], default=None,
-                     help="Whether files may go regardless of age. Default: they may."),
+                     help="Whether files may be deleted regardless of age. Default: yes."),
     ]  # fmt: skip
 
     def made(given: Mapping[str, Any], _: object) -> dict[str, str]:
@@ -133,7 +135,7 @@ class CleanOptions(shared.OnStore):
     save_plan: Path | None = shared.save_plan_option()
     plan: Path | None = shared.plan_option()
     all_runs: bool = flag("With --dry-run: show all runs until one deletes nothing.")
-    manual: bool = flag("As after mqadmin deleteExpiredCommitLog: expired files go at any hour.")
+    manual: bool = flag("As after mqadmin deleteExpiredCommitLog: delete expired files at any hour.")
     first_file_in_use: bool = flag("As if a consumer still read the first file (hanged file).")
     options: dict[str, str] = _settings()
     now: int | None = now_option()
@@ -144,8 +146,8 @@ class CleanOptions(shared.OnStore):
     filters: Filters = shared.filter_options("topic", "exclude-topic")
     yes: bool = shared.yes_option()
     allow_unread: bool = flag(
-        "Also delete messages that a group has not read or that wait for their delivery; else the store's name is "
-        "asked for."
+        "Also delete messages that a group has not read or that await delivery; without it you are asked for the "
+        "store's name."
     )
     zone: tzinfo | None = None  # of --time-zone, or of a saved plan
 
@@ -156,7 +158,7 @@ class CleanOptions(shared.OnStore):
                 "--all-runs shows runs and deletes nothing: it needs --dry-run, and no plan holds several runs"
             )
         if self.plan and (self.dry_run or self.save_plan or self.chooses):
-            raise UsageError("--plan carries out what was saved: it cannot be combined with other choices")
+            raise UsageError("--plan applies the saved plan: it cannot be combined with other options")
 
     @property
     def chooses(self) -> bool:
@@ -239,9 +241,9 @@ def next_options(given: CleanOptions) -> NextOptions:
         "rmqtool clean /data/rocketmq/store --plan /tmp/plan.json",
     ),
     {
-        Exit.OK: "done, whether or not anything would go",
+        Exit.OK: "done, whether or not anything would be deleted",
         Exit.LOSSY: "done, but something in the store could not be read",
-        Exit.USAGE: "a wrong command line or broker.conf, or nobody agreed to what is lost",
+        Exit.USAGE: "a wrong command line or broker.conf, or the loss was not confirmed",
         Exit.FAILED: "something cannot be read or is not supported, or a plan is outdated",
         Exit.IN_USE: "without --dry-run: a broker runs on the store",
     },
@@ -249,11 +251,11 @@ def next_options(given: CleanOptions) -> NextOptions:
 def clean(style: Style, given: CleanOptions) -> Exit:
     """Preview or delete expired files; forecast the disk.
 
-    STORE is the directory that broker.conf calls storePathRootDir. It shows which files the broker's cleaner deletes
-    with its next run, why, when the rest goes, who loses what, and how long the disk lasts. With --dry-run nothing is
-    changed, and a broker may run on it. Without it the files of the next run are deleted for good, after they were
-    shown and you agreed, and only while no broker runs. Where unread messages are among them, a yes is not enough.
-    --topic chooses whose losses are listed; what is deleted stays the same.
+    STORE is the directory that broker.conf calls storePathRootDir. Shows which files the broker's cleaner will
+    delete in its next run and why, when the others follow, who loses unread messages, and how long the disk lasts.
+    With --dry-run nothing is changed, and a broker may run on the store. Without it the files of the next run are
+    deleted for good, after they were shown and you agreed, and only while no broker runs. Where unread messages are
+    among them, a yes is not enough. --topic chooses whose losses are listed; what is deleted stays the same.
     """
     from rmqtool.clean.deletion import SavedCleanPlan
     from rmqtool.store.commit_log import retry_on_deletion
@@ -316,7 +318,7 @@ def _delete(shown: _PlanOutput, make_plan: Callable[[], CleanPlan], saved: Saved
     if not style.json:
         shown.show("planned", is_last=False)
     if plan.snapshot.holder:  # before anybody is asked; the transaction checks again
-        hint = "stop the broker; or let it clean by itself: it does so every few seconds when it is time to"
+        hint = "stop the broker, or leave the cleaning to it: it checks every few seconds"
         raise plan.snapshot.holder.refusal(plan.snapshot.store.root, effect="nothing is deleted", hint=hint)
     _ask(shown, count, unfinished)
     with Transaction(plan.snapshot.store, "clean") as transaction:
@@ -348,20 +350,20 @@ def _ask(shown: _PlanOutput, count: int, unfinished: str | None) -> None:
     from rmqtool.transaction.home import unfinished_deletion
 
     given = shown.given
-    first = f"End the interrupted run {unfinished} first, and look again. " if unfinished else ""
-    measured = ", by the time or disk that you gave and not this machine's" if given.as_if else ""
+    first = f"Finish the interrupted run {unfinished} first, and look again. " if unfinished else ""
+    measured = ", using your time or disk and not this machine's" if given.as_if else ""
     if given.yes and given.as_if:
-        note("this deletes by the time or disk that you gave, not by this machine's")
+        note("this deletes by your time or disk, not by this machine's")
     question = f"{first}Delete {'this file' if count == 1 else f'these {count} files'} for good{measured}?"
     left = unfinished_deletion(shown.plan.snapshot.store.root)
     if left:
-        question = f"The interrupted {left.text}: that is done, and nothing else ({left.to_keep_them}). Go on?"
+        question = f"The interrupted {left.text} is finished, and nothing else is done ({left.to_keep_them}). Continue?"
     if given.allow_unread or not shown.losses.may_lose_unread:
         confirm(question, yes=given.yes)
         return
     lost = losses_text(shown.losses)
     if given.yes:
-        hint = "look with --dry-run at who loses what; --allow-unread agrees to it; nothing was changed"
+        hint = "--dry-run shows who loses what; --allow-unread accepts it; nothing was changed"
         raise UsageError(f"--yes is not enough: {lost}", file=shown.plan.snapshot.store.root, hint=hint)
     root = os.path.abspath(shown.plan.snapshot.store.root)
     confirm(f"{lost[0].upper()}{lost[1:]}. {question}", yes=False, name=os.path.basename(root) or root)

@@ -34,7 +34,7 @@ class ConvertOptions(OnStore):
 
     path: Path = argument("STORE", StorePath())
     output: Path = output_option(NEW_STORE, "NEW", click.Path(path_type=Path), required=True)
-    uncommitted: bool = flag("Also take entries after the committed index: of the last node that is left.")
+    uncommitted: bool = flag("Also take entries after the committed index: for the last node that is left.")
     dry_run: bool = dry_run_option()
     jobs: int | None = jobs_option()
 
@@ -48,9 +48,9 @@ class ConvertOptions(OnStore):
     ),
     {
         Exit.OK: "done, or planned; all messages are taken",
-        Exit.FINDINGS: "done, or planned; messages are missing, were left out, or are damaged",
+        Exit.FINDINGS: "done, or planned; messages are missing, left out, or damaged",
         Exit.USAGE: "the options do not fit each other, or the output is not empty",
-        Exit.LOSSY: "done; a file beside the log could not be carried over",
+        Exit.LOSSY: "done; a file beside the log could not be copied",
         Exit.FAILED: "could not finish; there is no new store",
         Exit.IN_USE: "a broker runs on the store",
     },

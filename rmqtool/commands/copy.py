@@ -37,10 +37,10 @@ class CopyOptions(shared.OnStore):
     verify: bool = flag("Check a copy: STORE against its manifest, then as verify does.")
     as_: str | None = option(
         "The copy is for a slave of this broker (slave), for a replica under a controller (controller), or for another "
-        "broker of this NAME: what names the old one goes.",
+        "broker of this NAME: names of the old one are removed.",
         "--as", metavar="slave|controller|NAME",
     )  # fmt: skip
-    raw: bool = flag("Leave the copy as after a crash: queues and index are not completed, nothing is proven.")
+    raw: bool = flag("Leave the copy as after a crash: queues and index are not completed, nothing is verified.")
     fresh_times: bool = flag("When a copy is restored: count the age of its log files from now on.")
     dry_run: bool = shared.dry_run_option()
     yes: bool = shared.yes_option()
@@ -74,8 +74,8 @@ class CopyOptions(shared.OnStore):
     {
         Exit.OK: "done, planned, or the copy is as its manifest says",
         Exit.FINDINGS: "done, with findings; or the copy is not as its manifest says",
-        Exit.USAGE: "the options do not fit, the output is not empty, or nobody confirmed",
-        Exit.FAILED: "could not finish: the next run goes on; an earlier copy is as it was",
+        Exit.USAGE: "the options do not fit, the output is not empty, or not confirmed",
+        Exit.FAILED: "could not finish: the next run continues; an earlier copy is as it was",
         Exit.IN_USE: "another rmqtool is changing the store",
     },
 )
@@ -114,7 +114,7 @@ def _ask_about_retention(given: CopyOptions, job: CopyJob) -> None:
 
     if job.plan.expired.files:
         note(expired_sentence(job.plan.expired))
-        writing.confirm("Restore with these times all the same?", yes=given.yes)
+        writing.confirm("Restore with these times anyway?", yes=given.yes)
 
 
 def _run(style: Style, given: CopyOptions, job: CopyJob) -> CopyResult:
@@ -136,7 +136,7 @@ def _kept_for_later(style: Style, new: NewStore) -> Iterator[None]:
         yield
     except BaseException:
         if not style.quiet and new.notes.exists():
-            note(f"what is copied so far stays in {new.directory.parent}: the same command goes on from there")
+            note(f"what is copied so far stays in {new.directory.parent}: the same command continues from there")
         raise
 
 

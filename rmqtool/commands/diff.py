@@ -31,13 +31,13 @@ class DiffOptions(OnStores):
 
     a: Path = argument(None, StorePath())
     b: Path = argument(None, StorePath())
-    fast: bool = flag("Offsets, epochs and a page of each log file only.")
+    fast: bool = flag("Compare only offsets, epochs and one page of each log file.")
     only: Name | None = option("List the messages that only A, or only B has.", type=click.Choice(["a", "b"]))
     limit: int = option(
         "List at most this many of each kind; all are counted.", type=click.IntRange(min=1), default=20, metavar="N"
     )
     by_message: bool = flag(
-        "Compare messages by topic, unique key and body, wherever they stand: of different brokers."
+        "Compare messages by topic, unique key and body, wherever they are stored: for stores of different brokers."
     )
     filters: Filters = filter_options()
     engine: str = option(
@@ -80,18 +80,18 @@ class DiffOptions(OnStores):
         Exit.OK: "the same",
         Exit.FINDINGS: "they differ",
         Exit.USAGE: "the command line is wrong",
-        Exit.LOSSY: "no difference, but not all could be read",
+        Exit.LOSSY: "no difference, but not everything could be read",
         Exit.FAILED: "a store or its log cannot be read, or is not supported",
     },
 )
 def diff(style: Style, given: DiffOptions) -> Exit:
     """Compare a store with its replica or its backup.
 
-    A and B are directories that broker.conf calls storePathRootDir. The logs of one broker are the same byte by byte
-    up to where they part: that place is found, and what only one of them has. A store that a broker runs on is compared
-    up to its end as it is now. A DLedger store and the ordinary one that convert made of it are compared message by
-    message, in their order. Nothing in the stores is changed. With --by-message the stores of different brokers are
-    compared, after a migration or a replay: which messages does one have that the other has not?
+    A and B are directories that broker.conf calls storePathRootDir. The logs of one broker are the same byte by
+    byte up to where they diverge: diff shows that place, and what only one of them has. A store that a broker runs
+    on is compared up to its present end. A DLedger store and the plain one that convert made of it are compared
+    message by message, in their order. With --by-message stores of different brokers are compared, after a
+    migration or a replay: which messages does only one of them have? Nothing in the stores is changed.
     """
     from rmqtool.diff.records import side_of
     from rmqtool.store.store import conf_for

@@ -28,7 +28,7 @@ _EXAMPLES = (
     "rmqtool explain commitlog.body-crc", "rmqtool explain F16", "rmqtool explain consumequeue",
     "rmqtool explain 'CODE: 14'", "rmqtool explain 'Lock failed,MQ already started'", "rmqtool explain",
 )  # fmt: skip
-_EPILOG = examples_and_statuses(_EXAMPLES, {Exit.OK: "done", Exit.USAGE: "there is no such code"})
+_EPILOG = examples_and_statuses(_EXAMPLES, {Exit.OK: "done", Exit.USAGE: "no such code"})
 
 
 class _Code(click.types.StringParamType):
@@ -91,10 +91,10 @@ class Explained(Shape):
 def explain(style: Style, /, *, code: tuple[str, ...]) -> Exit:
     """Explain a finding, and how to repair it.
 
-    It says what the finding is, how it happens, and what each broker version does. CODE is what stands in a
-    finding, such as commitlog.body-crc, a fault's number such as F16, or the beginning of several codes. It may also
-    be what a broker or a client prints: a response code such as 14, an exception, a line of a log. Without it all
-    codes are listed.
+    It says what the finding is, how it happens, and what each broker version does. CODE is the code of a finding,
+    such as commitlog.body-crc, a fault's number such as F16, or the beginning of several codes. It may also be what
+    a broker or a client prints: a response code such as 14, an exception, a line of a log. Without CODE all codes
+    are listed.
     """
     asked = " ".join(code) if code else None  # what is printed may have been pasted without quotes
     entries, symptoms = _entries(asked)
@@ -108,7 +108,7 @@ def explain(style: Style, /, *, code: tuple[str, ...]) -> Exit:
         rows = [(entry.code, entry.fault or "", entry.severity, entry.title) for entry in entries]
         show_table(style.console(), table("", "Code, Fault, Severity, Title", rows))
         if not style.quiet:
-            note("more about one of them: rmqtool explain CODE")
+            note("more about one: rmqtool explain CODE")
     else:
         write_text(f"\n{'-' * _WIDTH}\n\n".join("\n".join(_page(entry)) + "\n" for entry in entries))
     return Exit.OK
@@ -125,7 +125,7 @@ def _entries(code: str | None) -> tuple[list[Entry], list[Symptom]]:
         return [CATALOGUE[each] for each in codes], symptoms
     matches = close_matches(code)
     hint = f"did you mean {' or '.join(matches)}?" if matches else "rmqtool explain lists all codes"
-    raise UsageError(f"no finding has the code {code!r}, and nothing that brokers print is known by it", hint=hint)
+    raise UsageError(f"{code!r} is neither a finding code nor a known message of brokers or clients", hint=hint)
 
 
 def _symptom(symptom: Symptom) -> Iterator[str]:

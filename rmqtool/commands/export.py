@@ -84,18 +84,20 @@ class ExportChoices(OnStores):
         type=click.Choice(["error", "append", "overwrite", "incremental"]), default="error",
     )  # fmt: skip
     columns: tuple[str, ...] = option(
-        "Columns, with commas; '*' for the usual ones (the default); body_text, properties.NAME, body.PATH, file, "
+        "Columns, separated by commas; '*' for the usual ones (the default); body_text, properties.NAME, body.PATH, "
+        "file, "
         "body.PATH:int as NAME, ...",
         multiple=True, callback=_columns, shell_complete=complete_from(columns), metavar="NAMES",
     )  # fmt: skip
     body: BodyChoice = shared.body_option()
     body_format: BodyFormat | None = option(
-        "How CSV and NDJSON hold a body (default: base64); what is not text, or not JSON, is base64 beside it.",
+        "How CSV and NDJSON write a body (default: base64); what is not text, or not JSON, is written as base64 in "
+        "another column.",
         type=shared.BODY_FORMAT,
     )
     include: tuple[str, ...] = shared.include_option()
     partition_by: tuple[PartitionKey, ...] = option(
-        "topic, date, hour, queue: directories, nested in this order.",
+        "Partition by topic, date, hour, queue: directories, nested in this order.",
         multiple=True, callback=shared.choices_of(*_KEYS), shell_complete=complete_from(lambda: _KEYS), metavar="KEYS",
     )  # fmt: skip
     compression: str | None = option(
@@ -103,11 +105,11 @@ class ExportChoices(OnStores):
         shell_complete=complete_from(compressions), metavar="CODEC[:LEVEL]",
     )  # fmt: skip
     table: str | None = option(
-        "Make DIR a table too, whose versions are the runs: delta, or iceberg:NAMESPACE.TABLE.", metavar="KIND"
+        "Also register DIR as a table with a version for each run: delta, or iceberg:NAMESPACE.TABLE.", metavar="KIND"
     )
-    store_column: bool = flag("A column with the store's name for a single store too.")
+    store_column: bool = flag("Add a column with the store's name for a single store, too.")
     engine: Literal["auto", "spark", "local"] = option(
-        "Spark, or processes of this machine; auto: Spark from 1 GiB of log on, and where Spark is asked for.",
+        "Spark, or processes of this machine; auto: Spark from 1 GiB of log on, or where --master or --conf is given.",
         type=click.Choice(["auto", "spark", "local"]), default="auto",
     )  # fmt: skip
     master: str | None = master_option()
@@ -229,10 +231,10 @@ def _limited(tasks: Sequence[Any], limit: RateLimit | None, workers: int) -> Seq
     ),
     {
         Exit.OK: "done",
-        Exit.FINDINGS: "nothing passes the filters, or --check found a difference",
-        Exit.USAGE: "options that do not fit, or an output that is not empty",
-        Exit.LOSSY: "done, but bytes are not messages, or a body is wrong or not decoded",
-        Exit.FAILED: "no Java or Spark, a full disk, or something that cannot be read",
+        Exit.FINDINGS: "no message matches the filters, or --check found a difference",
+        Exit.USAGE: "the options do not fit, or the output is not empty",
+        Exit.LOSSY: "done, but bytes are not messages, or a body is damaged or not decoded",
+        Exit.FAILED: "no Java or Spark, a full disk, or something cannot be read",
     },
 )
 def export(style: Style, given: ExportChoices) -> Exit:
@@ -296,7 +298,7 @@ def _export(style: Style, path: Path, given: ExportChoices) -> Exit:
             exported = run_export(stores, output, given.mode, settings, engine)
     is_empty = not exported.manifest["rows"] and settings.query.filters != Filters()
     status = Exit.LOSSY if exported.totals.is_lossy else Exit.FINDINGS if is_empty else Exit.OK
-    with told_anyway(style, f"exported: {path} is whole"):
+    with told_anyway(style, f"exported: {path} is complete"):
         if style.json:
             write_document(style, "export", summary(exported.manifest), status=status)
         else:
@@ -304,7 +306,7 @@ def _export(style: Style, path: Path, given: ExportChoices) -> Exit:
     manifest = exported.manifest
     has_bodies = manifest["body_format"] is not None and "body" in [each["name"] for each in manifest["columns"]]
     if manifest["rows"] and not style.json and has_bodies and given.body_format is None:  # nobody asked for base64
-        note("bodies are base64; --body-format text writes those that are text as they are")
+        note("bodies are base64; --body-format text writes text bodies as text")
     shared.note_failures(style, exported.totals.decode_failures)
     for named in () if style.quiet else stores:
         snapshot, filters = Snapshot(named.store), settings.query.filters
@@ -312,7 +314,7 @@ def _export(style: Style, path: Path, given: ExportChoices) -> Exit:
         for reason in reasons:
             note(f"{named.name}: {reason}")
     if is_empty and not style.quiet:
-        note(f"{path} holds an export of no message now: --mode overwrite replaces it")
+        note(f"{path} now holds an empty export: --mode overwrite replaces it")
     return status
 
 
@@ -339,7 +341,7 @@ def _form_of(style: Style, given: ExportChoices) -> dict[str, Any]:
     codec, level = parse_compression(given.compression, name)
     for filter_name, values in (("key", given.filters.keys), ("tag", given.filters.tags)):
         if given.redaction is not None and values and given.redaction.hides(f"{filter_name}s"):
-            raise UsageError(f"--{filter_name} names what --redact leaves out: the manifest would hold it")
+            raise UsageError(f"--{filter_name} names what --redact hides: it would be in the manifest")
     return {"format": name, "body_format": body_format or "base64", "int64": style.int64, "codec": codec,
             "level": level, "table": given.table}  # fmt: skip
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from importlib import import_module
+from types import MappingProxyType
 from typing import Any
 
 import click
@@ -27,7 +28,7 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
         *("due-before", "hash-matches"),
         *("group", "kind", "unique-key", "id", "offset", "queue-offset", "time", "where", "body-contains", "include"),
     ),
-    "Which messages, by what became of them": ("unconsumed-by", "dead-letters-of", "delays", "include-replays"),
+    "Which messages, by their state": ("unconsumed-by", "dead-letters-of", "delays", "include-replays"),
     "Destination": ("to-topic", "to-retry-topic", "keep-dispatch", "empty-bodies"),
     "How it is sent": (
         *("look-up", "send-again", "rate", "batch", "loose-born-time", "keep-going", "timeout", "patience"),
@@ -38,13 +39,13 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
         *("decoder", "max-examples", "only", "skip", "list", "all-runs", "save-body"),
         *("redact", "redact-as", "redact-salt"),
     ),
-    "The cleaner's settings, in the place of those of broker.conf": (
+    "Settings of the cleaner, instead of those in broker.conf": (
         *("file-reserved-time", "delete-when", "disk-max-used-space-ratio", "disk-space-warning-level-ratio"),
         *("disk-space-clean-forcibly-ratio", "delete-file-batch-max", "clean-resource-interval"),
         *("replicas-per-disk-partition", "logical-disk-space-clean-forcibly-threshold", "clean-file-forcibly-enable"),
     ),
     "The broker, and the machine": (
-        *("broker-version", "broker-conf", "allow-older-release", "jobs", "limit-rate"),
+        *("broker-version", "broker-conf", "allow-older-release", "tiered-path", "jobs", "limit-rate", "memory"),
         *("time-limit", "sample", "resume"),
     ),
     "Spark": ("engine", "master", "conf", "split-size"),
@@ -53,13 +54,22 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
 _GROUP_OF = {name: group for group, names in _GROUPS.items() for name in names}
 _RANGE = re.compile(r"(?:; )?[-<=\d]*\bx[<>=]+-?\d+")  # of numbers, which an error tells whom it concerns
 _EMPTY = re.compile(r" *\[\]")
+_VERBOSE = "rmqtool.verbose-help"
 
 
 class HelpPage(click.Command):
-    """A command whose examples stand before its options, which stand in groups."""
+    """A command whose examples come before its options, which are in groups: its own `groups` first.
+
+    The options of every command are one line, unless the help is verbose: `rmqtool --help` explains them.
+    """
+
+    def __init__(self, *args: Any, groups: Mapping[str, Sequence[str]] = MappingProxyType({}), **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.groups = groups
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """The options; one that another tool, or another command, calls otherwise is named."""
+        ctx.meta[_VERBOSE] = not {"-v", "--verbose"}.isdisjoint(args)
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
@@ -67,10 +77,13 @@ class HelpPage(click.Command):
 
             ours = {name for option in self.get_params(ctx) for name in option.opts}
             meant = [name for name in OTHER_OPTIONS.get(error.option_name, ()) if name in ours]
-            if not meant:
+            others = [] if meant else _commands_with(error.option_name, ctx)
+            if not meant and not others:
                 raise
-            message = f"No such option '{error.option_name}'. Did you mean '{meant[0]}'?"
-            raise click.NoSuchOption(error.option_name, message, ctx=ctx) from None
+            hint = f"Did you mean '{meant[0]}'?" if meant else f"It is one of {' and '.join(others)}."
+            raise click.NoSuchOption(
+                error.option_name, f"No such option '{error.option_name}'. {hint}", ctx=ctx
+            ) from None
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The whole page."""
@@ -95,17 +108,34 @@ class HelpPage(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The options, those of this command alone first."""
         for group, lines in self.option_groups(ctx):
+            if group == _EVERY and len(lines) > 1 and ctx.parent is not None and not _is_verbose(ctx):
+                with formatter.section(f"{group} (rmqtool --help explains them)"):
+                    formatter.write_text(", ".join(option.split(maxsplit=1)[0].rstrip(",") for option, _ in lines))
+                continue
             with formatter.section(group):
                 formatter.write_dl(lines)
 
     def option_groups(self, ctx: click.Context) -> list[tuple[str, list[tuple[str, str]]]]:
         """The title of each group that is not empty, and its options with their meanings."""
-        rows: dict[str, list[tuple[str, str]]] = {"Options": [], **{group: [] for group in _GROUPS}}
-        for option in self.get_params(ctx):
+        rows: dict[str, list[tuple[str, str]]] = {group: [] for group in (*self.groups, "Options", *_GROUPS)}
+        own = {name: group for group, names in self.groups.items() for name in names}
+        order = {name: place for place, name in enumerate(own)}
+        for option in sorted(self.get_params(ctx), key=lambda each: order.get(_longest(each), len(order))):
             record = option.get_help_record(ctx) if isinstance(option, click.Option) else None
             if record is not None:
-                rows[_group_of(option)].append((record[0], _EMPTY.sub("", _RANGE.sub("", record[1]))))
+                group = own.get(_longest(option)) or _group_of(option)
+                rows[group].append((record[0], _EMPTY.sub("", _RANGE.sub("", record[1]))))
         return [(group, lines) for group, lines in rows.items() if lines]
+
+
+def _commands_with(option: str, ctx: click.Context) -> list[str]:
+    """The commands that have an option which this one does not have."""
+    group = ctx.find_root().command
+    if not isinstance(group, LazyGroup):
+        return []
+    commands = ((name, group.get_command(ctx, name)) for name in group.modules)
+    return [f"rmqtool {name}" for name, each in commands
+            if each is not None and any(option in param.opts for param in each.params)]  # fmt: skip
 
 
 def examples_and_statuses(examples: Sequence[str], statuses: Mapping[Exit, str]) -> str:
@@ -113,6 +143,11 @@ def examples_and_statuses(examples: Sequence[str], statuses: Mapping[Exit, str])
     shown = [f"  {example}" for example in examples]
     meanings = [f"  {int(status):<4} {meaning}" for status, meaning in statuses.items()]
     return "\n".join(("\b", "Examples:", *shown, "", "\b", "Exit statuses:", *meanings))
+
+
+def _is_verbose(ctx: click.Context) -> bool:
+    """Whether ``--verbose`` is given, before the command or after it."""
+    return bool(ctx.meta.get(_VERBOSE)) or ctx.ensure_object(Style).verbosity > 0
 
 
 def _show_help(ctx: click.Context, param: click.Parameter, value: Any) -> None:
@@ -123,10 +158,13 @@ def _show_help(ctx: click.Context, param: click.Parameter, value: Any) -> None:
 
 
 def _group_of(option: click.Parameter) -> str:
-    longest = max(option.opts, key=len)
-    if longest == "--to" and isinstance(option.type, click.Choice):
+    if _longest(option) == "to" and isinstance(option.type, click.Choice):
         return "Options"  # where a rebuild puts the queues, and no time
-    return _GROUP_OF.get(longest.removeprefix("--"), "Options")
+    return _GROUP_OF.get(_longest(option), "Options")
+
+
+def _longest(option: click.Parameter) -> str:
+    return max(option.opts, key=len).removeprefix("--")
 
 
 def _write(formatter: click.HelpFormatter, paragraph: str) -> None:
@@ -170,7 +208,7 @@ class LazyGroup(HelpPage, click.Group):
             from rmqtool.commands.other_names import OTHER_COMMANDS
 
             if meant := OTHER_COMMANDS.get(name.lower()):
-                ctx.fail(f"no command {name}; it may be: rmqtool {meant}")
+                ctx.fail(f"no command {name}; try: rmqtool {meant}")
             near = get_close_matches(name, self.modules, cutoff=0.65)
             ctx.fail(f"no command {name}" + (f" (did you mean {' or '.join(near)}?)" if near else ""))
         return command

@@ -43,7 +43,7 @@ class InspectOptions(ListingRequest):
     warning: dict[Measure, float] = limits_option("warning")
     critical: dict[Measure, float] = limits_option("critical")
     kind: Kind | None = option(
-        f"What PATH is, when its place does not say: {', '.join(_KINDS)}.",
+        f"What PATH is, where its name does not show it: {', '.join(_KINDS)}.",
         "--as", type=click.Choice(_KINDS), envvar="RMQTOOL_INSPECT_AS", metavar="KIND",
     )  # fmt: skip
     jobs: int | None = jobs_option()
@@ -63,13 +63,13 @@ class InspectOptions(ListingRequest):
     ),
     {
         Exit.OK: "done",
-        Exit.FINDINGS: "nothing passes the filters",
-        Exit.LOSSY: "done, but a part cannot be read or decoded, or bytes or a unit are wrong",
-        Exit.FAILED: "the store or what is listed cannot be read, or is not supported",
+        Exit.FINDINGS: "no message matches the filters",
+        Exit.LOSSY: "done, but something cannot be read or decoded, or is damaged",
+        Exit.FAILED: "the store, or what is listed, cannot be read or is not supported",
     },
 )
 def inspect(style: Style, given: InspectOptions) -> int:
-    """Show what a store holds, or what is at a place in one.
+    """Show what a store contains, or one part of it.
 
     PATH is a store (the directory that broker.conf calls storePathRootDir), or anything in there: its commit log, a
     consume queue, an index file, the checkpoint, a config file and so on, a directory or one file. A store that a
@@ -85,7 +85,7 @@ def inspect(style: Style, given: InspectOptions) -> int:
     if given.follow and is_remote(path):
         raise UsageError("--follow works on stores of this machine only: no broker appends to a copy", file=path)
     if is_given("jobs") and not scan:
-        raise UsageError("--jobs is for --scan: all else reads little, or row by row")
+        raise UsageError("--jobs is for --scan: everything else reads little")
     target = locate(path, given.kind, given.broker_conf)
     if not given.follow:
         begin_paging(style)
@@ -99,7 +99,7 @@ def inspect(style: Style, given: InspectOptions) -> int:
     unfit = [f"--{option_name(name)}" for name in _LISTING if is_given(name) and not (name == "output_format" and fits)]
     if unfit:
         hint = f"rmqtool inspect {quote(str(path / 'commitlog'))} {unfit[0]} ..."
-        raise UsageError(f"{', '.join(unfit)}: works on a part of a store", hint=hint)
+        raise UsageError(f"{', '.join(unfit)}: for a part of a store only", hint=hint)
     from rmqtool.inspect.overview import overview_of
 
     overview = overview_of(target, given.broker_version, given.limit_rate)

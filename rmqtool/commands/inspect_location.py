@@ -209,7 +209,7 @@ def list_at(shown: ListingOutput, listing: Iterator[Listed | None], by_record: R
     if shown.left_out and not shown.style.quiet:
         note(f"too wide for this terminal, left out: {', '.join(shown.left_out)}; --columns chooses")
     if shown.damaged:
-        note(f"{shown.damaged} damaged extents have no line in CSV: --format json shows them")
+        note(f"not in CSV: {counted(shown.damaged, 'damaged range')}; --format json shows them")
     unread = _print_unjudged(shown.style, by_record, as_json=shown.format == "json")
     return Exit.LOSSY if shown.lossy or unread else Exit.OK
 
@@ -231,9 +231,9 @@ def _print_unjudged(style: Style, by_record: RecordFilter | None, *, as_json: bo
     if as_json:
         write_line(style, {"kind": "unjudged", "deleted": by_record.deleted, "unread": by_record.unread})
     if by_record.deleted and not style.quiet:
-        note(f"{by_record.deleted} units left out: their messages have been deleted, so that no filter can judge them")
+        note(f"{counted(by_record.deleted, 'entry')} left out: their messages have been deleted, so no filter applies")
     if by_record.unread:
-        note(f"{by_record.unread} units left out: no message stands in the log where they point, so none can be judged")
+        note(f"{counted(by_record.unread, 'entry')} left out: the log has no message where they point")
     return by_record.unread > 0
 
 
@@ -251,7 +251,7 @@ def checked_columns(text: str | None, location: Location, decoder: Decoder | Non
     known = ("kind", *listing.columns, "hex", *(DECODED_COLUMNS if decoder is not None else ()))
     typed = [column.name for name in names if listing.has_messages and (column := typed_column(name)) is not None]
     if taken := [name for name in typed if name in known or typed.count(name) > 1 or names.count(name)]:
-        raise UsageError(f"--columns: another column is named {taken[0]}", hint="such as: ... as other_name")
+        raise UsageError(f"--columns: another column is named {taken[0]}", hint="for example: ... as other_name")
     unknown = [name for name in names if name not in known
                and not (listing.has_messages and (is_wished(name) or typed_column(name)))]  # fmt: skip
     if unknown or not names:
@@ -288,18 +288,18 @@ class ListingRequest(shared.OnStore):
     path: Path = argument(None, shared.StorePath(may_be_remote=True))
     filters: Filters = shared.filter_options()
     limit: int | None = shared.limit_option()
-    reverse: bool = flag("Newest first.")
+    reverse: bool = flag("Show the newest first.")
     follow: bool = flag("Follow the log as the broker appends to it, until Ctrl-C.", "-f", "--follow")
     as_hex: bool = flag(
-        "Also show the bytes of each unit, with its fields named.", "--hex", envvar="RMQTOOL_INSPECT_HEX"
+        "Also show the bytes of each entry, with its fields named.", "--hex", envvar="RMQTOOL_INSPECT_HEX"
     )
-    columns: str | None = option("Only these fields, separated by commas.", metavar="NAMES")
+    columns: str | None = option("Show only these fields, separated by commas.", metavar="NAMES")
     output_format: Format | None = option(
         "text for people (default), a table, JSON lines, or CSV; figures of a store: openmetrics, nagios.",
         "--format", envvar="RMQTOOL_INSPECT_FORMAT", type=click.Choice(["text", "table", "json", "csv", *OF_STORES]),
     )  # fmt: skip
-    count: bool = flag("Only the number of each kind.")
-    slots: bool = flag("Hash slots of an index file, and the lengths of their chains.")
+    count: bool = flag("Show only how many of each kind there are.")
+    slots: bool = flag("Show the hash slots of an index file and the lengths of their chains.")
     body: BodyChoice = shared.body_option()
     body_format: BodyFormat = shared.body_format_option()
     redaction: Redaction | None = shared.redact_options()
@@ -330,7 +330,7 @@ def list_from(style: Style, location: Location, request: ListingRequest) -> Exit
         status = list_at(shown, _listing(location, request, watched), options.by_record)
     nothing_fits = shown.empty and request.limit != 0 and request.filters != Filters()
     for name, (count, first) in options.shape.unfit.items():
-        note(f"{name}: {counted(count, 'value')} of another type, and null; the first at offset {first}")
+        note(f"{name}: {counted(count, 'value')} do not fit the type and are null; the first at offset {first}")
         status = Exit.LOSSY
     if not style.quiet:
         if nothing_fits or request.filters.excluded_topics:
@@ -388,7 +388,7 @@ def fitting_decoder(location: Location, request: ListingRequest) -> Decoder | No
     names = (request.columns or "").replace(" ", "").split(",")
     why = None
     if not LISTINGS[location.kind].has_messages:
-        why = "what is here has no bodies"
+        why = "there are no bodies here"
     elif request.columns is not None and set(names).isdisjoint(DECODED_COLUMNS):
         why = f"--columns leaves out what it makes: {' and '.join(DECODED_COLUMNS)}"
     if why is None:
@@ -445,7 +445,7 @@ def _fitting(location: Location, request: ListingRequest, reading: ReadPolicy) -
     known = LISTINGS[location.kind].filters | LISTINGS[location.kind].by_record
     wrong = [name for name in FILTERS if name not in known and is_given(name)]
     if wrong:
-        raise _filter_not_possible(location, wrong, "what is here does not show it")
+        raise _filter_not_possible(location, wrong, "it is not in these files")
     by_units, by_records = split_filters(location.kind, request.filters)
     if by_records == Filters():
         return by_units, None
@@ -454,7 +454,7 @@ def _fitting(location: Location, request: ListingRequest, reading: ReadPolicy) -
         return by_units, record_filter
     asked = [name for name in FILTERS if by_records.only([name]) != Filters() and is_given(name)]
     if asked:
-        why = "what is here does not show it, and the log with the messages is not beside it"
+        why = "it is not in these files, and the commit log is not beside them"
         raise _filter_not_possible(location, asked, why)
     return by_units, None
 
@@ -463,7 +463,7 @@ def _filter_not_possible(location: Location, names: list[str], message: str) -> 
     given = [f"--{option_name(name)}" for name in names]
     hint = f"rmqtool inspect {quote(str(location.root / 'commitlog'))} {given[0]} ..."
     if location.kind == "index" and "queue" not in names:
-        hint = "a unit has the hash of a topic with a key or a tag: give --topic and one of --key and --tag"
+        hint = "an entry has the hash of a topic with a key or a tag: give --topic and one of --key and --tag"
     return UsageError(f"{', '.join(given)}: {message}", file=location.path, hint=hint)
 
 
@@ -477,9 +477,9 @@ def _check(location: Location, request: ListingRequest, style: Style) -> None:
     if request.slots and location.kind != "index":
         raise UsageError("--slots is for index files", file=location.path)
     if style.json and request.output_format not in (None, "json"):
-        raise UsageError(f"--json and --format {request.output_format} ask for two things")
+        raise UsageError(f"--json and --format {request.output_format} contradict each other")
     if location.kind == "timerlog" and any(map(is_pattern, topics)):
-        raise UsageError("a unit of the timer has the hash of a topic: give whole names", file=location.path)
+        raise UsageError("an entry of the timer has the hash of a topic: give full names", file=location.path)
     if request.slots:
         _check_slots(location, request.filters)
     if request.redaction is None:
@@ -497,7 +497,7 @@ def _check_slots(location: Location, filters: Filters) -> None:
     from rmqtool.inspect.unit_files import HASHED, is_hashed
 
     if others := [name for name in FILTERS if name not in HASHED and is_given(name)]:
-        raise _filter_not_possible(location, others, "hash slots do not show it")
+        raise _filter_not_possible(location, others, "it is not in hash slots")
     if any(map(is_given, HASHED)) and not is_hashed(filters):
         raise UsageError("a hash slot is that of a topic with a key or a tag: give --topic and one of them")
 

@@ -63,7 +63,8 @@ def names() -> list[str]:
 
 
 def _known(names: list[str]) -> str:
-    return f"there are {first_of([SIGN + each for each in names], _SHOWN)}" if names else f"it has no [{_STORES}.NAME]"
+    shown = first_of([SIGN + each for each in names], _SHOWN)
+    return f"there are {shown}" if names else f"it has no table [{_STORES}.NAME]"
 
 
 def _places() -> Iterator[Path]:
@@ -96,7 +97,7 @@ def _parsed(place: Path, data: bytes) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise UsageError(f"is not UTF-8 at byte {error.start}", file=place) from error
     except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"is no TOML: {error}", file=place) from error
+        raise UsageError(f"is not TOML: {error}", file=place) from error
     stores = content.setdefault(_STORES, {})
     if not isinstance(stores, dict) or not all(isinstance(each, dict) for each in stores.values()):
         raise UsageError(f"stores are tables: [{_STORES}.NAME]", file=place)

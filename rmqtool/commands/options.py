@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -127,9 +128,13 @@ def _word(parameter: click.Parameter, value: Any) -> Iterator[str]:
 
 
 def command(
-    name: str, options: type[OptionsT], examples: Sequence[str], statuses: Mapping[Exit, str]
+    name: str,
+    options: type[OptionsT],
+    examples: Sequence[str],
+    statuses: Mapping[Exit, str],
+    groups: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> Callable[[Callable[[Style, OptionsT], int]], click.Command]:
-    """Make a function a command that gets its `options`; its docstring is the help."""
+    """Make a function a command that gets its `options`; its docstring is the help, in which `groups` come first."""
     statuses = {**statuses, Exit.NOT_A_STORE: statuses.get(Exit.NOT_A_STORE, "not a RocketMQ store")}
     found = [(each.name, each.metadata["declared"]) for each in declared_fields(options)]
     parameters = {each: declared.parameters(each) for each, declared in found}
@@ -146,7 +151,7 @@ def command(
 
         callback.__doc__ = run.__doc__
         epilog = examples_and_statuses(examples, statuses)
-        make = click.command(name, cls=HelpPage, epilog=epilog, params=in_order)
+        make = click.command(name, cls=HelpPage, epilog=epilog, params=in_order, groups=groups)
         return make(global_options(click.pass_obj(callback)))
 
     return decorate
@@ -201,7 +206,7 @@ def _spark_conf(values: tuple[str, ...]) -> dict[str, str]:
 
 def conf_option() -> Any:
     """``--conf``, for commands that Spark may do: settings of Spark by name."""
-    return option("A setting of Spark. Repeatable.", multiple=True, callback=_spark_conf, metavar="NAME=VALUE")
+    return option("Set a Spark property. Repeatable.", multiple=True, callback=_spark_conf, metavar="NAME=VALUE")
 
 
 def master_option() -> Any:
@@ -243,7 +248,7 @@ def _in_calendar(value: str) -> int:
 
 def now_option() -> Any:
     """The time at which a command answers: epoch ms, None for the clock."""
-    text = "Answer for this time: '2026-11-21 04:00', tomorrow, +2h, with Z in UTC. Default: the clock."
+    text = "Answer as of this time: '2026-11-21 04:00', tomorrow, +2h, with Z in UTC. Default: the clock."
     return option(text, callback=_in_calendar, metavar="TIME")
 
 
@@ -308,7 +313,7 @@ def global_options(command: F) -> F:
                          expose_value=False, callback=_remember("progress"), show_default=True,
                          help="Progress on stderr: a bar on a terminal, or a JSON line each second."),
             click.option("--no-pager", is_flag=True, is_eager=True, expose_value=False, callback=_without_pager,
-                         envvar="RMQTOOL_NO_PAGER", help="Print to the terminal itself, however long it gets."),
+                         envvar="RMQTOOL_NO_PAGER", help="Never use a pager."),
             click.option("-q", "--quiet", count=True, expose_value=False, callback=_count_quiet,
                          help="Results only: no progress, no notes."),
             click.option("-v", "--verbose", count=True, expose_value=False, callback=_count_quiet,

@@ -26,17 +26,17 @@ _KINDS = ("delay", "lost-delay", "timer", "lost-timer", "half", "lost-half", "po
 class PendingOptions(OnStore):
     """What was asked for."""
 
-    listed: bool = flag("List the messages too, with their places, the most urgent first.", "--list")
+    listed: bool = flag("Also list the messages and where they are, the most urgent first.", "--list")
     kinds: tuple[Kind, ...] = option(
         f"Only this kind: {', '.join(_KINDS)}. Repeatable.",
         "--kind", type=click.Choice(_KINDS), multiple=True, metavar="KIND",
     )  # fmt: skip
     filters: Filters = filter_options("topic", "exclude-topic")
     groups: tuple[str, ...] = option(
-        "Only what waits for this consumer group, or is of this producer group. Repeatable.",
+        "Only what awaits delivery to this consumer group, or is from this producer group. Repeatable.",
         "--group", multiple=True, shell_complete=complete_group, metavar="GROUP",
     )  # fmt: skip
-    due_before: str | None = option("Only what is due before then; +1h counts from --now.", metavar="TIME")
+    due_before: str | None = option("Only what is due before this time; +1h counts from --now.", metavar="TIME")
     limit: int = option(
         "List at most this many; all are counted.", type=click.IntRange(min=1), default=100, metavar="N"
     )
@@ -65,10 +65,10 @@ class PendingOptions(OnStore):
 def pending(style: Style, given: PendingOptions) -> Exit:
     """Show what a stopped broker still has to deliver.
 
-    STORE is the directory that broker.conf calls storePathRootDir. Shown is how many messages are due when, and for
-    whom. Counted are messages of delay levels and of the timer, half messages without an answer, messages that POP
-    consumers took and did not acknowledge, and retries; for information, timer messages that no start would
-    deliver, and dead letters. A message's topic is the one whose consumers get it: a retry of `orders` is of `orders`.
+    STORE is the directory that broker.conf calls storePathRootDir. Shows how many messages are due, when, and for
+    whom: messages of delay levels and of the timer, half messages without an answer, messages that POP consumers
+    took and did not acknowledge, and retries. Timer messages that no start would deliver, and dead letters, are
+    shown but not counted. A message's topic is the one whose consumers get it: a retry of `orders` is of `orders`.
     Nothing in the store is changed.
     """
     from rmqtool.base.tolerant import ReadErrors
@@ -82,7 +82,7 @@ def pending(style: Style, given: PendingOptions) -> Exit:
     due = None if given.due_before is None else time_from(given.due_before, "--due-before", now)
     request = PendingRequest(now, kinds=given.kinds, groups=given.groups, topics=given.filters.topic_choice,
                              due_before=due, limit=given.limit if given.listed else 0)  # fmt: skip
-    with byte_progress("reading what waits", snapshot.log.size, style=style) as progress:
+    with byte_progress("reading undelivered messages", snapshot.log.size, style=style) as progress:
         work = pending_work(snapshot, errors, request, progress.update)
     if given.redaction is not None:
         work = replace(work, messages=given.redaction.table(work.messages))

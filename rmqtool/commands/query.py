@@ -45,7 +45,7 @@ Question = Literal[
 """A question, named as its option."""
 
 _REDACT = {"redact", "redact-as", "redact-salt"}
-_SHOWING = {"body", "body-format", "decoder", "save-body", "trace"} | _REDACT
+_SHOWING = {"body", "body-format", "columns", "decoder", "save-body", "trace"} | _REDACT
 _FILTERS = {
     "topic", "exclude-topic", "queue", "tag", "key", "unique-key", "transaction", "from", "to", "from-offset",
     "to-offset", "limit",
@@ -78,6 +78,13 @@ def _conditions(values: tuple[str, ...]) -> tuple[Condition, ...]:
     return tuple(map(parse_condition, values))
 
 
+@parsed
+def _columns(value: str) -> tuple[str, ...]:
+    from rmqtool.show.messages import chosen_fields
+
+    return chosen_fields(value)
+
+
 _OFFSET = click.IntRange(*OFFSETS)
 
 
@@ -88,31 +95,41 @@ class QueryOptions(shared.OnTier):
     path: Path = argument("STORE", shared.StorePath(may_be_remote=True))
     unique_key: str | None = option("By the unique key, which clients print as the message id.", metavar="KEY")
     msg_id: str | None = option(
-        "By an id that a client or broker printed: offset message id or unique key.", "--id", "--msg-id", metavar="ID"
+        "By a message id as printed by a client or broker: offset message id or unique key.",
+        "--id",
+        "--msg-id",
+        metavar="ID",
     )
     offset: int | None = option("By the physical offset in the commit log.", type=_OFFSET, metavar="BYTES")
     queue_offset: int | None = option("By the offset in --topic and --queue.", type=_OFFSET, metavar="N")
-    time: int | None = option("What was stored then and next, 10 messages.", callback=time_of, metavar="TIME")
-    scan: bool = flag("Look at every message of the log, without index and queues.")
+    time: int | None = option("By store time: 10 messages from then on.", callback=time_of, metavar="TIME")
+    scan: bool = flag("Read every message of the log, without index and queues.")
     where: tuple[Condition, ...] = option(
-        "Scan for a property: NAME=TEXT, NAME!=TEXT, NAME~TEXT (holds it). Repeatable.",
+        "Scan for a property: NAME=TEXT, NAME!=TEXT, NAME~TEXT (contains). Repeatable.",
         multiple=True, callback=_conditions, metavar="NAME=TEXT",
     )  # fmt: skip
     body_contains: str | None = option("Scan for a text in the decompressed body.", metavar="TEXT")
-    hash_matches: bool = flag("With a key: one message for each index unit of its hash.")
-    trace: bool = flag("Where each message stands, who has read it, what became of it.")
+    hash_matches: bool = flag("With a key: one message for each index entry with its hash.")
+    trace: bool = flag("Where each message is stored, who has read it, what happened to it.")
     pull: bool = flag("What a pull at --queue-offset returns.")
     most: int = option(
-        "Messages that the pull asks for.", "--max", type=click.IntRange(1, 1 << 20), default=32, metavar="N"
+        "With --pull, how many messages to ask for.", "--max", type=click.IntRange(1, 1 << 20), default=32, metavar="N"
     )
-    at: int | None = option("The queue offset for a moment, for resetOffset.", callback=time_of, metavar="TIME")
-    group: str | None = option("What a consumer group has consumed.", metavar="GROUP", shell_complete=complete_group)
+    at: int | None = option(
+        "The queue offset for a time, as resetOffsetByTime finds it.", callback=time_of, metavar="TIME"
+    )
+    group: str | None = option(
+        "Show what a consumer group has consumed.", metavar="GROUP", shell_complete=complete_group
+    )
     filters: Filters = shared.filter_options()
     limit: int | None = shared.limit_option()
+    columns: tuple[str, ...] = option(
+        "Show only these fields, separated by commas.", callback=_columns, metavar="NAMES", show_default=False
+    )
     body: BodyChoice = shared.body_option()
     body_format: BodyFormat = shared.body_format_option()
     save_body: Path | None = option(
-        "Write the body of the one message that is found to a new file.",
+        "Write the body of the message found to a new file.",
         type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
     )  # fmt: skip
     redaction: Redaction | None = shared.redact_options()
@@ -135,11 +152,15 @@ def question_of() -> Question:
     if asked is None:
         raise UsageError(
             "say which message: --key, --unique-key, --msg-id, --offset, --queue-offset, --time or --scan",
-            hint="or what else: --pull, --at, --group; rmqtool query --help has examples",
+            hint="--scan reads all that match the filters"
+            if given & _FILTERS
+            else "or what else: --pull, --at, --group; rmqtool query --help has examples",
         )
     unfit = sorted(given - _FITTING[asked] - {asked})
     if unfit:
         raise UsageError(f"--{asked} does not go with {', '.join(f'--{name}' for name in unfit)}")
+    if {"trace", "columns"} <= given:
+        raise UsageError("--trace does not go with --columns")
     return asked
 
 
@@ -149,7 +170,7 @@ def one_queue(question: Question, topics: tuple[str, ...], queue_ids: tuple[int,
 
     if len(topics) != 1 or is_pattern(topics[0]) or len(queue_ids) != 1:
         example = _EXAMPLES.get(question, "--topic T --queue 0 --queue-offset 42")
-        raise UsageError(f"--{question} needs one --topic and one --queue", hint=f"such as: {example}")
+        raise UsageError(f"--{question} needs one --topic and one --queue", hint=f"for example: {example}")
     return topics[0], queue_ids[0]
 
 
@@ -168,12 +189,19 @@ def one_queue(question: Question, topics: tuple[str, ...], queue_ids: tuple[int,
     {
         Exit.OK: "found",
         Exit.FINDINGS: "not found; nothing on standard output",
-        Exit.LOSSY: "found, but damage may hide more, or a body is wrong or not decoded",
+        Exit.LOSSY: "found, but damage may hide more, or a body is damaged or not decoded",
         Exit.FAILED: "something cannot be read, or a layout is not supported",
+    },
+    {
+        "Find messages": (
+            *("key", "unique-key", "msg-id", "offset", "queue-offset", "time", "scan", "where", "body-contains"),
+            *("hash-matches", "trace"),
+        ),
+        "Or ask as a consumer": ("group", "pull", "max", "at"),
     },
 )
 def query(style: Style, given: QueryOptions) -> Exit:
-    """Find a message: where it is, and who has read it.
+    """Find a message: where it is and who has read it.
 
     STORE is the directory that broker.conf calls storePathRootDir. Nothing in it is changed, and a broker may run on
     it. Answers are those of the broker on the same files.
@@ -237,11 +265,13 @@ def _lookup_of(question: Question, given: QueryOptions) -> Lookup:
 def _show_messages(style: Style, snapshot: Snapshot, question: Question, given: QueryOptions, notes: Notes) -> Exit:
     """Show the messages that the command line asks for; a scan is done under a progress bar."""
     from rmqtool.query.lookup import look_up
+    from rmqtool.show.messages import MessageTable
 
     save_to = given.save_body
     if save_to is not None:
         _refuse_saving(snapshot, save_to, given)
     last, count = None, 0
+    table = MessageTable(style, given.columns) if given.columns else None
     with job_progress(style, "reading the commit log") as progress:
         lookup = _lookup_of(question, given)
         for count, message in enumerate(look_up(snapshot, lookup, given.body_read, notes, progress), 1):
@@ -252,7 +282,12 @@ def _show_messages(style: Style, snapshot: Snapshot, question: Question, given: 
             last = message
             if given.decoding is not None:
                 given.decoding.add_to(message)
-            _show_message(style, snapshot, message, given)
+            if table is None:
+                _show_message(style, snapshot, message, given)
+            else:
+                table.add(given.redaction.value(message) if given.redaction else message)
+    if table is not None:
+        table.end()
     if last is None:
         return Exit.FINDINGS
     if save_to is not None:
@@ -284,7 +319,7 @@ def _show_message(style: Style, snapshot: Snapshot, message: Message, given: Que
 def _refuse_saving(snapshot: Snapshot, save_to: Path, given: QueryOptions) -> None:
     """Raise UsageError for a body to be saved inside the store, one that is redacted, or none."""
     if given.redaction and given.redaction.hides("body"):
-        raise UsageError("--save-body writes what --redact bodies leaves out")
+        raise UsageError("--save-body would write what --redact bodies hides")
     if given.body == "none":
         raise UsageError("--save-body needs a body: not --body none")
     if save_to.resolve().is_relative_to(snapshot.store.root.resolve()):
@@ -304,7 +339,7 @@ def _note_next(snapshot: Snapshot, message: Message, count: int, given: QueryOpt
     command = _command_on(snapshot)
     note("")
     if not given.trace:
-        what = f"who has read {'it' if count == 1 else 'the last one'}, and what has become of it"
+        what = f"who has read {'it' if count == 1 else 'the last one'}, and what happened to it"
         note(f"{what}: {command} --offset {message['physical_offset']} --trace")
         return
     place = f"--topic {quote(message['topic'])} --queue {message['queue_id']} --queue-offset {message['queue_offset']}"
@@ -331,7 +366,7 @@ def pull(style: Style, snapshot: Snapshot, given: QueryOptions, notes: Notes) ->
     topic, queue_id = one_queue("pull", filters.topics, filters.queue_ids)
     start = given.queue_offset
     if start is None:
-        raise UsageError("--pull needs --queue-offset", hint="where the consumer stands: rmqtool query STORE --group G")
+        raise UsageError("--pull needs --queue-offset", hint="how far the consumer is: rmqtool query STORE --group G")
     views = QueueViews.of_snapshot(snapshot)
     compacted = compacted_puller(snapshot, topic, queue_id)
     elsewhere = Elsewhere(COMPACTED, compacted.files) if compacted else None
@@ -360,7 +395,9 @@ def pull(style: Style, snapshot: Snapshot, given: QueryOptions, notes: Notes) ->
         notes.add(_hole_text(views, topic, queue_id, hole), lossy=True)
     if answer.passed_over:
         lost = counted(answer.passed_over, "message")
-        notes.add(f"{lost} passed over: no log file holds what the units lead to; consumers go on behind", lossy=True)
+        notes.add(
+            f"{lost} passed over: no log file has what the entries point to; consumers continue after them", lossy=True
+        )
     line = {
         "kind": "pull",
         "topic": topic,
@@ -387,7 +424,7 @@ def _show_pull(style: Style, line: dict[str, Any], body_format: BodyFormat) -> N
     for message in line["messages"]:
         write_text(object_text(message, body_format, color=style.wants_color(), width=terminal_width()))
         if not message.get("tag_matches", True):
-            write_text("  the client drops it: its tag has the hash of one that is wanted\n")
+            write_text("  the client drops it: its tag only has the same hash as a wanted one\n")
 
 
 def _note_other_releases(
@@ -411,7 +448,7 @@ def _sent(
 
     message = message_at(snapshot, unit.physical_offset, given.body_read, elsewhere)
     if message is None or message["message_size"] != unit.message_size:
-        notes.add(f"the bytes at {unit.physical_offset} are sent, but are no message of that size", lossy=True)
+        notes.add(f"the bytes at {unit.physical_offset} are sent, but are not a message of that size", lossy=True)
         reason = "physical-offset" if message is None else "lengths"
         return {"kind": "damage", "physical_offset": unit.physical_offset, "size": unit.message_size, "reason": reason}
     if given.decoding is not None:
@@ -428,7 +465,7 @@ def offsets_at(style: Style, snapshot: Snapshot, given: QueryOptions, notes: Not
 
     filters, timestamp = given.filters, given.at or 0
     if len(filters.topics) != 1 or is_pattern(filters.topics[0]):
-        raise UsageError("--at needs one --topic", hint="such as: --at -2h --topic T --queue 0")
+        raise UsageError("--at needs one --topic", hint="for example: --at -2h --topic T --queue 0")
     topic = filters.topics[0]
     lines, others = [], []
     for queue_id in filters.queue_ids or snapshot.queue_ids(topic):
@@ -481,7 +518,7 @@ def group(style: Style, snapshot: Snapshot, name: str, notes: Notes) -> Exit:
         return Exit.FINDINGS
     if not lines:
         groups = groups_of(snapshot)
-        instead = instead_of(name, groups) if groups else "; no other group has, either"
+        instead = instead_of(name, groups) if groups else "; nor has any other group"
         notes.add(f"group {name} has committed no offset and has no retry queue here{instead}")
         return Exit.FINDINGS
     _show(style, lines, show_consumers)

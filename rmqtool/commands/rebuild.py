@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from rmqtool.transaction.transaction import Transaction
 
 
-_APPEND_ORDER = ("Number units in the order in which a broker appends them to empty queues. "
-                 "Default: stored queue offsets are kept.")  # fmt: skip
+_APPEND_ORDER = ("Number entries in the order in which a broker appends them to empty queues. Default: keep the "
+"stored queue offsets.")  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,10 +39,10 @@ class RebuildCqOptions(shared.OnStore):
     part: ClassVar[Part] = "queues"
 
     filters: Filters = shared.filter_options("topic", "exclude-topic", "queue")
-    only_damaged: bool = flag("Only what `rmqtool verify` finds wrong: it is run first.")
+    only_damaged: bool = flag("Rebuild only what `rmqtool verify` finds wrong: it is run first.")
     neutralise: bool = flag(
-        "Put dummy records in place of damaged bytes of the log, so that no start of the broker ends the log there; "
-        "the bytes are kept until undo."
+        "Replace damaged bytes of the log by dummy records, so that no start of the broker ends the log there; the "
+        "bytes are kept for undo."
     )
     output: Path | None = shared.output_option(
         "Write the files below DIR; the store is only read.", "DIR", click.Path(path_type=Path)
@@ -88,7 +88,7 @@ class RebuildCqOptions(shared.OnStore):
         chooses = bool(self.filters.topic_choice or self.filters.queue_ids)
         selects = chooses or self.only_damaged
         if self.plan and (selects or self.append_order or self.neutralise or self.output or self.only_shows or self.to):
-            raise UsageError("--plan carries out what was saved: it cannot be combined with other choices")
+            raise UsageError("--plan applies the saved plan: it cannot be combined with other options")
         others = "it cannot be combined with --output, --topic, --queue"
         if self.neutralise and (self.output or selects):
             raise UsageError(f"--neutralise changes the store's log: {others} or --only-damaged")
@@ -125,7 +125,7 @@ def command_line(given: RebuildCqOptions) -> str:
 _STATUSES = {
     Exit.OK: "done, planned, or nothing to do",
     Exit.FINDINGS: "--topic and --queue name no queue",
-    Exit.USAGE: "the options do not fit each other or the store, or nobody confirmed",
+    Exit.USAGE: "the options do not fit each other or the store, or not confirmed",
     Exit.LOSSY: "done, but bytes of the log had to be skipped or a queue left out",
     Exit.FAILED: "could not finish; the store is as before",
     Exit.IN_USE: "a broker runs on the store",
@@ -147,12 +147,11 @@ _STATUSES = {
 def rebuild_cq(style: Style, given: RebuildCqOptions) -> Exit:
     """Rebuild the consume queues from the commit log.
 
-    STORE is the directory that broker.conf calls storePathRootDir. Queues that are as they should be are left alone;
-    the files that are replaced are kept until `rmqtool undo`. Queues in RocksDB are rebuilt as a whole database. Stop
-    the broker first.
+    STORE is the directory that broker.conf calls storePathRootDir. Correct queues are not touched; replaced files
+    are kept until `rmqtool undo`. Queues in RocksDB are rebuilt as one database. Stop the broker first.
 
-    With --to a store is converted between files and RocksDB: its queues from the log, its topics, groups and committed
-    offsets as they are. The settings that its broker needs then are printed.
+    With --to a store is converted between files and RocksDB: its queues from the log, its topics, groups and
+    committed offsets as they are. The settings that its broker then needs are printed.
     """
     return _rebuild(style, given)
 
@@ -169,9 +168,9 @@ def rebuild_cq(style: Style, given: RebuildCqOptions) -> Exit:
 def rebuild_index(style: Style, given: RebuildIndexOptions) -> Exit:
     """Rebuild the index files from the commit log.
 
-    By the index a broker finds messages by key. STORE is the directory that broker.conf calls storePathRootDir. The
-    files that are replaced are kept until `rmqtool undo`. An index file holds keys of all topics: --topic and
-    --queue are for --output only.
+    A broker finds messages by key through the index. STORE is the directory that broker.conf calls
+    storePathRootDir. Replaced files are kept until `rmqtool undo`. An index file holds keys of all topics: --topic
+    and --queue are for --output only.
     """
     if given.append_order and not style.quiet:
         note("--append-order changes nothing here: keys in an index have no queue offsets")
@@ -206,7 +205,7 @@ def _rebuild_within(style: Style, given: RebuildCqOptions) -> Exit:
         return _write_elsewhere(style, given, given.output)
     if given.only_shows:
         return _show_only(style, given)
-    with writing.reporting_state(style, given.store.root, "is written: the store is as planned"):
+    with writing.reporting_state(style, given.store.root, "is already written: the store is as planned"):
         return _write(style, given)
 
 

@@ -45,18 +45,18 @@ class RepairOptions(shared.OnTier):
     dry_run: bool = shared.dry_run_option()
     save_plan: Path | None = shared.save_plan_option()
     plan: Path | None = shared.plan_option()
-    keep_offsets: bool = flag("Leave committed offsets as they are, even impossible ones.")
+    keep_offsets: bool = flag("Keep committed offsets as they are, even impossible ones.")
     lose: tuple[str, ...] = option(
-        "Also take from clients what the plan says with this option: messages with a damaged body, or damaged "
-        "properties, which they get until then, give way to dummy records. Nothing that clients get is taken away "
-        "without it.",
+        "Also replace by dummy records messages with a damaged body or damaged properties, which clients still get; "
+        "the plan names them. Without it nothing that clients get is taken away."
+        "",
         type=click.Choice(["commitlog.body-crc", "commitlog.properties"]), multiple=True,
     )  # fmt: skip
     times: bool = flag(
-        "Repair nothing: give files the times of their messages, which they lost when the store was copied, except "
-        "where the first cleaning would delete them then."
+        "Only restore the modification times that files lost when the store was copied, except where the first "
+        "cleaning would then delete them."
     )
-    acknowledge: bool = flag("Repair nothing: remove the records of losses, which verify reports until then.")
+    acknowledge: bool = flag("Only remove the records of losses, which verify reports until then.")
     jobs: int | None = jobs_option()
     memory: int | None = shared.memory_option()
     yes: bool = shared.yes_option()
@@ -66,11 +66,11 @@ class RepairOptions(shared.OnTier):
     def require_consistent(self) -> None:
         """Raise UsageError for options that do not fit each other."""
         if self.times and (self.acknowledge or self.plan or self.keep_offsets or self.lose or self.save_plan):
-            raise UsageError("--times repairs nothing else: no other choice may be made beside it")
+            raise UsageError("--times does nothing else: it goes with no other option")
         if self.acknowledge and (self.plan or self.keep_offsets or self.lose or self.save_plan):
-            raise UsageError("--acknowledge repairs nothing: no other choice may be made beside it")
+            raise UsageError("--acknowledge does nothing else: it goes with no other option")
         if self.plan and (self.only_shows or self.keep_offsets or self.lose or self.broker_version):
-            raise UsageError("--plan carries out what was saved: it cannot be combined with other choices")
+            raise UsageError("--plan applies the saved plan: it cannot be combined with other options")
 
     @cached_property
     def saved(self) -> SavedRepairPlan | None:
@@ -106,15 +106,15 @@ _EXAMPLES = 10_000  # of each code: what a repair does about offsets and topics 
     ),
     {
         Exit.OK: "repaired, planned, or nothing to repair",
-        Exit.FINDINGS: "done; verify still has findings above info, which are shown",
-        Exit.USAGE: "the options do not fit each other or the store, or nobody confirmed",
-        Exit.LOSSY: "done; not all can be read, or clients lose more than the plan said",
+        Exit.FINDINGS: "done; verify still has findings above info, shown below",
+        Exit.USAGE: "the options do not fit each other or the store, or not confirmed",
+        Exit.LOSSY: "done; something cannot be read, or clients lose more than planned",
         Exit.FAILED: "could not finish; the store is as before",
         Exit.IN_USE: "a broker runs on the store",
     },
 )
 def repair(style: Style, given: RepairOptions) -> Exit:
-    """Carry out the plan that verify ends with.
+    """Repair a store by the plan that verify prints.
 
     The store is verified before and after it. STORE is the directory that broker.conf calls storePathRootDir. What
     is replaced is kept in STORE/.rmqtool until `rmqtool undo`. Stop the broker first.
@@ -145,7 +145,7 @@ def _carry_out(style: Style, given: RepairOptions) -> Exit:
     root, done = given.store.root, _Done()
     on = join(["rmqtool", "repair", str(root), *given.words(*shared.OF_NEXT, *_CHOSEN)])
     writing.confirm_deletion(root, yes=given.yes)
-    with writing.reporting_state(style, root, f"is written; undo takes it back, to go on: {on}"):
+    with writing.reporting_state(style, root, f"is written (undo takes it back); to continue: {on}"):
         found = _run(style, given, done)
         while not found.is_empty and len(done.ids) < _MOST:  # what is wrong after a first repair may show only after it
             found = _run(style, given, done)
@@ -159,9 +159,9 @@ def _acknowledge(style: Style, given: RepairOptions) -> Exit:
     root = given.store.root
     losses = [each.loss.text if each.loss else f"{each.file}: no record" for each in recorded_losses(root)]
     if not style.json:
-        write_text("".join(f"lost: {visible(sentence(text))}\n" for text in losses) or "no loss is on record\n")
+        write_text("".join(f"lost: {visible(sentence(text))}\n" for text in losses) or "no loss is recorded\n")
     if losses and not given.dry_run:
-        writing.confirm("Is this known to everybody?", yes=given.yes)
+        writing.confirm("Does everybody know of this loss?", yes=given.yes)
         acknowledge(root)
     if style.json:
         state = "nothing" if not losses else "planned" if given.dry_run else "done"
@@ -362,8 +362,8 @@ def _show_only(style: Style, given: RepairOptions) -> Exit:
 def _nothing(found: _Found) -> str:
     """That there is nothing to write; the plan may have steps all the same."""
     if any("--lose" in (step.command or "") for step in found.plan.steps):
-        return f"{_NOTHING} but what is asked for by name (--lose)"
-    return f"{_NOTHING}: the steps above are done by hand" if found.plan.steps else _NOTHING
+        return f"{_NOTHING} except what needs --lose"
+    return f"{_NOTHING}: do the steps above by hand" if found.plan.steps else _NOTHING
 
 
 def _following(given: RepairOptions, found: _Found) -> str:
@@ -444,7 +444,7 @@ def _require_consent(style: Style, given: RepairOptions, found: _Found, done: li
         show_found(found.outcome, found.plan, found.repairs, found.rebuild, style)
         sys.stdout.flush()
     if done:
-        note(f"\nwritten: {', '.join(done)}; verified again, and above is what is left")
+        note(f"\nwritten: {', '.join(done)}; verified again: see above for what is left")
     step = f"Do step {found.plan.start_after}" if found.plan.start_after else "Write this"
     writing.confirm(f"{step}, too?" if done else f"{step} now?", yes=False, has_changed=has_changed)
 

@@ -77,7 +77,7 @@ def _seconds(value: str) -> float:
     match = _SECONDS.fullmatch(value.strip())
     seconds = float(match[1]) * _UNITS[match[2] or "s"] if match else 0.0
     if not 0 < seconds <= 86_400:
-        raise ValueError(f"{value!r} is not a length of time; examples: 10s, 2m")
+        raise ValueError(f"{value!r} is not a duration; examples: 10s, 2m")
     return seconds
 
 
@@ -87,46 +87,48 @@ class ReplayOptions(OnStore):
 
     path: Path = argument("STORE|PARQUET", StorePath())
     name_servers: tuple[str, ...] | None = option(
-        "Name server of the target; several with ';' between them. --dry-run counts without it, too.",
+        "Name server of the target; separate several with ';'. Not needed for --dry-run.",
         "--nameserver", callback=_name_servers, metavar="HOST:PORT",
     )  # fmt: skip
     unconsumed_by: str | None = option(
         "Only what this consumer group has not consumed, by its committed offsets.", metavar="GROUP"
     )
     dead_letters_of: str | None = option(
-        "The dead letters of this consumer group; --topic is then where they came from.", metavar="GROUP"
+        "The dead letters of this consumer group; --topic is then their original topic.", metavar="GROUP"
     )
     delays: Literal["leave-out", "keep", "now"] = option(
-        "Delayed messages that still wait: not sent, delivered at their time, or now.",
+        "What to do with delayed messages that still wait: skip them, keep their time, or send them now.",
         type=click.Choice(["leave-out", "keep", "now"]), default="leave-out",
     )  # fmt: skip
-    include_replays: bool = flag("Also messages that a replay has sent to this store.")
+    include_replays: bool = flag("Also send messages that an earlier replay has put into this store.")
     to_topics: dict[str, str] = option(
-        "Send to this topic, or what was in OLD to NEW. Repeatable.",
+        "Send to this topic, or messages of OLD to NEW. Repeatable.",
         "--to-topic", multiple=True, callback=_topics, metavar="[OLD=]NEW",
     )  # fmt: skip
     to_retry_topic: bool = flag("Send retries and dead letters to %RETRY%GROUP, which only their group consumes.")
-    keep_dispatch: bool = flag("Keep the properties that put a message into light queues too.")
+    keep_dispatch: bool = flag("Also keep the properties that put a message into light queues.")
     empty_bodies: Literal["refuse", "blank"] = option(
-        "Messages without a body, which brokers refuse: left out, or sent with one blank.",
+        "Messages without a body, which brokers refuse: skip them, or send them with one blank.",
         type=click.Choice(["refuse", "blank"]), default="refuse",
     )  # fmt: skip
     look_up: bool = option(
         "Look for each message on the target by its unique key before it is sent.",
         "--look-up/--no-look-up", default=True,
     )  # fmt: skip
-    send_again: bool = flag("Also send what is there under the same key and not from this replay: to its own cluster.")
-    send: bool = flag("Send the messages; without it they are counted only.")
+    send_again: bool = flag(
+        "Also send messages whose key the target has from elsewhere: for a replay into the same cluster."
+    )
+    send: bool = flag("Send the messages; without it they are only counted.")
     journal: Path | None = option(
-        "What was sent, with a receipt for each message. Default: beside the source.", type=_PATH, metavar="FILE"
+        "File with a receipt for each message sent. Default: beside the source.", type=_PATH, metavar="FILE"
     )
     rate: float | None = option("Send at most this many messages a second.", callback=_rate, metavar="N/s")
     batch: int = option(
-        "Send up to N messages of a queue together, where they may be.",
+        "Send up to N messages of a queue together, where possible.",
         type=click.IntRange(1, 4096), default=64, metavar="N",
     )  # fmt: skip
-    loose_born_time: bool = flag("Let batches hold messages of several born times: all get that of the first.")
-    keep_going: bool = flag("Go on after a message was refused.")
+    loose_born_time: bool = flag("Allow batches of messages with different born times: all get that of the first.")
+    keep_going: bool = flag("Continue after a message was refused.")
     timeout: float = option(
         "How long to wait for a connection, and for each answer.", callback=_seconds, default="10s", metavar="TIME"
     )
@@ -134,14 +136,14 @@ class ReplayOptions(OnStore):
     acl_file: Path | None = option("File with accessKey and secretKey, such as tools.yml.", type=_PATH, metavar="FILE")
     tls: bool = flag("Connect with TLS.")
     tls_ca: Path | None = option(
-        "Certificates that sign those of the target, instead of the system's; implies --tls.",
+        "CA certificates for the target, instead of the system's; implies --tls.",
         type=_PATH, metavar="FILE",
     )  # fmt: skip
     tls_cert: Path | None = option(
-        "Our certificate, with or without its key; implies --tls.", type=_PATH, metavar="FILE"
+        "Client certificate, with or without its key; implies --tls.", type=_PATH, metavar="FILE"
     )
     tls_key: Path | None = option("Private key of the client certificate.", type=_PATH, metavar="FILE")
-    tls_no_verify: bool = flag("Take any certificate; implies --tls.")
+    tls_no_verify: bool = flag("Accept any certificate; implies --tls.")
     filters: Filters = filter_options()
     limit: int | None = limit_option()
     dry_run: bool = dry_run_option()
@@ -175,7 +177,7 @@ class ReplayOptions(OnStore):
         return self.delays != "leave-out"
 
 
-_EXPECTED = "neither a store (a directory with commitlog/), nor the directory or a Parquet file of an export"
+_EXPECTED = "neither a store (a directory with commitlog/) nor an export (its directory or a Parquet file)"
 _NAMES_FOUND = 4  # of a directory, that are shown
 _MOST_DELAYED = 1_000_000  # messages that wait, whose times are kept in memory
 
@@ -190,7 +192,7 @@ def selections_of(given: ReplayOptions) -> list[Selection]:
     if not (given.path / COMMIT_LOG).exists() and is_parquet(given.path):
         if given.unconsumed_by or given.sends_delayed:
             option = "--unconsumed-by" if given.unconsumed_by else "--delays"
-            raise UsageError(f"{option} needs the store: an export does not say it", file=given.path)
+            raise UsageError(f"{option} needs the store: it is not in an export", file=given.path)
         filters, rewriting = _dead_letters(given, rewriting)
         source = ParquetSource(given.path, filters)
         if not source.files:
@@ -331,21 +333,21 @@ def _require_group(snapshot: Snapshot, group: str) -> None:
         "rmqtool replay /lake/orders --nameserver localhost:9876 --to-topic test",
     ),
     {
-        Exit.OK: "done; or all that was chosen can be sent",
+        Exit.OK: "done; or everything chosen can be sent",
         Exit.FINDINGS: "nothing was chosen; or, counted only, some cannot be sent",
         Exit.USAGE: "the command line is wrong, or the journal is of another replay",
         Exit.LOSSY: "some messages were refused, left out, or are damaged in the source",
-        Exit.FAILED: "the target is not there, or was away too long: run it again",
+        Exit.FAILED: "the target cannot be reached, or was away too long: run it again",
         Exit.NOT_A_STORE: "neither a store nor an export",
     },
 )
 def replay(style: Style, given: ReplayOptions) -> Exit:
     """Send messages of a store to a live cluster.
 
-    The messages are those of a store, or of the Parquet files of an export. Without --send nothing is sent: it is
-    counted what would go where, what the target does not take, and what is there already. With --send each message
-    gets a receipt in a journal; killed at any moment, the same command goes on and sends nothing twice that it can
-    know of. Nothing in the source is changed.
+    The messages are those of a store, or of the Parquet files of an export. Without --send nothing is sent:
+    messages are counted, where they would go, which of them the target refuses, and which it already has. With
+    --send each message gets a receipt in a journal; after an interruption the same command continues and avoids
+    duplicates that it can detect. Nothing in the source is changed.
     """
     from rmqtool.replay.cluster import Cluster
     from rmqtool.replay.sending import Replay, SendOptions
@@ -356,7 +358,7 @@ def replay(style: Style, given: ReplayOptions) -> Exit:
     journal = given.journal or Path(f"{given.path.resolve()}.replay.ndjson")
     _check_journal(journal, given.path)
     if not (given.name_servers or given.dry_run):
-        raise UsageError("it is not said where to send to: --nameserver HOST:PORT", hint="--dry-run counts without it")
+        raise UsageError("no target: give --nameserver HOST:PORT", hint="--dry-run counts without it")
     options = SendOptions(batch=given.batch, rate=given.rate, patience=given.patience,
                           loose_born_time=given.loose_born_time, looks_up=given.look_up,
                           send_again=given.send_again, keeps_going=given.keep_going)  # fmt: skip
@@ -402,7 +404,7 @@ def _send(style: Style, job: Replay, path: Path, *, yes: bool) -> Exit:
     if not style.json:
         show_sent(plan, sent, path, style)
     if sent.error is not None:
-        sent.error.hint = sent.error.hint or "the same command goes on where it ended"
+        sent.error.hint = sent.error.hint or "the same command continues where it stopped"
         raise sent.error
     is_lossy = sent.result.refused or sent.outcome.unsendable or sent.outcome.reading.damaged_extents
     is_empty = not (plan.total.messages or plan.done_before)

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 STATUSES = {
-    Exit.OK: "written; nothing is wrong",
-    Exit.FINDINGS: "written; there are findings above info, or no message of --trace",
+    Exit.OK: "written; no problems",
+    Exit.FINDINGS: "written; findings above info, or a message of --trace is missing",
     Exit.USAGE: "the options do not fit each other, or the file would be in the store",
-    Exit.LOSSY: "written; not all of the store can be read",
+    Exit.LOSSY: "written; part of the store cannot be read",
     Exit.FAILED: "could not finish",
 }
 
@@ -44,7 +44,7 @@ class ReportOptions(OnStore):
 
     output: Path = output_option("The HTML file; one that exists is replaced.", "FILE", _FILE, required=True)
     traces: tuple[str, ...] = option(
-        "Also the life of this message, by its message id or unique key. Repeatable.",
+        "Also show the history of this message, by message id or unique key. Repeatable.",
         "--trace", multiple=True, metavar="ID",
     )  # fmt: skip
     redaction: Redaction | None = redact_options()
@@ -148,7 +148,7 @@ def _with_severity(facts: StoreReport, severity: str) -> int:
     STATUSES,
 )
 def report(style: Style, given: ReportOptions) -> Exit:
-    """Write one page about a store: verdict, plan, pictures.
+    """Write a report about a store as one HTML page.
 
     The page is one HTML file that loads nothing: what is wrong and what to do, the log by state and topic, growth,
     retention and disk, consumer groups with what they are about to lose, topics and queues. The store is verified,

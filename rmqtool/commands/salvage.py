@@ -46,12 +46,12 @@ class SalvageOptions(OnStores):
     sources: tuple[Path, ...] = argument("[SOURCE]...", shared.StorePath(), nargs=-1)
     output: Path = shared.output_option(shared.NEW_STORE, "NEW", click.Path(path_type=Path), required=True)
     raw: tuple[Path, ...] = option(
-        "Any file with records in it, such as a lost log file or a disk image. Repeatable.",
+        "A file with records in it, such as a lost log file or a disk image. Repeatable.",
         type=click.Path(path_type=Path), multiple=True, metavar="FILE",
     )  # fmt: skip
     filters: Filters = shared.filter_options()
     queue_offsets: QueueOffsets | None = option(
-        "For chosen messages: as stored, or counted again from 0. Default: new with --tag or --key, else keep.",
+        "Keep the stored queue offsets, or count again from 0. Default: new with --tag or --key, else keep.",
         type=click.Choice(["keep", "new"]),
     )
     dry_run: bool = shared.dry_run_option()
@@ -91,21 +91,21 @@ class SalvageOptions(OnStores):
     ),
     {
         Exit.OK: "done, or planned; all is saved",
-        Exit.FINDINGS: "done, or planned; something is lost, or was left behind",
+        Exit.FINDINGS: "done, or planned; something is lost or was left out",
         Exit.USAGE: "the options do not fit each other, or the output is not empty",
-        Exit.LOSSY: "done, or planned; not all of the sources can be read",
+        Exit.LOSSY: "done, or planned; part of the sources cannot be read",
         Exit.FAILED: "could not finish; there is no new store",
         Exit.NOT_A_STORE: "a source is not a RocketMQ store",
     },
 )
 def salvage(style: Style, given: SalvageOptions) -> Exit:
-    """Make a new store of what is sound, or of chosen messages.
+    """Save intact or chosen messages into a new store.
 
-    SOURCE is a store, or a copy of one, damaged in any way: each further one fills what those before it have lost.
-    Every message that proves itself is saved at its physical offset; of stores of DLedger nodes, which become an
-    ordinary store, at its queue offset. What is left behind is listed. Nothing in the
-    sources is changed. With filters it makes a small store of a large one: a new log of the messages that pass, with
-    their queues, index, topics, groups and committed offsets.
+    SOURCE is a store, or a copy of one, damaged in any way: each further one fills gaps of those before it. Every
+    message that can be verified is saved at its physical offset; of DLedger stores, which become a plain store, at
+    its queue offset. What is not saved is listed. Nothing in the sources is changed. With filters it makes a small
+    store out of a large one: a new log of the matching messages, with their queues, index, topics, groups and
+    committed offsets.
     """
     from rmqtool.rebuild.options import RebuildOptions
     from rmqtool.salvage.conversion import as_ordinary
@@ -126,13 +126,13 @@ def salvage(style: Style, given: SalvageOptions) -> Exit:
         return _show(style, given, found, stores)
     with NewStore(given.output).making() as new:
         if new.began_anew and not style.quiet:
-            note("an earlier salvage was interrupted: it begins again, for the sources may have changed since")
+            note("an earlier salvage was interrupted: it begins again, because the sources may have changed since")
         options = RebuildOptions(frozenset(["queues", "index"]), version=given.broker_version,
                                  limit=given.limit_rate, jobs=given.processes)  # fmt: skip
         work = Making(style, plan, Stores(stores, main, carried), new, given.broker_conf, options)
         found = work.make() if choice is None else work.make_chosen(choice)
         new.finish(owner_of(stores))
-    with told_anyway(style, f"done: {given.output} is whole"):
+    with told_anyway(style, f"done: {given.output} is complete"):
         return _show(style, given, found, stores)
 
 

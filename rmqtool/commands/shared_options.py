@@ -64,10 +64,10 @@ _FILTERS: Mapping[str, tuple[str, dict[str, Any]]] = {
         "help": "Only this transaction state. Repeatable."}),
     "from": ("from_timestamp", {
         "callback": time_of, "metavar": "TIME",
-        "help": "Stored then or later: '2026-11-21 10:52', yesterday, -2h, with Z in UTC, epoch s or ms."}),
-    "to": ("to_timestamp", {"callback": time_of, "metavar": "TIME", "help": "Stored before then."}),
+        "help": "Stored at or after this time: '2026-11-21 10:52' (with Z in UTC), yesterday, -2h, epoch s or ms."}),
+    "to": ("to_timestamp", {"callback": time_of, "metavar": "TIME", "help": "Stored before this time."}),
     "from-offset": ("from_offset", {"type": click.IntRange(*OFFSETS), "default": 0, "metavar": "BYTES",
-                                    "help": "First physical offset (of a queue: to which units lead)."}),
+                                    "help": "From this physical offset on (of a queue: where its entries point)."}),
     "to-offset": ("to_offset", {"type": click.IntRange(*OFFSETS), "metavar": "BYTES",
                                 "help": "Stop before this physical offset."}),
 }  # fmt: skip
@@ -108,13 +108,13 @@ def filter_words(filters: Filters) -> list[str]:
 
 def limit_option() -> Any:
     """``--limit N``: at most so many messages or units, None without a limit."""
-    return option("Stop after N of them.", type=click.IntRange(*OFFSETS), metavar="N")
+    return option("Stop after N.", type=click.IntRange(*OFFSETS), metavar="N")
 
 
 def body_option() -> Any:
     """``--body``: which form of it."""
     kinds = click.Choice(["decompressed", "stored", "none"])
-    return option("Which form of the body.", type=kinds, default="decompressed")
+    return option("Show the body decompressed, as stored, or not at all.", type=kinds, default="decompressed")
 
 
 BODY_FORMAT = click.Choice(["text", "hex", "json", "base64"])
@@ -137,7 +137,7 @@ def decoder_option() -> Any:
         from rmqtool.base.decoders import decoder_of
 
         if above["redaction"] is not None and above["redaction"].hides("body"):
-            raise UsageError("--decoder shows what --redact bodies leaves out")
+            raise UsageError("--decoder would show what --redact bodies hides")
         return decoder_of(given["decoder"])
 
     return joined([parameter], made)
@@ -161,7 +161,7 @@ def _what(values: tuple[str, ...]) -> frozenset[str]:
 
         for item in chosen:
             if item not in REDACTABLE:
-                raise ValueError(f"{item!r} is none of {', '.join(REDACTABLE)}")
+                raise ValueError(f"{item!r} is not one of {', '.join(REDACTABLE)}")
     return frozenset(chosen)
 
 
@@ -169,9 +169,9 @@ def redact_options() -> Any:
     """The options of redaction as one field: None without one."""
     parameters = (
         click.Option(["--redact"], multiple=True, callback=_what, metavar="WHAT",
-                     help="Hide keys, properties, bodies, hosts (with commas): '***' stands in their place."),
+                     help="Hide keys, properties, bodies, hosts (with commas): '***' is shown instead."),
         click.Option(["--redact-as"], type=click.Choice(["hide", "hash"]), default="hide", show_default=True,
-                     help="hash: a hash stands in their place, the same for the same value."),
+                     help="hash: a hash is shown instead, the same for the same value."),
         click.Option(["--redact-salt"], metavar="TEXT",
                      help="Secret that keys the hash, to compare runs. Default: a random one for each run."),
     )  # fmt: skip
@@ -183,7 +183,7 @@ def _redaction(what: frozenset[str], how: Any, salt: str | None) -> Any:
         raise UsageError("--redact-salt is for --redact-as hash, and not empty")
     if not what:
         if how == "hash":
-            raise UsageError("--redact-as hash needs --redact", hint="such as: --redact keys,hosts")
+            raise UsageError("--redact-as hash needs --redact", hint="for example: --redact keys,hosts")
         return None
     from rmqtool.scan.redaction import Redaction
 
@@ -205,7 +205,7 @@ def _limit(name: str, text: str) -> float:
     if name == "age":
         return parse_duration(text) / 1000
     if name not in ("lag", "disk"):
-        raise ValueError(f"{name!r} has no limit: lag, disk and age do, as lag=1000, disk=85% or age=15m")
+        raise ValueError(f"no limit {name!r}: give lag=1000, disk=85% or age=15m")
     if not re.fullmatch(r"\d{1,18}(\.\d{1,6})?%?" if name == "disk" else r"\d{1,18}", text, re.ASCII):
         raise ValueError(f"{text!r} is not a {'percentage' if name == 'disk' else 'number of messages'}")
     return float(text.removesuffix("%"))
@@ -230,7 +230,7 @@ def choices_of(*allowed: str) -> Any:
         chosen = tuple(dict.fromkeys(list_of(values)))
         for value in chosen:
             if value not in allowed:
-                raise ValueError(f"{value!r} is none of {', '.join(allowed)}")
+                raise ValueError(f"{value!r} is not one of {', '.join(allowed)}")
         return chosen
 
     return choices
@@ -238,13 +238,13 @@ def choices_of(*allowed: str) -> Any:
 
 def include_option() -> Any:
     """``--include KINDS``: names of `message_reader.INCLUDABLE`."""
-    text = "prepared, rolled-back: messages that no consumer sees too."
+    text = "Also messages that no consumer sees: prepared, rolled-back."
     return option(text, multiple=True, callback=choices_of("prepared", "rolled-back"), metavar="KINDS")
 
 
 def memory_option() -> Any:
     """``--memory SIZE``: bytes, None without a limit."""
-    text = "Use about this much memory at most, such as 256MiB for all processes: fewer of them, smaller pieces."
+    text = "Use about this much memory at most, for all processes, such as 256MiB."
     return option(text, callback=size_of_at_least(1), metavar="SIZE")
 
 
@@ -368,7 +368,7 @@ class OnTier(OnStore):
     """Options of commands that read the tier of a store, too."""
 
     tiered_path: Path | None = option(
-        "Where tiered storage is (tieredStoreFilePath), where broker.conf does not say.",
+        "Directory of the tiered storage (tieredStoreFilePath), if broker.conf does not name it.",
         type=StorePath(may_be_remote=True), metavar="DIRECTORY",
     )  # fmt: skip
 
@@ -387,12 +387,12 @@ OF_NEXT = ("broker_conf", "tiered_path", "broker_version", "limit_rate", "jobs",
 
 def yes_option() -> Any:
     """``--yes``, for every command that writes to a store."""
-    return flag("Do not ask; scripts need this.", "-y", "--yes")
+    return flag("Do not ask (for scripts).", "-y", "--yes")
 
 
 def dry_run_option() -> Any:
     """``--dry-run``, for every command that writes to a store."""
-    return flag("Show what would be done; nothing is changed.", "-n", "--dry-run")
+    return flag("Show what would be done; change nothing.", "-n", "--dry-run")
 
 
 NEW_STORE = "The new store: a directory that is empty, or does not exist yet."
@@ -410,10 +410,12 @@ def save_plan_option() -> Any:
 
 def plan_option() -> Any:
     """``--plan``, for commands whose plans can be reviewed in between."""
-    text = "Carry out a saved plan, if it would still change the same files."
+    text = "Apply a saved plan, if it would still change the same files."
     return option(text, type=click.Path(path_type=Path), metavar="FILE")
 
 
 def older_release_option() -> Any:
     """``--allow-older-release``, for commands whose result depends on the release."""
-    return flag("Write by the rules of --broker-version although the store shows newer releases: after a downgrade.")
+    return flag(
+        "Write by the rules of --broker-version although the store was written by a newer release: after a downgrade."
+    )

@@ -52,7 +52,7 @@ class SqlOptions(OnStores):
     limit: int | None = option(
         f"Show at most this many rows. Default on a terminal: {_ON_TERMINAL}.", type=click.IntRange(min=0), metavar="N"
     )
-    explain: bool = flag("Show which tables, columns and parts would be read; nothing is.")
+    explain: bool = flag("Show which tables, columns and parts would be read; read nothing.")
     tables: bool = flag("Show the tables and views with their columns.")
     columns: tuple[str, ...] = option(
         "A column more of messages, such as 'body.cents:int as cents' or properties.NAME. Repeatable.",
@@ -60,7 +60,7 @@ class SqlOptions(OnStores):
     )  # fmt: skip
     include: tuple[str, ...] = shared.include_option()
     on_damage: Literal["skip", "fail"] = option(
-        "Pass over what is damaged, and say so; or end there.", type=click.Choice(["skip", "fail"]), default="skip"
+        "Skip what is damaged, with a warning; or stop there.", type=click.Choice(["skip", "fail"]), default="skip"
     )
     trust: tuple[str, ...] = option(
         "clock: no broker's clock went back, so that conditions on store_timestamp spare files.",
@@ -72,7 +72,7 @@ class SqlOptions(OnStores):
         "--temp", type=click.Path(path_type=Path, file_okay=False, exists=True), metavar="DIR",
     )  # fmt: skip
     temporary_size: int = option(
-        "The most of temporary files.", "--temp-size", callback=size_of_at_least(_MIB), default="4GiB", metavar="SIZE"
+        "Limit for temporary files.", "--temp-size", callback=size_of_at_least(_MIB), default="4GiB", metavar="SIZE"
     )
     threads: int = option("Threads for sorts and joins.", type=click.IntRange(1, 64), default=1, metavar="N")
     redaction: Redaction | None = shared.redact_options()
@@ -218,7 +218,7 @@ def _command(style: Style, database: Database, words: list[str], form: Form) -> 
         case [".format", "table" | "csv" | "ndjson" as chosen]:
             return chosen
         case _:
-            raise UsageError(f"{' '.join(words)} is no command", hint=".tables, .format table, csv or ndjson, .quit")
+            raise UsageError(f"{' '.join(words)} is not a command", hint=".tables, .format table, csv or ndjson, .quit")
     return form
 
 

@@ -35,7 +35,7 @@ def _interval(value: str) -> float:
 class StatusOptions(OnStore):
     """What was asked for."""
 
-    watch: bool = flag("Show it again and again, until Ctrl-C; --json prints one document a line.")
+    watch: bool = flag("Repeat until Ctrl-C; --json prints one document per line.")
     form: Form = option(
         "Text for people, or a monitoring plug-in's answer.",
         "--format", type=click.Choice(["text", "nagios"]), default="text",
@@ -57,10 +57,10 @@ class StatusOptions(OnStore):
         "rmqtool status /data/rocketmq/store --json | jq .result.lag.largest",
     ),
     {
-        Exit.OK: "nothing is wrong at a glance",
+        Exit.OK: "no problem at a glance",
         Exit.FINDINGS: "there are findings above info",
         Exit.USAGE: "the command line is wrong",
-        Exit.LOSSY: "no such findings, but not all was read, for lack of time",
+        Exit.LOSSY: "no such findings, but not everything was read in time",
         Exit.FAILED: "the store cannot be listed or its layout read",
         Exit.INTERRUPTED: "--watch was ended by Ctrl-C",
     },
@@ -68,9 +68,9 @@ class StatusOptions(OnStore):
 def status(style: Style, given: StatusOptions) -> int:
     """Show in five lines what an operator asks first.
 
-    Whether a broker runs, what names, sizes and small files show, the disk and when it is full, the largest lag of a
-    group, and what waits. It takes less than a second on a store of any size: the log is not read, and of very many
-    queues only some are looked at. Nothing in the store is changed.
+    Whether a broker runs, what names, sizes and small files show, the disk and when it will be full, the largest
+    lag of a group, and what awaits delivery. It takes less than a second on any store: the log is not read, and of
+    very many queues only some are. Nothing in the store is changed.
     """
     from rmqtool.report.status import status_of
 

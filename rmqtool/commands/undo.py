@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class UndoOptions(OnStore):
     """What was asked for."""
 
-    discard: bool = flag("Remove the replaced files of all repairs for good, and keep the repairs.")
+    discard: bool = flag("Delete the replaced files of all repairs for good, and keep the repairs.")
     dry_run: bool = dry_run_option()
     yes: bool = yes_option()
 
@@ -44,18 +44,18 @@ class UndoOptions(OnStore):
     {
         Exit.OK: "done, or nothing to do",
         Exit.LOSSY: "done, but something in the store could not be read",
-        Exit.USAGE: "nobody at a terminal to be asked, and no --yes",
+        Exit.USAGE: "not a terminal, and no --yes",
         Exit.FAILED: "files have changed since, or something cannot be read or written",
         Exit.IN_USE: "a broker runs on the store",
     },
 )
 def undo(style: Style, given: UndoOptions) -> Exit:
-    """Take back the last repair of a store.
+    """Undo the last repair of a store.
 
-    Every repair keeps the files that it replaced in STORE/.rmqtool. This puts those of the last repair back, of all
-    its rounds, if nothing that it wrote has changed since; run it again to take back the repair before. Once a broker
-    has run on the store a repair can seldom be taken back: then --discard frees the space, and does nothing else. A
-    repair or an undo that was interrupted is brought to its end first.
+    Every repair keeps the files that it replaced in STORE/.rmqtool. This restores those of the last repair, if
+    nothing that it wrote has changed since; run it again to take back the repair before. Once a broker has run on
+    the store a repair can seldom be taken back: then --discard frees the space, and does nothing else. An
+    interrupted repair or undo is finished first.
     """
     from rmqtool.transaction.home import has_leftovers, interrupted, unfinished_deletion
     from rmqtool.transaction.undo import Undo, kept_transactions, last_run
@@ -104,12 +104,12 @@ def _question(
     kept: Sequence[Kept], unfinished: str | None, deletion: UnfinishedDeletion | None, *, discard: bool
 ) -> str:
     kept = _with_changes(kept)
-    first = f"End the interrupted run {unfinished} first. " if unfinished else ""
+    first = f"Finish the interrupted run {unfinished} first. " if unfinished else ""
     if deletion:
         first = f"{deletion.comes_first} "
     if discard and kept:
         return f"{first}Remove {_sum(kept)} for good?"
-    return f"{first}Put back {_sum(kept)}?" if kept else f"{first}Go on?"
+    return f"{first}Put back {_sum(kept)}?" if kept else f"{first}Continue?"
 
 
 def _with_changes(kept: Sequence[Kept]) -> list[Kept]:
@@ -130,7 +130,7 @@ def _plan(
         _write(style, kept, "planned")
         return
     if unfinished:
-        write_text(f"the interrupted run {visible(unfinished)} is ended first\n")
+        write_text(f"the interrupted run {visible(unfinished)} is finished first\n")
     if deletion:
         write_text(f"{deletion.text}, for which there is no undo; {deletion.to_keep_them}\n")
     for one in _with_changes(kept):

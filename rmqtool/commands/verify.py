@@ -70,11 +70,11 @@ class VerifyOptions(OnTier):
 
     path: Path = argument("STORE", StorePath(may_be_remote=True))
     only: tuple[str, ...] = option(
-        "Report only findings whose code begins so: commitlog, index.slot. Repeatable.",
+        "Report only findings whose code begins like this: commitlog, index.slot. Repeatable.",
         multiple=True, callback=_codes, shell_complete=complete_from(codes), metavar="CODE",
     )  # fmt: skip
     skip: tuple[str, ...] = option(
-        "Leave out findings whose code begins so. Repeatable.",
+        "Leave out findings whose code begins like this. Repeatable.",
         multiple=True, callback=_codes, shell_complete=complete_from(codes), metavar="CODE",
     )  # fmt: skip
     max_examples: int = option(
@@ -85,18 +85,18 @@ class VerifyOptions(OnTier):
     jobs: int | None = jobs_option()
     memory: int | None = memory_option()
     time_limit: float | None = option(
-        "Stop reading log and index after this time, such as 10m, and say what is left.",
+        "Stop reading log and index after this time, such as 10m, and show what was not verified.",
         callback=parsed(lambda value: parse_duration(value) / 1000), metavar="TIME",
     )  # fmt: skip
     sample: float | None = option(
-        "Verify only this share of log and index, such as 5%, taken from all over them.",
+        "Verify only this share of log and index, such as 5%, spread evenly.",
         callback=_share, metavar="PERCENT",
     )  # fmt: skip
     resume: Path | None = option(
-        "Go on where the run with this FILE has ended; without the file begin, and keep the progress there.",
+        "Continue the run that kept its progress in FILE; where FILE does not exist, begin and keep it there.",
         type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
     )  # fmt: skip
-    fast: bool = flag("Structure only: do not read bodies, verify no CRC.")
+    fast: bool = flag("Structure only: skip bodies and their CRCs.")
     form: Form = option(
         "Text for people; reports for continuous integration; figures for Prometheus; a monitoring plug-in's answer.",
         "--format", type=click.Choice(get_args(Form)), default="text",
@@ -128,19 +128,20 @@ class VerifyOptions(OnTier):
         Exit.OK: "no findings above info in what was asked for",
         Exit.FINDINGS: "there are findings above info",
         Exit.USAGE: "the command line is wrong",
-        Exit.LOSSY: "no such findings, but not all of the store can be read, or was in time",
+        Exit.LOSSY: "no such findings, but not everything could be read, or was in time",
         Exit.FAILED: "the store cannot be listed or its layout read, or memory is short",
         Exit.NOT_A_STORE: "not a RocketMQ store",
         Exit.INTERRUPTED: "interrupted by Ctrl-C; what was found until then is shown",
     },
+    {"What is verified": ("fast", "only", "skip", "sample", "time-limit", "resume")},
 )
 def verify(style: Style, given: VerifyOptions) -> int:
     """Check every message, queue entry and index entry.
 
-    Messages are compared with the queues and the index, and these with the messages; at the end stand a verdict and
-    a plan. STORE is the directory that broker.conf calls storePathRootDir. A store that a broker runs on may be
-    verified too: what grows meanwhile is not a fault. With --topic all is checked as well, and findings that name
-    another topic are left out. With -q the answer is one line. Nothing in the store is changed.
+    Messages, queues and index are compared with each other; a verdict and a plan come last. STORE is the directory
+    that broker.conf calls storePathRootDir. A broker may run on it: what it writes meanwhile is not reported. With
+    --topic everything is checked, but findings about other topics are left out. With -q the answer is one line.
+    Nothing in the store is changed.
     """  # fmt: skip
     from rmqtool.findings.report import Selection
     from rmqtool.library.verified import Verified
@@ -171,7 +172,7 @@ def verify(style: Style, given: VerifyOptions) -> int:
         if saved.problem:
             note(f"WARNING: {visible(str(saved.path))}: {saved.problem}")
         elif verification.complete and not style.quiet:
-            note(f"{visible(str(saved.path))}: removed, for all is verified now")
+            note(f"{visible(str(saved.path))}: removed, because all is verified now")
     unseen = missing - verification.topics_seen
     verified = Verified(outcome_of(verification), given.words(*OF_NEXT))
     status = _show(style, verified, given.form, monotonic() - started)
@@ -201,7 +202,7 @@ def _pool(stack: ExitStack, given: VerifyOptions, jobs: int) -> WorkerPool[PartR
 
         return stack.enter_context(workers_for(given.path, jobs))
     if given.limit_rate is not None or jobs > 1:
-        raise UsageError("--limit-rate and --jobs are for --engine local: Spark has as many workers as it is given")
+        raise UsageError("--limit-rate and --jobs are for --engine local: Spark has workers of its own")
     from rmqtool.spark.engine import SparkPool
     from rmqtool.spark.session import starting_spark
 

@@ -50,7 +50,7 @@ def check_place(output: Path, store: Store) -> None:
         raise UsageError("it would be a file of the store: give a path outside of it", file=output)
     is_stream = str(output).startswith(("/dev/std", "/dev/fd/", "/proc/"))
     if is_stream or (output.exists() and not output.is_file()):
-        raise UsageError("what is not a file would be replaced by one", file=output)
+        raise UsageError("it would replace something that is not a file", file=output)
     try:
         tempfile.TemporaryFile(dir=path.parent).close()
     except OSError as error:
@@ -95,19 +95,19 @@ def require_release(snapshot: Snapshot, *, yes: bool, is_allowed: bool) -> None:
     """
     contradiction = snapshot.release_contradiction
     if contradiction and yes and not is_allowed:
-        hint = "name the release that the broker has, or none; if it is an older one now, after a downgrade, add "
+        hint = "name the broker's release, or none; after a downgrade add "
         raise UsageError(f"{contradiction}: nothing was changed", hint=f"{hint}--allow-older-release")
     if contradiction:
-        note(f"WARNING: {contradiction}: name the release that the broker has, or none")
+        note(f"WARNING: {contradiction}: name the broker's release, or none")
     if contradiction and not is_allowed:
-        confirm(f"Write by the rules of {snapshot.version} all the same?", yes=False)
+        confirm(f"Write by the rules of {snapshot.version} anyway?", yes=False)
 
 
 def require_answer(*, yes: bool) -> None:
     """Return when somebody is there to be asked, or need not be; UsageError otherwise, best before any work."""
     if not yes and not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
         hint = "add --yes, or --dry-run to see what would be done"
-        raise UsageError("not a terminal, so nobody can be asked: nothing was changed", hint=hint)
+        raise UsageError("not a terminal, so no question can be asked: nothing was changed", hint=hint)
 
 
 def confirm_deletion(root: Path, *, yes: bool) -> None:
@@ -116,7 +116,7 @@ def confirm_deletion(root: Path, *, yes: bool) -> None:
 
     left = unfinished_deletion(root)
     if left:
-        confirm(f"{left.comes_first} Go on?", yes=yes)
+        confirm(f"{left.comes_first} Continue?", yes=yes)
 
 
 def print_recovered(recovered: Iterable[Recovered]) -> None:
@@ -153,7 +153,7 @@ def reporting_state(style: Style, root: Path, done: str) -> Iterator[None]:
         changed = sorted((before ^ set(transactions(root).values())) - {unfinished, interrupted(root)})
         cause = _cause(end)
         if cause and interrupted(root):
-            _tell(style, f"{cause}the next run that writes to the store, or rmqtool undo, ends what was begun")
+            _tell(style, f"{cause}the next run that writes to the store, or rmqtool undo, finishes what was begun")
         if changed:
             _tell(style, f"{cause}{', '.join(changed)} {done}")
         elif cause and not interrupted(root):
@@ -175,7 +175,7 @@ def told_anyway(style: Style, done: str) -> Iterator[None]:
 def _cause(end: BaseException) -> str:
     """What ended a command that has no error of its own to report; rich makes an exit of a closed pipe."""
     if isinstance(end, BrokenPipeError) or isinstance(end.__context__, BrokenPipeError):
-        return "nobody reads the output any more: "
+        return "the reader of the output is gone: "
     return "interrupted: " if isinstance(end, (KeyboardInterrupt, SystemExit)) else ""
 
 
@@ -205,7 +205,7 @@ def derive(
         try:
             return _derive(style, store, new, options, releases), left_out
         except (UnreadableError, WrongKindError) as error:  # noqa: PERF203 - once for each source
-            problem = f"of {store.root} queues are left out whose messages the log does not hold: {error}"
+            problem = f"of {store.root} queues are left out, because the log has no messages of them: {error}"
             left_out.append(Carried(CONSUME_QUEUE, None, problem, is_unread=True))
     return _derive(style, last, new, options, releases), left_out
 

@@ -116,7 +116,7 @@ class CopyJob:
             return None
         manifest = read_manifest(self._request.target)
         if manifest is None:
-            raise UsageError("no copy is here, for it has no manifest: without --update one is made",
+            raise UsageError("no copy is here: there is no manifest: without --update one is made",
                              file=self._request.target)  # fmt: skip
         return Earlier(self._request.target, manifest, self._request.prune)
 
@@ -158,7 +158,7 @@ class CopyJob:
                     "--raw would lose queue entries: of queues in RocksDB the newest rows are in the broker's memory "
                     "alone, and from 5.4.0 on a start looks at ten files of the log at most",
                     file=store.root,
-                    hint="without --raw they are made again from the log",
+                    hint="without --raw they are rebuilt from the log",
                 )
 
     def _require_same_source(self, before: Manifest) -> None:

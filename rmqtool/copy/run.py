@@ -293,7 +293,7 @@ class Copying:
             raise UnreadableError(
                 "not as the manifest of the copy says: the copy is damaged",
                 file=self._store.root / name,
-                hint="copy --verify names all files that are; another copy may have them whole",
+                hint="copy --verify names all damaged files; another copy may have them intact",
             )
 
     def _have(self, file: CopiedFile) -> None:

@@ -374,7 +374,7 @@ def _parted(comparison: StoreComparison) -> Iterator[str]:
     if comparison.request.fast:
         yield f"without --fast it is found where they part: {_diff(comparison)}"
     elif not comparison.shares_beginning:
-        yield "they are not copies of one log; their messages are compared, wherever they stand, by:"
+        yield "they are not copies of one log; their messages are compared, wherever they are stored, by:"
         yield f"{_diff(comparison)} --by-message"
     else:
         yield from _save_all(comparison)
@@ -411,14 +411,14 @@ def _set_up(comparison: StoreComparison) -> Iterator[str]:
             yield f"{good} has dummy records where {bad} is damaged, as a repair or a salvage makes them"
             yield "what was there is in neither of them: a third copy may have it"
         else:
-            yield f"{bad} can be set up again from {good}, whose messages are whole where {bad} is damaged"
+            yield f"rebuild {bad} from {good}, whose messages are intact where {bad} is damaged"
         yield from _save(comparison, "a" if bad == "A" else "b")
     elif comparison.a.end != comparison.b.end:
         ahead, behind = ("A", "B") if comparison.a.end > comparison.b.end else ("B", "A")
         if _side(comparison, "b" if behind == "B" else "a").cut_files:
             yield f"set {behind} up again from {ahead}: no broker starts with a log file of a wrong size"
         elif (tail := comparison.tails.get("a" if ahead == "A" else "b")) and tail.is_older:
-            yield f"do not make {ahead} a master: a start takes what is older for new messages; it may follow {behind}"
+            yield f"do not make {ahead} a master: a start treats what is older as new messages; it may follow {behind}"
         else:
             role = "node of the same group as" if comparison.a.node else "slave of"
             yield f"{behind} catches up as a {role} {ahead}, or can be set up again from {ahead}"

@@ -205,7 +205,7 @@ def _check_not_moved(source: Source, others: Sequence[dict[str, Any]]) -> None:
         if last and _record_at(source, last["physical_offset"]) == LastRecord(**last):
             name = other["store"]
             message = f"this log is that of {name}, which the output holds: its messages would be there twice"
-            hint = f"{name}=STORE goes on with it; --mode append takes it as another store, a slave's, say"
+            hint = f"{name}=STORE continues it; --mode append adds it as another store, such as a slave's"
             raise UsageError(message, file=source.root, hint=hint)
 
 
@@ -222,7 +222,7 @@ def _check_goes_on(source: Source, known: dict[str, Any]) -> None:
         return
     expected = LastRecord(**last)
     if _record_at(source, expected.physical_offset) != expected:
-        message = "another message stands where the last one that was exported was"
+        message = "another message is where the last exported one was"
         raise RmqtoolError(message, file=source.root, offset=expected.physical_offset, hint=hint)
 
 

@@ -10,8 +10,8 @@ CLEANING = (
     Entry(
         code="clean.delete-when", fault="F54",
         title="deleteWhen cannot be parsed, or never comes",
-        what="A piece of deleteWhen is not a number, or none is an hour of the day.",
-        how="A blank after the semicolon, a comma, an empty piece, 24.",
+        what="A part of deleteWhen is not a number, or no part is an hour of the day.",
+        how="A blank after the semicolon, a comma, an empty part, 24.",
         says={
             "always": "deleteWhen {delete_when!r} is not hours separated by ; alone: each run of the cleaner ends "
             "with a NumberFormatException",
@@ -21,9 +21,9 @@ CLEANING = (
         },
         effect="deletes nothing in the hours in which a run fails, not even when the disk is full",
         versions={
-            "all": "parses piece by piece until one is the present hour; a NumberFormatException ends the run. Its log "
+            "all": "parses each hour until one is the present hour; a NumberFormatException ends the run. Its log "
             "says `CleanCommitLogService service has exception`.",
-            "5.2.0 and later": "cuts blanks off both ends of the whole setting, not of the pieces.",
+            "5.2.0 and later": "trims the whole setting, not each hour.",
         },
         repair="Write hours from 0 to 23, separated by semicolons alone: 04 or 04;16.",
     ),
@@ -70,7 +70,7 @@ CLEANING = (
         what="A commit log file was changed later than now.",
         how="A clock that was wrong, a restore, touch.",
         says="modified {modified!t}, which is in the future[; so are {others:more file}]",
-        effect="the file stays longer than its messages would, and all newer files with it",
+        effect="the file and all newer ones are kept longer than their messages need",
         versions={"all": "counts the age from the modification time."},
         repair="Set the file's time to that of its last message: touch -d.",
     ),
@@ -81,7 +81,7 @@ CLEANING = (
         how="It was restored with cp, rsync or tar without its times, or touched.",
         says="modified {modified!t}, but its last message is of {written!t}: copied or touched later[; so are "
         "{others:more file}]",
-        effect="the file stays longer than its messages would",
+        effect="the file is kept longer than its messages need",
         versions={"all": "counts the age from the modification time, and never looks at the messages."},
         repair="If it matters, set each file's time to that of its last message: touch -d.",
     ),
@@ -91,7 +91,7 @@ CLEANING = (
         what="A commit log file was last changed more than an hour before its first message.",
         how="A clock that was wrong, touch.",
         says="modified {modified!t}, but its first message is of {written!t}[; so are {others:more file}]",
-        effect="the file goes earlier than its messages would",
+        effect="the file is deleted before its messages expire",
         versions={"all": "counts the age from the modification time, and never looks at the messages."},
         repair="Set the file's time to that of its last message: touch -d.",
     ),
@@ -107,17 +107,17 @@ CLEANING = (
             "has other settings than these, or somebody still reads the file",
         },
         effect="none, or `destroy mapped file[REF` in its log when the file is still being read",
-        versions={"all": "tears a file that is still read down 120 s after the first try."},
+        versions={"all": "deletes a file that is still being read 120 s after the first attempt."},
         repair="Give --broker-conf and --time-zone as the broker has them.",
         remedy=_DRY_RUN,
     ),
     Entry(
         code="clean.setting", severity="warning",
         title="A setting of the cleaner does not mean what was given",
-        what="The broker ignores the value, changes it, or reads it otherwise.",
+        what="The broker ignores or changes the value, or reads another one.",
         how="A blank after a number, a value out of bounds, a setting that the release does not have.",
         says="{setting}={given}: {why}",
-        effect="works with another value than the one that was given",
+        effect="works with a value other than the given one",
         versions={
             "before 5.0.0": "the disk's two levels are properties of the JVM, and deleteFileBatchMax is 10.",
             "5.0.0 and later": "keeps the levels between 35 and 90, and between 30 and 85 percent.",
@@ -130,7 +130,7 @@ CLEANING = (
         what="Files of the log, a queue or the index have another size than broker.conf says, or its defaults.",
         how="The broker.conf of another broker; a size that was changed.",
         says="by broker.conf ({setting}) these files have {configured_size} bytes, but here they have {size}",
-        effect="a start refuses the store, and 4.4.0 and 4.9.2 leave these files out and go on without them",
+        effect="a start refuses the store, and 4.4.0 and 4.9.2 leave these files out and continue without them",
         versions={
             "4.4.0 and 4.9.2": "ignore files of another size.",
             "other": "refuse to start; an index of another geometry is not noticed, and read at wrong places.",
@@ -142,14 +142,15 @@ CLEANING = (
         title="A running broker deletes the queue entries of a topic that it does not have",
         what="Queues of the topic are in RocksDB, and the configuration does not name it.",
         how="topics.json or config/topics was lost, or comes from another time. With configManagerVersion=v2 topics "
-        "that were made on demand are not stored, those of retries and dead letters among them.",
+        "that were created on demand are not stored"
+        ", those of retries and dead letters among them.",
         says="the topic {topic} is not configured, and RocksDB holds {rows:row} of {queues:queue}",
         effect="ten minutes after a start, and then every cleanRocksDBDirtyCQIntervalMin minutes (60), the broker "
         "deletes the rows of such topics: the messages stay in the log, and nobody gets them",
         versions={
             "5.2.0 and later": "delete them, where queues are in RocksDB alone or twice; light queues are spared."
         },
-        repair="Make the topic before the broker has run for ten minutes: `mqadmin updateTopic` with the number of "
+        repair="Create the topic before the broker has run for ten minutes: `mqadmin updateTopic` with the number of "
         "queues that it had, or bring its configuration back. Rows that are gone come back with `rmqtool rebuild-cq`.",
     ),
 )  # fmt: skip
@@ -169,14 +170,15 @@ OWN_RUNS = (
         effect="none: each state in between is one that it can start on",
         versions={"all": "does not look at .rmqtool."},
         repair="The next command that writes ends the run first: `rmqtool repair`, or `rmqtool undo`, which also "
-        "takes a repair back. Files that `clean` has deleted cannot be brought back; the message says how much it "
-        "would still delete. To keep that, move the run's directory, or what is left of it, out of the store first.",
+        "takes a repair back. Files that `clean` has deleted cannot be restored; the message says how much it would "
+        "still delete."
+        " To keep that, move the run's directory, or what is left of it, out of the store first.",
         remedy="rmqtool undo {store} --dry-run",
     ),
     Entry(
         code="store.recorded-loss", severity="warning", treatment="acknowledge", about="surroundings",
         title="Messages were lost before the store was rebuilt",
-        what="A rebuild or a repair replaced what proved a loss (queues or an index that led past the end of the "
+        what="A rebuild or a repair replaced what proved a loss (queues or an index that pointed past the end of the "
         "log, a newer checkpoint, damaged bytes of the log), or a salvage made the store without the lost messages. "
         "The record is in .rmqtool.",
         how="The log had lost its end, a file, or bytes when rmqtool rebuilt what is derived from it.",
@@ -185,15 +187,16 @@ OWN_RUNS = (
         "until it has grown that far",
         versions={"all": "do not look at .rmqtool."},
         repair="With the missing files from a replica or a backup: undo the rebuild, restore them, and verify again. "
-        "Once the loss is known and accepted, acknowledge the record. A record that cannot be read is reported, too.",
+        "Once the loss is known and accepted, acknowledge the record. An unreadable record is reported, too.",
         remedy="rmqtool repair {store} --acknowledge",
     ),
     Entry(
         code="store.selection", severity="info",
         title="The store was made of chosen messages of another one",
-        what="`rmqtool salvage` made it with filters: other messages of its sources were left out on purpose. Its log "
-        "begins past the end of the old one, so that ids and physical offsets of the old store lead to nothing here.",
-        how="Somebody asked for a part of a store.",
+        what="`rmqtool salvage` made it with filters: all other messages of its sources were left out on purpose. "
+        "Its log "
+        "begins past the end of the old one, so that ids and physical offsets of the old store point to nothing here.",
+        how="Part of a store was wanted.",
         says={
             "keep": "{command} of {time!t} chose {messages:message} of {of} by {filters}",
             "new": "{command} of {time!t} chose {messages:message} of {of} by {filters}; queue offsets are counted "
@@ -201,7 +204,7 @@ OWN_RUNS = (
         },
         effect="none: it serves what was chosen",
         versions={"all": "do not look at .rmqtool."},
-        repair="Nothing is to be done. The record is `.rmqtool/selection/selection.json`; where queue offsets were "
+        repair="Nothing needs to be done. The record is `.rmqtool/selection/selection.json`; where queue offsets were "
         "counted again, `queue-offsets.csv` beside it maps the old ones.",
         remedy=None,
     ),

@@ -9,7 +9,7 @@ LOG_FILES = (
         code="commitlog.file-size", fault="F02", treatment="files",
         title="A commit log file has another size than it should",
         what="All files of a commit log have the size that mappedFileSizeCommitLog says, 1 GiB by default. This one "
-        "has not.",
+        "does not.",
         how="An incomplete copy or restore, a disk that filled up while the file was made, a tool that cuts trailing "
         "zeros; or mappedFileSizeCommitLog was changed, and then all older files differ.",
         says={
@@ -34,7 +34,7 @@ LOG_FILES = (
     Entry(
         code="commitlog.empty-file", fault="F03", severity="warning", treatment="files", is_trace=True,
         title="A commit log file has 0 bytes",
-        what="The file exists and holds nothing.",
+        what="The file exists and is empty.",
         how="A crash between making the file and giving it its size, a full disk, or somebody's `touch`.",
         says={
             "earlier": "0 bytes, with files after it",
@@ -57,12 +57,12 @@ LOG_FILES = (
         code="commitlog.unreadable", treatment="access",
         title="A commit log file cannot be read",
         what="A commit log file gives an error instead of its bytes, from some byte on. The files in front of it and "
-        "after it are verified; what queues and index say of messages in it is neither right nor wrong.",
-        how="A permission, a disk that fails, a network file system that is gone.",
+        "after it are verified; queues and index cannot be compared with messages in it.",
+        how="Missing permission, a failing disk, an unreachable network file system.",
         says="{why}; {unread_bytes:byte was|bytes were} not read[: {hint}]",
         effect="does not start, or fails where it has to read these messages, if the user that it runs as cannot read "
         "them either",
-        versions={"all": "map the file with the rights of the broker's user, and stumble over the same bad sectors."},
+        versions={"all": "map the file with the rights of the broker's user, and fail at the same bad sectors."},
         repair="Run as the broker's user. Copy a failing disk with a tool that skips bad sectors, and verify the copy.",
     ),
     Entry(
@@ -82,7 +82,7 @@ LOG_FILES = (
     ),
     Entry(
         code="commitlog.stray-directory", fault="F05", severity="warning", treatment="files",
-        title="A directory stands among the commit log files",
+        title="A directory is among the commit log files",
         what="A directory inside commitlog/.",
         how="Somebody's backup folder.",
         says="not a commit log file ({kind})",
@@ -113,7 +113,7 @@ LOG_FILES = (
             "by the broker shifts the offsets of what comes after the gap.",
         },
         repair="Restore the missing files. Without them leave the gap as it is: consumers skip exactly what is "
-        "missing. If the log has several paths, give --broker-conf, for the files may be in another directory. Never "
+        "missing. If the log has several paths, give --broker-conf: the files may be in another directory. Never "
         "delete consumequeue/ of such a store.",
         remedy="rmqtool inspect {store} --scan",
     ),
@@ -121,7 +121,7 @@ LOG_FILES = (
         code="commitlog.no-first-file", fault="F09", severity="info",
         title="The commit log does not begin at offset 0",
         what="The first file has a start offset above 0: what was before has been deleted.",
-        how="Retention: the broker deletes old files. Or somebody deleted them by hand, which looks the same.",
+        how="Retention: the broker deletes old files. Manual deletion looks the same.",
         says="begins at {offset}: older files were deleted",
         effect="none: this is how every store looks after its first cleaning",
         versions={"all": "takes the first file's start offset as the minimum of the log."},
@@ -132,7 +132,7 @@ LOG_FILES = (
     Entry(
         code="commitlog.last-file-missing", fault="F10", treatment="restore",
         title="The end of the commit log is missing",
-        what="Consume queue units or index files point past the end of the commit log.",
+        what="Consume queue entries or index files point past the end of the commit log.",
         how="The last file was deleted or not restored. After a power loss the queues may be ahead a little; that is "
         "consumequeue.ahead.",
         says="{messages:message} after the last file, to which queues lead",
@@ -140,7 +140,7 @@ LOG_FILES = (
         "restore the file before any start",
         versions={
             "all": "cuts commit log and queues after the last record of the last file that is there, and then "
-            "writes new messages at offsets that old units and consumers still know.",
+            "writes new messages at offsets that old entries and consumers still know.",
         },
         repair="Restore the missing file before the broker starts. Once it has started, the messages are lost, and "
         "committed offsets may point past the end of their queues.",
@@ -151,7 +151,7 @@ LOG_FILES = (
         what="A file begins before the one before it ends.",
         how="A file was renamed or copied from elsewhere; mappedFileSizeCommitLog was changed.",
         says="begins {bytes} bytes before the file before it ends",
-        effect="accepted, but offsets are looked up in the wrong file; it may have been renamed or copied",
+        effect="accepted, but offsets are looked up in the wrong file, which may have been renamed or copied",
         versions={
             "4.4.0 to 4.9": "starts; messages are read from the wrong file.",
             "5.0 and later": "the same, and logs `[BUG]The mappedFile queue's data is damaged`.",
@@ -167,8 +167,8 @@ LOG_FILES = (
         says="its name does not fit those of the other files and their size",
         effect="accepted, but its messages are not found, and a recovery scan puts wrong offsets into the queues",
         versions={
-            "all": "starts. Units that a recovery derives from the file point to the positions that its records "
-            "give, not to where they stand.",
+            "all": "starts. Entries that a recovery derives from the file point to the positions that its records "
+            "give, not to where they are stored.",
         },
         repair="Rename the file to the position that its first record gives, in 20 digits, while no broker runs.",
     ),
@@ -178,7 +178,7 @@ LOG_FILES = (
         what="storePathCommitLog names several directories, and two of them have a file with the same name.",
         how="A file was copied from one disk to another and the original left in place.",
         says="{other_file} begins at the same offset",
-        effect="the broker loads both, and which one it reads is chance",
+        effect="the broker loads both, and which one it reads is undefined",
         versions={"4.9.2 and later": "loads both.", "before 4.9.2": "does not know several paths."},
         repair="Compare the two (`cmp`), keep the right one, move the other out.",
     ),
@@ -190,8 +190,9 @@ LOG_FILES = (
         says="holds only zeros",
         effect="a start deletes those that it does not need",
         versions={
-            "4.4.0 to 5.3.1": "deletes them. With three or more of them after a clean stop the log goes on in the "
-            "first empty file although the one before has no blank at its end: a later full scan ends there.",
+            "4.4.0 to 5.3.1": "deletes them. With three or more of them after a clean stop the log continues in the "
+            "first empty file"
+            " although the one before has no blank at its end: a later full scan ends there.",
             "5.3.2 and later": "deletes them.",
         },
         repair="No repair is needed. Three or more may be moved out of the directory while no broker runs.",
@@ -213,7 +214,7 @@ LOG_FILES = (
 OTHER_LOGS = (
     Entry(
         code="store.dledger-index", severity="warning", treatment="none", is_trace=True,
-        title="The index of DLedger's entries is missing, or does not lead to them",
+        title="The index of DLedger's entries is missing, or does not point to them",
         what="A node of a DLedger group has an index beside its log, with a unit of 32 bytes for each entry. Those of "
         "the first entry of each data file that a start reads and of the last entry are looked up, and those of all "
         "entries before.",
@@ -222,17 +223,18 @@ OTHER_LOGS = (
         says={
             "gap": "the file before {name} is missing, or has another size",
             "none": "there is no file of the index",
-            "units": "no unit leads to {missing} of {entries} entries that are looked up",
-            "unit": "the unit of the Raft index {index} does not lead to its entry",
+            "units": "no unit points to {missing} of {entries} entries that are looked up",
+            "unit": "the unit of the Raft index {index} does not point to its entry",
         },
         effect="the node rebuilds the index when it starts, from as much of its log as that takes: a long start",
         versions={
             "DLedger 0.2 and later": "goes back from the third last data file to one whose first entry has its unit, "
-            "and makes the index again from there. Where a file between two others is missing it does not start. A "
+            "and builds the index again from there. Where a file between two others is missing it does not start. A "
             "unit before that file stays as it is: consumers are served without it, but as leader the node cannot send "
             "this entry to another node, and one that is new or behind never gets past it.",
         },
-        repair="Where a file between two others is missing, or a unit that no start makes again leads elsewhere (an "
+        repair="Where a file between two others is missing, or an entry that no start builds again points elsewhere "
+        "(an "
         "error), move the directory of the index away first. Otherwise no repair is needed: the node does it.",
     ),
     Entry(
@@ -242,11 +244,11 @@ OTHER_LOGS = (
         "compaction/compactionCq/ alone. By compaction/position-checkpoint a compaction has reached this queue, and it "
         "has no file there.",
         how="A backup or a move without compaction/, a deleted directory.",
-        says="there is no file of it",
+        says="it has no file",
         effect="consumers get none of the messages that the queue has; only new ones are written there",
         versions={
             "before 5.1.0": "have no compacted topics: the plain queue is read.",
-            "5.1.0 and later": "make an empty log after half a minute; a slave takes that of its master.",
+            "5.1.0 and later": "create an empty log after half a minute; a slave copies that of its master.",
         },
         repair="Restore compaction/ from a backup or from the slave. Without one, a broker with enableCompaction=false "
         "serves the messages that are still in the commit log from the plain queue.",
@@ -255,7 +257,7 @@ OTHER_LOGS = (
         code="store.dledger-checkpoint", treatment="files",
         title="The checkpoint of a DLedger node has no number",
         what="dledger-ID/checkpoint gives the Raft index up to which entries were committed, as committedIndex=NUMBER. "
-        "What stands there is not a number.",
+        "It is not a number.",
         how="A flipped bit, a disk that fails, an editor.",
         says="committedIndex={found} is not a number",
         effect="the node does not start: NumberFormatException",

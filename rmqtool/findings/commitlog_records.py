@@ -15,7 +15,7 @@ DamageReason = Literal[
 DAMAGE_MEANINGS: Mapping[DamageReason, str] = {
     "zeroed": "zero bytes where a record should begin",
     "magic-code": "neither a message nor a blank begins here",
-    "physical-offset": "a record that gives another position as its own",
+    "physical-offset": "a record with a wrong physical offset",
     "lengths": "inconsistent record lengths, or a blank that does not cover the rest of its file",
     "truncated": "the file ends inside a record",
     "missing": "no file holds these bytes",
@@ -25,13 +25,13 @@ DAMAGE_MEANINGS: Mapping[DamageReason, str] = {
 """The sentence for each reason."""
 
 _SCAN_ENDS_HERE = (
-    "not noticed while messages are served; but a recovery scan that reaches it takes it for the end of the log, "
+    "not noticed while messages are served; but a recovery scan that reaches it treats it as the end of the log, "
     "and deletes everything after it"
 )
 _SCAN_VERSIONS = {
     "4.4.0 to 5.3.1": "a clean start scans the last three files; a start after a crash scans from the file that the "
     "checkpoint chooses, without a checkpoint all. The log is cut here and later files are deleted.",
-    "5.3.2 and later": "the same, but a clean start scans from the file that the newest consume queue unit points "
+    "5.3.2 and later": "the same, but a clean start scans from the file that the newest queue entry points "
     "into; without consume queues all of the log.",
     "5.4.0 and later": "reads only the last ten files (commitLogRecoverMaxNum).",
 }
@@ -60,56 +60,55 @@ RECORDS = (
     Entry(
         code="commitlog.stale-bytes", fault="F29", severity="info", treatment="start", is_trace=True,
         title="Old bytes after the last record",
-        what="After the last record, up to the end of the page, are bytes that are no record.",
+        what="After the last record, up to the end of the page, are bytes that are not a record.",
         how="Brokers that write without mmap write whole pages, and what was in the buffer before stays behind the "
         "end.",
         says=f"{DAMAGE_MEANINGS['leftover']} ({{bytes}} bytes)",
-        effect="a start takes the log to end before them",
+        effect="a start ends the log before them",
         versions={"all": "new messages overwrite them."},
         repair="No repair is needed.",
     ),
     Entry(
         code="commitlog.stale-records", fault="F29", severity="info", treatment="start", is_trace=True,
         title="Old records past the end of the log",
-        what="After the logical end of the log stand records that were cut from it.",
+        what="After the logical end of the log are records that were cut from it.",
         how="A start cuts the log without zeroing what follows the cut.",
         says="old records past the end of the log",
         effect="none, until a new record ends exactly where an old one begins: then a later recovery brings the old "
         "ones back",
         versions={"all": "ignores them as long as they do not join the log."},
         repair="No repair is needed.",
-        not_detected="A scan that goes on after damage cannot tell cut records from records after a bad one: such "
+        not_detected="A scan that continues after damage cannot tell cut records from records after a bad one: such "
         "records are counted as good.",
     ),
     Entry(
         code="commitlog.body-crc", fault="F16", treatment="neutralise",
-        title="A message's body is not what was stored",
+        title="A message's body is damaged: CRC mismatch",
         what="The CRC-32 of the body differs from the one in the record.",
-        how="A flipped bit on the disk or in memory, a page of another time after a power loss.",
+        how="A flipped bit on disk or in memory, an old page after a power loss.",
         says={
             "": "body of {body_size} bytes: CRC {found:#010x}, stored {expected:#010x}",
-            "kept": "a body is not what was stored, its CRC differs; without --neutralise the message keeps its place",
+            "kept": "body CRC mismatch; without --neutralise the message keeps its place",
         },
-        effect="consumers get the damaged body; a recovery scan that reaches it takes it for the end of the log, and "
+        effect="consumers get the damaged body; a recovery scan that reaches it treats it as the end of the log, and "
         "deletes everything after it",
         versions=_SCAN_VERSIONS,
-        repair=f"{_SCAN_REPAIR} Without a copy of the message the choice is yours: as it is, consumers get the "
-        "damaged body.",
+        repair=f"{_SCAN_REPAIR} Without a copy of the message you decide: as it is, consumers get the damaged body.",
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
         not_detected="A CRC covers the body only. A body of no bytes has none. Topic, properties and numbers are "
         "covered only in records with the property __CRC32#.",
     ),
     Entry(
         code="commitlog.property-crc", fault="F16", treatment="none",
-        title="A record is not what its __CRC32# property says",
+        title="A record does not match its __CRC32# property",
         what="Since 5.2.0, with enabledAppendPropCRC, a record ends with a CRC-32 over all of it. It differs.",
         how="As commitlog.body-crc, but anywhere in the record.",
         says={
             "other": "{message_size} bytes: CRC {computed:#010x}, __CRC32# has {stored:#010x}",
             "unreadable": "{message_size} bytes: CRC {computed:#010x}, __CRC32# has nothing that can be read",
         },
-        effect="noticed only with forceVerifyPropCRC: then a recovery scan that reaches it takes it for the end of the "
-        "log",
+        effect="noticed only with forceVerifyPropCRC: then a recovery scan that reaches it treats it as the end of "
+        "the log",
         versions={
             "before 5.2.0": "does not know the property.",
             "5.2.0 and later": "with forceVerifyPropCRC as commitlog.body-crc; else does not look at it.",
@@ -120,7 +119,7 @@ RECORDS = (
     ),
     Entry(
         code="commitlog.lengths", fault="F17", treatment="neutralise",
-        title="The lengths in a record do not add up",
+        title="Inconsistent lengths in a record",
         what="Body, topic and properties together do not give the record's size.",
         how="A flipped bit in one of the lengths, or something else was written over the record.",
         says=f"{DAMAGE_MEANINGS['lengths']} ({{bytes}} bytes)",
@@ -130,7 +129,7 @@ RECORDS = (
     Entry(
         code="commitlog.truncated", fault="F17", treatment="neutralise",
         title="A file ends inside a record",
-        what="A record's size leads past the end of its file.",
+        what="A record's size points past the end of its file.",
         how="A flipped bit in the size, or the file was cut.",
         says=f"{DAMAGE_MEANINGS['truncated']} ({{bytes}} bytes)",
         effect=_SCAN_ENDS_HERE, versions=_SCAN_VERSIONS, repair=_SCAN_REPAIR,
@@ -139,7 +138,7 @@ RECORDS = (
     Entry(
         code="commitlog.magic-code", fault="F18", treatment="neutralise",
         title="Neither a message nor a blank begins where one should",
-        what="The four bytes that give the kind of record are none that RocketMQ writes.",
+        what="The magic code is none that RocketMQ writes.",
         how="A flipped bit, a page of something else, or a wrong size in the record before.",
         says=f"{DAMAGE_MEANINGS['magic-code']} ({{bytes}} bytes)",
         effect=_SCAN_ENDS_HERE, versions=_SCAN_VERSIONS, repair=_SCAN_REPAIR,
@@ -149,21 +148,21 @@ RECORDS = (
         code="commitlog.zeroed", fault="F18", treatment="neutralise",
         title="Zero bytes inside the commit log",
         what="Zeros where a record should begin, and good records after them.",
-        how="A page was not on the disk when the power went; a disk or RAID lost blocks; a sparse copy went wrong.",
+        how="A page was not flushed before a power loss; a disk or RAID lost blocks; a sparse copy failed.",
         says=f"{DAMAGE_MEANINGS['zeroed']} ({{bytes}} bytes)",
         effect=_SCAN_ENDS_HERE, versions=_SCAN_VERSIONS, repair=_SCAN_REPAIR,
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
     ),
     Entry(
         code="commitlog.physical-offset", fault="F19", treatment="neutralise",
-        title="A record gives another position than its own",
-        what="The physical offset stored in the record is not where the record stands.",
+        title="A record has a wrong physical offset",
+        what="The physical offset stored in the record is not the record's own.",
         how="The file was copied from another broker or renamed; a flipped bit.",
         says=f"{DAMAGE_MEANINGS['physical-offset']} ({{bytes}} bytes)",
-        effect="a recovery scan goes on, but derives a consume queue unit that points to the wrong place; the queue "
+        effect="a recovery scan continues, but derives a queue entry that points to the wrong place; the queue "
         "may then refuse later messages until the log has grown past it",
         versions={
-            "4.4.0 to 5.4": "a rebuilt queue gets a wrong unit, and may be stuck after it.",
+            "4.4.0 to 5.4": "a rebuilt queue gets a wrong entry, and may be stuck after it.",
             "5.5.0 and later": "the same; with checkCommitLogOffsetOnRecover a start after a crash cuts the log here.",
         },
         repair="Give a renamed file the name that its first record gives. Else restore the bytes from a replica or a "
@@ -177,25 +176,26 @@ RECORDS = (
         "the entry has, a Raft index that is not the next one, or a lower Raft term than the entry before.",
         how="A flipped bit; a file of another node.",
         says={
-            "position": "the entry gives the position {found}, and stands at {expected}",
+            "position": "the entry gives the position {found}, and is at {expected}",
             "size": "the entry gives its message {found} bytes, and that has {expected}",
             "index": "the entry has the Raft index {found} after {before}",
             "term": "the entry has the Raft term {found} after {before}",
         },
-        effect="messages are served; but a start that reaches it takes it for the end of the log, and cuts everything "
+        effect="messages are served; but a start that reaches it treats it as the end of the log, and cuts everything "
         "after it",
         versions={
-            "DLedger 0.2 and later": "every start reads the last three files, or more where the index does not lead to "
+            "DLedger 0.2 and later": "every start reads the last three files, or more where the index does not point "
+            "to "
             "their first entries. More than a file before the beginning of the last one, the node does not start. "
             "Further back the entry is not read, but followers that lack it do not get it.",
         },
-        repair="Start no node on it. Give it its log again from the leader of its group, or make an ordinary store: "
+        repair="Do not start the node. Copy its log again from the leader of its group, or make an ordinary store: "
         "`rmqtool salvage` needs no header.",
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
     ),
     Entry(
         code="commitlog.blank", fault="F20", treatment="neutralise",
-        title="The end of a commit log file is not as it should be",
+        title="A commit log file does not end with a correct blank",
         what="A file that is not the last must end with a blank of the right length. It is missing, zeroed, or has "
         "another length.",
         how="The file size was changed, a crash, an incomplete copy.",
@@ -216,11 +216,12 @@ RECORDS = (
     ),
     Entry(
         code="commitlog.huge-size", fault="F21", treatment="neutralise",
-        title="A record claims a size that none can have",
-        what="The kind of record is right, the size is larger than any broker accepts.",
+        title="A record with an impossible size",
+        what="The magic code is right, the size is larger than any broker accepts.",
         how="A flipped bit in the size.",
         says="claims {claimed} bytes, more than its file has left ({bytes} bytes)",
-        effect="a recovery scan that reaches it dies of OutOfMemoryError before 5.3.2; later it takes it for the end "
+        effect="a recovery scan that reaches it fails with OutOfMemoryError before 5.3.2; later it treats it as the "
+        "end "
         "of the log",
         versions={
             "4.4.0 to 5.3.1": "the broker cannot start: OutOfMemoryError, in every attempt.",
@@ -244,7 +245,7 @@ _WITNESSES: dict[str, Says] = {
         "delivered": "{file} has delivered {levels!l}",
         "timers-read": "{file} has read {messages:timer message}",
         "readable-part": "groups have consumed messages, as the readable part of {file} shows",
-        "timer-log": "{file} has units of timer messages",
+        "timer-log": "{file} has entries of timer messages",
         "timer-wheel": "{file} has {slots:second} with timer messages",
     },
     "groups": "{group} {offset} of {topic}, queue {queue_id}[, which ends at {end}]",
@@ -277,7 +278,7 @@ LOG_LOSSES = (
         what="After a clean stop, the checkpoint, an index file or the epochs know a newer message than the newest one "
         "in the log. After a crash, only what lies past the last file counts: the rest may be what a power loss took.",
         how="The last log file was deleted, zeroed or not restored, perhaps before a rebuild of queues and index; "
-        "files of different times lie together.",
+        "files from different times lie together.",
         says="the newest message is of {newest_timestamp!t}, the log ends at {log_end}, but {witnesses}",
         parts=_WITNESSES,
         gist="what followed the newest message, of {newest_timestamp!t} (the log ends at {log_end})",
@@ -286,7 +287,7 @@ LOG_LOSSES = (
         versions={"all": "does not compare them. The next message that is stored sets the checkpoint right."},
         repair="Restore the missing file before the broker starts; then rebuild the queues. Without it the messages "
         "are lost: reset the groups that are named to the end of their queues before producers send again.",
-        not_detected="Committed offsets alone prove nothing, for a tool may set any (config.offset-out-of-range).",
+        not_detected="Committed offsets alone prove nothing, because a tool may set any (config.offset-out-of-range).",
     ),
     Entry(
         code="commitlog.head-missing", fault="F09", severity="warning", treatment="restore",
@@ -306,8 +307,8 @@ LOG_LOSSES = (
             }
         },
         gist="the log begins at {log_start}",
-        effect="the messages before are gone; groups that had not consumed them go on after them",
-        versions={"all": "takes the first file for the beginning, and the next start deletes what is left over."},
+        effect="the messages before are gone; groups that had not consumed them continue after them",
+        versions={"all": "treats the first file as the beginning, and the next start deletes what is left over."},
         repair="Restore the files before the broker starts, if they were deleted by mistake. Give --broker-conf, so "
         "that fileReservedTime counts; without it only what was deleted within an hour is seen by its time.",
         not_detected="Files that were deleted by hand later than they could have expired, or whose queues and index "
@@ -322,7 +323,7 @@ MESSAGES = (
         title="Messages of a topic that is not configured",
         what="The commit log holds messages of topics that topics.json does not list.",
         how="The topic was deleted. Its messages stay in the log until the files expire.",
-        says="{messages:message} without a unit, the first at physical offset {physical_offset}",
+        says="{messages:message} without an entry, the first at physical offset {physical_offset}",
         effect="none; but a rebuild of all queues brings the topic's queues back",
         versions={"all": "ignores the messages."},
         repair="No repair is needed. Leave the topic out of a rebuild if its queues should stay away.",
@@ -331,7 +332,8 @@ MESSAGES = (
         code="commitlog.queue-offset-restart", fault="F23", severity="warning", treatment="none",
         title="Queue offsets begin again",
         what="Within one queue a later record has a smaller queue offset, or the same one twice.",
-        how="The topic was deleted and made again; a broker started without its consume queues; a role change. A light "
+        how="The topic was deleted and created again; a broker started without its consume queues; a role change. A "
+        "light "
         "queue that 4.9.3, 4.9.4 or 5.0.0 has filled after a second start: information, since they write it so.",
         says={
             "": "queue offset {found} where {expected} was expected",
@@ -344,7 +346,7 @@ MESSAGES = (
             "4.9.3, 4.9.4, 5.0.0": "number the messages of a light queue from 0 again after each start, and give none "
             "an entry until the offset reaches the end of the queue, but for the first.",
         },
-        repair="None is automatic: messages that no unit points to can still be found by `inspect`, `query` and "
+        repair="There is no automatic one. Messages without a queue entry can still be found by `inspect`, `query` and "
         "`export`.",
     ),
     Entry(
@@ -353,22 +355,22 @@ MESSAGES = (
         what="Within one queue the queue offsets of two neighbouring records are more than one apart.",
         how="Records between them were lost, or an append failed after its offset was given away.",
         says="no record of {queue_offsets:queue offset} from {first} on",
-        effect="after a rebuild by the broker all later messages of the queue stand at smaller offsets: consumers skip "
+        effect="after a rebuild by the broker all later messages of the queue get smaller offsets: consumers skip "
         "or repeat messages",
         versions={"all": "a rebuild appends without a hole and logs `[BUG]logic queue order maybe wrong`."},
         repair="No repair is needed as long as the present consume queue is sound.",
     ),
     Entry(
         code="commitlog.properties", fault="F25", treatment="neutralise",
-        title="A record's properties cannot be read as the broker needs them",
+        title="The broker cannot parse a record's properties",
         what="A property that the broker itself uses is not a number, or lists that belong together differ in length.",
         how="A flipped bit: no CRC covers properties. Or a client that sets reserved properties.",
         says="DELAY, INNER_BASE or INNER_NUM is not a number that the broker takes",
         effect="a DELAY that is not a number makes the whole record unreadable: the end of the log for a recovery scan",
         versions={
-            "all": "DELAY in SCHEDULE_TOPIC_XXXX: the record is taken for the end of the log.",
+            "all": "DELAY in SCHEDULE_TOPIC_XXXX: the record is treated as the end of the log.",
             "4.9 and later": "INNER_MULTI_QUEUE_OFFSET: dispatch of the light queues fails.",
-            "5.0 and later": "INNER_BASE or INNER_NUM: the batch queue gets no unit.",
+            "5.0 and later": "INNER_BASE or INNER_NUM: the batch queue gets no entry.",
         },
         repair="Restore the bytes from a replica or a backup.",
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
@@ -380,7 +382,7 @@ MESSAGES = (
         "the broker is older.",
         how="A downgrade.",
         says="version 2 of a record, which {version} cannot read",
-        effect="brokers before 5.1.0 take the first such record for the end of the log and delete everything after it",
+        effect="brokers before 5.1.0 treat the first such record as the end of the log and delete everything after it",
         versions={
             "before 5.1.0": "a recovery scan that reaches such a record cuts the log there.",
             "5.1.0 and later": "reads them.",
@@ -389,11 +391,11 @@ MESSAGES = (
     ),
     Entry(
         code="commitlog.sys-flag", fault="F27", severity="warning", treatment="none",
-        title="A record's flags cannot be right",
-        what="Bits of the sys flag that no version sets, or that contradict the rest of the record.",
+        title="A record's sys flag is invalid",
+        what="Bits of the sys flag that no version sets, or that contradict the record.",
         how="A flipped bit, or files of different brokers.",
         says="sys flag {sys_flag:#x}: {why}",
-        effect="the broker may read the record's end at the wrong place, and then takes it for the end of the log",
+        effect="the broker may read the record's end at the wrong place, and then treats it as the end of the log",
         versions={"all": "reads the record as its flags say."},
         repair="Restore the bytes from a replica or a backup. A repair leaves the record as it is: its lengths add up.",
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
@@ -402,7 +404,7 @@ MESSAGES = (
         code="commitlog.field", fault="F27", severity="warning", treatment="none",
         title="A field of a record is damaged",
         what="A field that no CRC covers (topic, queue id, queue offset, flags, tags, keys) differs from what the "
-        "record's queue entry or its index units prove; body and position of the record are right.",
+        "record's queue entry or its index entries prove; body and position of the record are right.",
         how="A flipped bit on the disk or in memory.",
         says={
             "": "{field} is {found!v}[, was {expected!v}][; the index has the hash {hash}, which none of its keys "
@@ -414,14 +416,15 @@ MESSAGES = (
         effect="consumers get the message through its queue entry, with the damaged field in it; a broker that builds "
         "queues or index from the log again puts it elsewhere or nowhere",
         versions={"all": "reads the record as it is; neither broker nor client compares it with the queue."},
-        repair="Queue entry and index unit stay, since they are right: every repair keeps them. Restore the bytes from "
+        repair="Queue entry and index entry stay, since they are right: every repair keeps them. Restore the bytes "
+        "from "
         "a replica or a backup.",
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
         not_detected="Fields that neither queue nor index have: hosts, born time, reconsume times.",
     ),
     Entry(
         code="commitlog.body-compression", fault="F27", treatment="none", treatment_by_cause={"flag": "files"},
-        title="A body is not compressed as its flags say",
+        title="A body is not compressed as its sys flag says",
         what="The sys flag calls a body compressed that does not decompress, or the other way round; its CRC is right.",
         how="A flipped bit in the flags, which no CRC covers; or a producer that sets the flag without compressing.",
         says={
@@ -436,18 +439,18 @@ MESSAGES = (
             "clients in Java": "`MessageDecoder#decode` gives nothing for the message, and `decodes` ends there.",
             "brokers": "do not look at bodies, except a broker that splits inner batches.",
         },
-        repair="Where body and CRC prove that one bit of the flags is wrong, `rmqtool repair` puts it right. Else "
+        repair="Where body and CRC prove that one bit of the flags is wrong, `rmqtool repair` corrects it. Else "
         "restore the bytes from a replica or a backup. A pull with a smaller batch size loses fewer messages.",
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
-        not_detected="A compressed body that begins right and breaks later, and whose CRC is right.",
+        not_detected="A compressed body with a correct start and CRC that cannot be decompressed to its end.",
     ),
     Entry(
         code="commitlog.time-order", fault="F28", severity="info",
         title="Store timestamps go backwards",
         what="A record has an earlier store timestamp than the one before it, by more than a moment.",
         how="The broker's clock was set back.",
-        says="stored {seconds:.0f} s before a message that stands in front of it",
-        effect="searches by time may find the wrong offset; which file a recovery begins with may change",
+        says="stored {seconds:.0f} s before a message in front of it",
+        effect="searches by time may find the wrong offset, and recovery may begin at another file",
         versions={"all": "assumes that store timestamps ascend."},
         repair="No repair is needed.",
     ),
@@ -457,8 +460,7 @@ MESSAGES = (
         what="A record's store timestamp is later than now.",
         how="The broker's clock was ahead, or the clock of this machine is behind.",
         says="stored at {store_timestamp!t}, which is in the future",
-        effect="searches by time, and the choice of the file where a recovery begins, are wrong until that time has "
-        "come",
+        effect="until then searches by time, and the file at which recovery begins, are wrong",
         versions={"all": "retention goes by the files' modification times and is not touched."},
         repair="Check both clocks.",
     ),

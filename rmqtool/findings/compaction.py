@@ -15,7 +15,8 @@ COMPACTION = (
     Entry(
         code="compaction.files", treatment="files",
         title="Files of a compacted queue do not fit",
-        what="Each file of a compacted log has a file of units with the same name, of a size that broker.conf gives. "
+        what="Each file of a compacted log has a file of queue entries with the same name, of a size that "
+        "broker.conf gives. "
         "Other entries may not be in the two directories of a queue.",
         how="A crash while a compaction replaced files leaves names that differ, or names that end in .delete; a copy "
         "without some files, a file that was cut.",
@@ -23,36 +24,38 @@ COMPACTION = (
             "names": "the log has {log_files!n}, its queue has {unit_files!n}",
             "interrupted": "a compaction has been interrupted while it replaced files: the log has {log_files!n}, its "
             "queue has {unit_files!n}",
-            "no-queue": "the directory of its units is missing",
+            "no-queue": "the directory of its entries is missing",
             "size": "{size:byte}, expected {expected}",
             "name": "the name is not a start offset",
             "queue-id": "the name of the directory is not a queue id",
         },
         effect="the broker does not start",
         versions={_ALL: "a start loads these files after the queues. A name that is none, or names that differ, end "
-                  "it; of a queue with a file of another size, or without a directory of units, consumers get "
+                  "it; of a queue with a file of another size, or without a directory of entries, consumers get "
                   "nothing (NO_MATCHED_LOGIC_QUEUE)."},
         repair="The log is right: rmqtool repair finishes what was interrupted, takes away what does not belong there, "
-        "and writes the files of units again from the log. A short log file gets what the commit log still has; "
+        "and writes the files of queue entries again from the log. A short log file gets what the commit log still "
+        "has; "
         f"one that is missing has to come from a backup or a slave. {_OFF}",
         remedy=_REPAIR,
     ),
     Entry(
         code="compaction.unit", treatment="files",
-        title="Units of a compacted queue do not lead to the records of its log",
-        what="A unit has the offset, size, queue offset, store time and tag of one record of the compacted log, and "
-        "each record has one. Consumers are served by these units alone.",
+        title="Entries of a compacted queue do not point to the records of its log",
+        what="An entry has the offset, size, queue offset, store time and tag of one record of the compacted log, and "
+        "each record has one. Consumers are served by these entries alone.",
         how="A flipped bit, a page that was not written before a crash, an older copy of one of the two files; a "
         "compaction that wrote into files which an interrupted one had left.",
         says={
-            "wrong": "{units:unit|units} of {records} differ from the records[, first at queue offset {first}]",
-            "cut": "{units:record} at the end of the last file without a unit, from queue offset {first} on",
-            "stale": "{units:unit|units} after those of the records: of an interrupted compaction",
+            "wrong": "{units:entry|entries} of {records} differ from the records[, first at queue offset {first}]",
+            "cut": "{units:record} at the end of the last file without an entry, from queue offset {first} on",
+            "stale": "{units:entry|entries} after those of the records: of an interrupted compaction",
         },
         effect="consumers get other bytes, or nothing, in place of these messages",
-        versions={_ALL: "of the last three files a start cuts the units from the first that is not whole, and then "
-                  "the log after the last unit: nothing dispatches these messages again after a clean stop."},
-        repair="rmqtool repair writes the units again from the log, as a broker would. Do so before a start.",
+        versions={_ALL: "of the last three files a start cuts the entries from the first that is damaged, and then "
+        "the log"
+                  " after the last entry: nothing dispatches these messages again after a clean stop."},
+        repair="rmqtool repair writes the entries again from the log, as a broker would. Do so before a start.",
         remedy=_REPAIR,
     ),
     Entry(
@@ -68,7 +71,7 @@ COMPACTION = (
         },
         effect="the next compaction that reads this file drops every message after it there for ever, and older "
         "values of their keys come back",
-        versions={_ALL: "CompactionLog takes what it cannot decode for the end of a file. Bodies are not compared "
+        versions={_ALL: "CompactionLog treats what it cannot decode as the end of a file. Bodies are not compared "
                   "with their CRCs: a wrong one is delivered, and kept."},
         repair="Where the commit log still has the message, rmqtool repair puts its bytes in place of what is damaged. "
         "Else restore the file from a backup or a slave, or run the broker with enableCompaction=false, which also "
@@ -80,7 +83,7 @@ COMPACTION = (
         title="Messages of a compacted topic are not in its compacted log",
         what="The commit log holds messages with a key, the newest of their keys, which the compacted log does not "
         "have. Consumers are served from the compacted log alone.",
-        how="Units, or a file, of the compacted log were lost; a start has cut its end; a damaged record ended a "
+        how="Entries, or a file, of the compacted log were lost; a start has cut its end; a damaged record ended a "
         "compaction of its file early.",
         says="{messages:message}, the newest of their keys, from queue offset {first} on",
         effect="consumers never get these messages",

@@ -7,7 +7,7 @@ from rmqtool.findings.finding import Entry
 _DAMAGED = {
     "log": "{name} is damaged at byte {damaged_from}: what was written to the database after it is lost",
     "": "{why}",
-    "empty": "the directory is empty: a broker makes it with a database",
+    "empty": "the directory is empty: a broker creates it with a database",
     "offsets": "consumer offsets cannot be read ({why}); none are shown",
 }
 
@@ -26,7 +26,7 @@ CONFIG = (
             "all": "reads the .bak; when that cannot be read either, refuses to start; when there is none, starts "
             "without any offset, and every group begins again by its own policy.",
         },
-        repair="`rmqtool repair` puts back the .bak, or the entries of the two that are whole. Never put an empty file "
+        repair="`rmqtool repair` restores the .bak, or the intact entries of the two. Never put an empty file "
         "there.",
     ),
     Entry(
@@ -45,10 +45,10 @@ CONFIG = (
         effect="the broker reads the .bak file instead; when that cannot be read either it refuses to start",
         versions={
             "all": "main file and .bak bad: refuses to start. Main file empty or missing and no .bak: starts without "
-            "any topic, group or offset. A damaged name: takes it for another topic, group or field.",
+            "any topic, group or offset. A damaged name: treats it as another topic, group or field.",
             "5.3.4 and later": "deletes the bad main file after a start that was refused.",
         },
-        repair="`rmqtool repair` puts back the .bak, or the entries of the two that are whole. Never put an empty file "
+        repair="`rmqtool repair` restores the .bak, or the intact entries of the two. Never put an empty file "
         "there.",
     ),
     Entry(
@@ -74,7 +74,7 @@ CONFIG = (
         "that differs.",
         how="An edit by hand while the broker ran, a restore of one of the two.",
         says="it and its .bak have data version {counter}, and differ in {shown}",
-        effect="the main file counts",
+        effect="the broker uses the main file",
         versions={"all": "reads the main file, and the .bak only when the main file cannot be read."},
         repair="Compare the two before a start; `rmqtool repair` makes the .bak a copy of the file.",
         not_detected="JSON files are not compared with RocksDB (config.rocksdb); committed offsets change without "
@@ -104,7 +104,7 @@ CONFIG = (
         title="A group's committed offset lies outside its queue",
         what="The offset is below the queue's minimum or above its maximum. A warning when it is above and the log or "
         "the queue has lost its end: these messages were consumed and are gone. Otherwise information.",
-        how="Messages expired unread, the log was cut, a topic was made again, files of different times.",
+        how="Messages expired unread, the log was cut, a topic was created again, files from different times.",
         says={
             "below": "group {group}: committed {committed}, below its minimum ({min_offset} to {end})",
             "beyond": "group {group}: committed {committed}, beyond its maximum ({min_offset} to {end})",
@@ -117,10 +117,10 @@ CONFIG = (
     ),
     Entry(
         code="config.delay-offset", fault="F51", treatment="config",
-        title="A delay level's offset is not where its deliveries ended",
+        title="A delay level's offset does not match its deliveries",
         what="delayOffset.json is ahead of the end of SCHEDULE_TOPIC_XXXX, or of messages that have no copy in their "
         "topic, or, as a warning, after messages that have one.",
-        how="The queue was cut or rebuilt, files of different times, an older copy of the file. The store is that of "
+        how="The queue was cut or rebuilt, files from different times, an older copy of the file. The store is that of "
         "a slave, which takes the file over every ten seconds (4.x) or once a minute (5.x): what it would deliver "
         "again, made master, is information with its broker.conf (brokerRole=SLAVE).",
         says={
@@ -142,7 +142,7 @@ CONFIG = (
         },
         repair="Set the offset of the level to that of its first message without a copy, while no broker runs: "
         "`rmqtool repair` does so.",
-        not_detected="Messages without a unique key, and copies that came much later than they were due.",
+        not_detected="Messages without a unique key, and copies delivered much too late.",
     ),
     Entry(
         code="config.delay-level", fault="F51", treatment="decide",
@@ -160,13 +160,13 @@ CONFIG = (
     ),
     Entry(
         code="config.missing", treatment="config",
-        title="Configuration that the store proves is gone",
+        title="Lost configuration",
         what="A file in config/ and its .bak are gone, or the file no longer has the table that it is there for, and "
         "topics, retries, deliveries or the other files show what was in it. Where topics, groups and offsets are kept "
         "in RocksDB: a database that is gone, or one that has lost all rows of a table; of config/metadata the finding "
         "names the column family. Information where the store may have been written without a broker, or is a copy of "
         "the log alone, and for delay offsets that a broker may not have written yet (every ten seconds, and when it "
-        "stops since 4.9.3); a warning for groups, which brokers make again with default settings.",
+        "stops since 4.9.3); a warning for groups, which brokers create again with default settings.",
         how="config/ or a file in it was deleted or not copied; a file was overwritten with another one, or emptied. "
         "The store is that of a slave of 5.5.0, which never takes over its master's committed offsets: it cannot read "
         "the pullOffsetTable among them, and made master has none (5.5.1 has fixed that).",
@@ -189,28 +189,28 @@ CONFIG = (
                 "groups-of-all": "though each release writes groups of its own into it",
             }
         },
-        effect="the broker starts with an empty table, and says nothing",
+        effect="the broker starts with an empty table, without an error",
         versions={
-            "all": "take a missing file for an empty one, as at a first start, and write the empty table back.",
+            "all": "treat a missing file as an empty one, as at a first start, and write the empty table back.",
             "5.3.4 and later": "also delete a main file that cannot be decoded, so that it is missing afterwards.",
         },
-        repair="Before any start put the file back: from a backup, or from a slave of this broker, which copies "
+        repair="Before any start restore the file: from a backup, or from a slave of this broker, which copies "
         "topics, groups, offsets and delay offsets every ten seconds (4.x) or once a minute (5.x). Without one, "
         "`rmqtool repair` writes topics and groups as the store shows them, with default settings, and "
         "delayOffset.json as the log shows it. Nothing in a store shows committed offsets: stop the clients, start the "
         "broker, and set each group to where it was with mqadmin resetOffsetByTime. In RocksDB nothing is repaired: "
-        "put a database that is gone back from a backup. Do not move away one that has lost a table: other tables are "
-        "in it, and a broker starts on it; stop the clients, and make topics again with mqadmin updateTopic.",
-        not_detected="Groups that never had a retry, when config/ is gone as a whole, or when the table of offsets is "
+        "restore a missing database from a backup. Do not move away one that has lost a table: other tables are "
+        "in it, and a broker starts on it; stop the clients, and create topics again with mqadmin updateTopic.",
+        not_detected="Groups that never had a retry, when all of config/ is gone, or when the table of offsets is "
         "there and empty: a broker on which nobody has consumed yet leaves it so. Which database it was, where none is "
         "left and broker.conf is not given: config/topics and the others of that kind are named then.",
     ),
     Entry(
         code="config.half-messages-skipped", severity="warning", treatment="config",
-        title="Half messages wait that no broker looks at again",
+        title="Half messages that no broker checks again",
         what="The committed offset of the group that reads half messages is past some that neither were committed nor "
         "rolled back, of which there is no later copy, and that were not given up.",
-        how="consumerOffset.json was edited, or is of another time or another broker; somebody has set the offset of "
+        how="consumerOffset.json was edited, or is from another time or another broker; somebody has set the offset of "
         "CID_RMQ_SYS_TRANS.",
         says="group CID_RMQ_SYS_TRANS: committed {committed}, and {half_messages:half message before that waits|half "
         "messages before that wait} for an answer, the first at {first_waiting}",
@@ -245,10 +245,10 @@ CONFIG = (
     ),
     Entry(
         code="config.topic-missing", severity="warning", treatment="config",
-        title="A topic has lost its configuration",
+        title="A topic is missing in the configuration",
         what="topics.json does not name a topic, and the store proves that nobody deleted it: a message of it was "
         "stored after topics.json was changed last, or groups still have offsets in it. Information for a retry "
-        "topic, which the broker makes again.",
+        "topic, which the broker creates again.",
         how="topics.json is older than the store, or was edited by hand. The store is that of a slave, which takes "
         "topics over every ten seconds (4.x) or once a minute (5.x); one of 5.3.2 or 5.3.3 takes over none that has "
         "attributes, such as message.type.",
@@ -259,7 +259,7 @@ CONFIG = (
             "consumed": "{place} does not name it, and group {group} has offsets in it, which go with a topic that "
             "is deleted",
         },
-        effect="clients are refused, or the topic is made again with default queues, and what lies in others is not "
+        effect="clients are refused, or the topic is created again with default queues, and what lies in others is not "
         "consumed",
         versions={
             "4.4.0 to 4.9": "leave a topic's offsets when it is deleted: only the times prove something.",
@@ -272,12 +272,12 @@ CONFIG = (
     ),
     Entry(
         code="config.topic-permission", severity="warning", treatment="running",
-        title="A topic that may not be read or written",
+        title="A topic without read or write permission",
         what="The permission (perm) of a topic lacks reading or writing. A warning for a retry topic, for which nobody "
         "wants that; information for others, where it is a setting.",
         how="mqadmin updateTopicPerm, an edit by hand.",
         says="perm {perm}: it may not be {denied}",
-        effect="consumers of the group do not get their retries, and cannot send back what they fail on",
+        effect="consumers of the group do not get their retries, and cannot send failed messages back",
         versions={"all": "refuse to serve with NO_PERMISSION."},
         repair="Set it with mqadmin updateTopicPerm -p 6 once the broker runs.",
     ),
@@ -286,7 +286,8 @@ CONFIG = (
         title="A committed offset contradicts the store",
         what="The offset of a group is negative, more than 10,000 beyond the end of its queue, lower than in the .bak "
         "that was written before, or 0 or far behind although retries show that the group has consumed.",
-        how="The file is an older copy or was edited; files of different times or brokers; a tool has set the offset.",
+        how="The file is an older copy or was edited; files from different times or brokers; a tool has set the "
+        "offset.",
         says="group {group}: committed {committed_offset}, {reason}[, and {other_queues:other queue} like it]",
         parts={
             "reason": {
@@ -338,9 +339,10 @@ CONFIG = (
         says=_DAMAGED,
         effect="the broker does not start on it, or starts without the rows that were lost",
         versions={"5.1.4 and later": "keep topics, groups and offsets in RocksDB with storeType=defaultRocksDB."},
-        repair="Put the whole directory back from a backup or a copy of the same time. Without one move it away: the "
-        "broker starts with empty tables, topics and groups are made again, and offsets are to be set while clients "
-        "are stopped.",
+        repair="Restore the whole directory from a backup or a copy from the same time. Without one move it away: the "
+        "broker starts with empty tables, topics and groups are created again, and offsets must be set while clients "
+        "are stopped"
+        ".",
     ),
     Entry(
         code="config.row", fault="F52", treatment="decide",
@@ -348,24 +350,24 @@ CONFIG = (
         what="A key or a value of another form than its table has: no JSON, a name other than its key, no number.",
         how="An edit by hand, a program other than the broker, or a disk error that no checksum covers.",
         says="{key!r}: {why}",
-        effect="the broker refuses to start, or takes the row for another one",
+        effect="the broker refuses to start, or treats the row as another one",
         versions={"5.1.4 and later": "decode every row at a start."},
-        repair="`rmqtool inspect STORE/config/NAME` shows the rows. Put the directory back from a backup, or carry the "
+        repair="`rmqtool inspect STORE/config/NAME` shows the rows. Restore the directory from a backup, or carry the "
         "others over: `rmqtool rebuild-cq STORE --to files` once the row is fixed.",
     ),
     Entry(
         code="config.swapped-offset", severity="info",
-        title="A committed offset with topic and group in each other's place",
+        title="A committed offset with topic and group swapped",
         what="config/rdb holds an offset whose group is the name of a topic.",
         how="mqadmin resetOffsetByTime with configManagerVersion=v2: the broker commits with its arguments swapped.",
-        says="topic {topic_name!r} and group {group!r} stand in each other's place, as a reset leaves them",
+        says="topic {topic_name!r} and group {group!r} are swapped, as a reset leaves them",
         effect="none: nobody asks for it",
         versions={"5.3.2 and later": "do so with version 2."},
         repair="No repair is needed.",
     ),
     Entry(
         code="store.rocksdb-damaged", fault="F59", treatment="decide",
-        title="The database of index, timers and half messages, or that of POP, is damaged",
+        title="The database of index, timers and half messages, or of POP, is damaged",
         what="A table, the MANIFEST, CURRENT or the write-ahead log of rocksdbstore or kvStore is missing or damaged, "
         "or tables are there that the MANIFEST does not name; or it has a column family that no broker names when it "
         "opens the database.",
@@ -373,13 +375,14 @@ CONFIG = (
         says=_DAMAGED,
         effect="the broker does not start on it, or timers are not delivered and half messages are not checked",
         versions={"5.4.0 and later": "open rocksdbstore at every start.", "5.3.2 and later": "may have kvStore."},
-        repair="Put the directory back from a backup of the same time. Without one move it away: the broker makes "
-        "it again, and derives what the last files of the log hold (commitLogRecoverMaxNum), but nothing of kvStore.",
+        repair="Restore the directory from a backup from the same time. Without one move it away: the broker creates "
+        "it again, and derives"
+        " what the last files of the log hold (commitLogRecoverMaxNum), but nothing of kvStore.",
     ),
     Entry(
         code="store.half-row", fault="F59", severity="warning", treatment="none",
-        title="A row of a half message leads to none",
-        what="A row in the family trans of rocksdbstore is of another form, or leads to no half message of that size.",
+        title="A row of a half message points to none",
+        what="A row in the family trans of rocksdbstore is of another form, or points to no half message of that size.",
         how="The log or the database was restored from another time, or a disk error.",
         says="{key!r}: {why}",
         effect="the broker asks no producer for it",
@@ -388,28 +391,28 @@ CONFIG = (
     ),
     Entry(
         code="store.pop-store-missing", severity="warning", treatment="none",
-        title="What POP consumers hold is gone",
+        title="The store of in-flight POP messages is gone",
         what="By broker.conf the broker keeps in kvStore/ which messages POP consumers have taken and not "
         "acknowledged, and this database is not there, although groups have consumed messages.",
         how="kvStore/ was deleted or not copied. Or popConsumerKVServiceInit was switched on just now: then nothing is "
         "lost.",
-        says="{setting}=true keeps in it what POP consumers hold, and it is not there",
-        effect="the broker makes an empty one: what was taken and not acknowledged is never delivered again",
+        says="with {setting}=true it holds in-flight POP messages, but it is missing",
+        effect="the broker creates an empty one: what was taken and not acknowledged is never delivered again",
         versions={
             "5.3.2 and later": "make kvStore/ where popConsumerKVServiceInit is on, and use it where "
             "popConsumerKVServiceEnable is, too.",
         },
-        repair="Put kvStore/ back from a copy of the same time. Without one, set the groups back to before the first "
+        repair="Restore kvStore/ from a copy from the same time. Without one, set the groups back to before the first "
         "message that may have been in flight (mqadmin resetOffsetByTime): they get others again.",
         not_detected="Without broker.conf nothing in the store shows that there was one.",
     ),
     Entry(
         code="store.pop-row", fault="F59", severity="warning", treatment="none",
-        title="A row of what a POP consumer holds leads nowhere",
+        title="A row of an in-flight POP message points nowhere",
         what="A row of kvStore is of another form, or names a queue offset past the end of its queue.",
         how="The log or the database was restored from another time, or a disk error.",
         says="{key!r}: {why}",
-        effect="the broker tries to deliver it again, and drops it",
+        effect="the broker tries to deliver it again, then drops it",
         versions={"5.3.2 and later": "keep them there with popConsumerKVServiceEnable."},
         repair="No repair is needed: the message is delivered by its queue.",
     ),

@@ -10,13 +10,14 @@ CONSUME_QUEUE_FILES = (
     Entry(
         code="consumequeue.zero-file", fault="F35", severity="warning", treatment="queues",
         title="The last file of a queue holds only zeros",
-        what="The file was made, and no unit was written to it.",
-        how="A crash just after the file was made.",
+        what="The file was created, and no entry was written to it.",
+        how="A crash just after the file was created.",
         says="holds only zeros",
-        effect="since 4.5.1 a start may count the zeros as one unit: the queue grows by a message that does not exist",
+        effect="since 4.5.1 a start may count the zeros as one entry: the queue grows by a message that does not exist",
         versions={
             "4.4.0": "no harm in most cases.",
-            "4.5.1 and later": "one bogus unit (offset 0, size 0), and later messages one offset too high. In 4.5.1 to "
+            "4.5.1 and later": "one bogus entry (offset 0, size 0), and later messages one offset too high. In 4.5.1 "
+            "to "
             "4.9.8, if all queues end so, two.",
             "5.0.0 to 5.4.0": "the same; but when all queues end before the commit log does, so that nothing is cut, "
             "the broker refuses to start: `IllegalArgumentException: newPosition < 0`.",
@@ -26,10 +27,10 @@ CONSUME_QUEUE_FILES = (
     ),
     Entry(
         code="consumequeue.garbage-after-end", fault="F35", severity="warning", treatment="queues",
-        title="A queue holds a unit that is not a message",
-        what="A unit of zeros at the start of a file, and good units after it.",
+        title="A queue holds an entry that is not a message",
+        what="An entry of zeros at the start of a file, and good entries after it.",
         how="A broker was started on a queue whose last file held only zeros: see consumequeue.zero-file.",
-        says="neither a unit nor zeros after the last unit{units:+unit}",
+        says="neither an entry nor zeros after the last entry{units:+entry}",
         effect="consumers skip it; a start may cut the queue here",
         versions={"all": "if the file is one of the queue's last three, the next start cuts the queue before it."},
         repair="Rebuild the consume queue.",
@@ -67,7 +68,7 @@ CONSUME_QUEUE_FILES = (
     Entry(
         code="consumequeue.empty-file", fault="F37", severity="warning", treatment="queues", is_trace=True,
         title="A consume queue file has 0 bytes",
-        what="The file exists and holds nothing. An error when no release that may run here starts on it.",
+        what="The file exists and is empty. An error when no release that may run here starts on it.",
         how="The broker was killed between creating the file and giving it its size, a full disk, or somebody's "
         "`touch`.",
         says={
@@ -105,13 +106,13 @@ CONSUME_QUEUE_FILES = (
     Entry(
         code="consumequeue.database", fault="F40", treatment="queues",
         title="The RocksDB database of the consume queues is damaged",
-        what="RocksDB does not open the database, or meets a block of a table that is not as it was written; or it has "
+        what="RocksDB does not open the database, or finds a damaged block in a table; or it has "
         "a column family that brokers do not name when they open it.",
         how="A file of the database is missing or cut, a damaged disk, a copy of a running broker; another program has "
         "made a column family.",
         says="{why}[; {queues:queue} not compared: {queues!n}]",
-        effect="the broker refuses to start, or consumers stop where the damage is; without the file CURRENT it makes "
-        "an empty database, and all queues begin again",
+        effect="the broker refuses to start, or consumers stop at the damage; without the file CURRENT it "
+        "creates an empty database, and all queues begin again",
         versions={"5.2.0 and later": "stops with an exception of RocksDB, or answers pulls with errors."},
         repair="Restore the directory from a backup or a replica, or have the queues written again from the commit "
         "log, which holds all that was in it.",
@@ -119,36 +120,37 @@ CONSUME_QUEUE_FILES = (
     ),
     Entry(
         code="consumequeue.row", fault="F40", severity="warning", treatment="queues",
-        title="A row of the consume queues is neither a unit nor the end of a queue",
+        title="A row of the consume queues is neither an entry nor the end of a queue",
         what="A key or a value in the RocksDB database has another form than brokers write.",
-        how="Another program wrote into the database, a fault of the memory.",
+        how="Another program wrote into the database; faulty memory.",
         says={
             "bad-row": "key {key}: {why}",
-            "bad-unit": "key {key} among the units of a queue: its key or its value is too long or too short",
+            "bad-unit": "key {key} among the entries of a queue: its key or its value is too long or too short",
             "no-max-row": "rows without a max row, and no message in the log",
-            "foreign": "{count:row is|rows are} left out, for the database is written again",
+            "foreign": "{count:row is|rows are} left out, because the database is written again",
         },
-        effect="none, for the broker asks for other keys; a value of another size stops the queue there",
+        effect="none: the broker asks for other keys; a value of another size stops the queue there",
         versions={"5.2.0 and later": "does not look for it."},
         repair="Have the queues written again from the commit log.",
     ),
     Entry(
         code="consumequeue.left-over-table", severity="info",
         title="Tables that the database of the consume queues does not name",
-        what="Files of rows stand in the directory, and the MANIFEST of the RocksDB database does not name them.",
+        what="Files of rows are in the directory, and the MANIFEST of the RocksDB database does not name them.",
         how="The broker was killed while it wrote them; an older MANIFEST was restored.",
         says="{tables:table}, such as {names!l}",
         effect="the broker deletes them; what is missing then has findings of its own",
         versions={"5.2.0 and later": "deletes them when it opens the database."},
-        repair="No repair is needed where no unit is missing. Else restore the whole directory.",
+        repair="No repair is needed where no entry is missing. Else restore the whole directory.",
     ),
     Entry(
         code="consumequeue.orphan", fault="F39", severity="info",
         title="A queue that no topic is configured for",
-        what="A directory of a topic that is not in topics.json, a number above the topic's queues, or a name that is "
-        "no number.",
+        what="A directory of a topic that is not in topics.json, a number above the topic's queues, or a name that "
+        "is not a number"
+        ".",
         how="The topic was deleted or got fewer queues.",
-        says="{configured_in} has no such topic; {units:unit}",
+        says="{configured_in} has no such topic; {units:entry}",
         effect="loaded, and cleaned when its messages expire; a name that is not a number is ignored",
         versions={"all": "loads every directory whose name is a number."},
         repair="No repair is needed.",
@@ -156,8 +158,9 @@ CONSUME_QUEUE_FILES = (
     Entry(
         code="consumequeue.kind", fault="F40", treatment="config",
         title="A topic's queues are of another kind than it is configured for",
-        what="The topic's attribute says batch queues and simple ones are there, or the other way round; or file "
-        "queues stand beside a RocksDB database.",
+        what="The topic's attribute says batch queues and simple ones are there, or the other way round; or there "
+        "are file queues beside a RocksDB database"
+        ".",
         how="The attribute queue.type or the setting storeType was changed.",
         says="a {kind} queue, but the topic is configured for {configured}",
         effect="the broker refuses to start; beside RocksDB the files are not read",
@@ -175,11 +178,12 @@ CONSUME_QUEUES = (
     Entry(
         code="consumequeue.behind", fault="F30", severity="warning", treatment="queues", is_trace=True,
         title="The queue ends before the commit log does",
-        what="The last records of the queue in the commit log have no units yet.",
+        what="The last records of the queue in the commit log have no entries yet.",
         how="The broker was killed: the log is flushed more often than the queues.",
-        says="{messages:message} without a unit, the first at physical offset {physical_offset}",
-        effect="a start after a crash derives the missing units again; after a clean stop most versions do not",
-        versions={"all, with the file abort": "derives the units again from the file that the checkpoint chooses on."},
+        says="{messages:message} without an entry, the first at physical offset {physical_offset}",
+        effect="a start after a crash derives the missing entries again; after a clean stop most versions do not",
+        versions={"all, with the file abort": "derives the entries again from the file that the checkpoint chooses "
+        "on."},
         clean_starts=(
             CleanStart(
                 "4.4.0 to 4.5.0, 5.0.0 to 5.3.1",
@@ -195,7 +199,7 @@ CONSUME_QUEUES = (
                 "5.3.2 and later",
                 "behind-the-farthest-but-one",
                 "derives them except the first of all, unless another queue reaches farther: a queue is short of one "
-                "message, and its later ones stand one offset too low.",
+                "message, and its later ones are one offset too low.",
             ),
         ),
         repair="Rebuild the consume queue before the broker starts.",
@@ -203,16 +207,16 @@ CONSUME_QUEUES = (
     ),
     Entry(
         code="consumequeue.missing-unit", fault="F30", treatment="queues",
-        title="A message has no unit in its queue",
-        what="A record that the broker dispatches is in the commit log, other messages after it have units, it has "
+        title="A message has no entry in its queue",
+        what="A record that the broker dispatches is in the commit log, other messages after it have entries, it has "
         "none.",
-        how="A queue was short when the broker was started after a clean stop; a restore of different times.",
+        how="A queue was short when the broker was started after a clean stop; a restore from different times.",
         says={
-            "": "{messages:message} without a unit, the first at physical offset {physical_offset}",
+            "": "{messages:message} without an entry, the first at physical offset {physical_offset}",
             "unreachable": "{topic}, queue {queue_id}: {why}",
         },
         effect="the message is never consumed, and no start fixes it",
-        versions={"all": "only a start after a crash derives units again, and only where the queue has none yet."},
+        versions={"all": "only a start after a crash derives entries again, and only where the queue has none yet."},
         repair="Rebuild the consume queue.",
         remedy=_REBUILD,
     ),
@@ -222,24 +226,24 @@ CONSUME_QUEUES = (
         what="The commit log holds messages of a queue whose directory does not exist.",
         how="The directory was deleted or not restored.",
         says={
-            "": "{messages:message} without a unit, the first at physical offset {physical_offset}",
+            "": "{messages:message} without an entry, the first at physical offset {physical_offset}",
             "unreachable": "{topic}, queue {queue_id}: {why}",
         },
-        effect="unless a start derives its units again, its messages are never consumed, and the next one gets queue "
+        effect="unless a start derives its entries again, its messages are never consumed, and the next one gets queue "
         "offset 0",
-        versions={"all, with the file abort": "derives its units from the file that the checkpoint chooses on."},
+        versions={"all, with the file abort": "derives its entries from the file that the checkpoint chooses on."},
         clean_starts=(
             CleanStart("4.4.0 to 4.5.0, 5.0.0 to 5.3.1", "nothing", "does not derive them."),
             CleanStart(
                 "4.5.1 to 4.9.8",
                 "behind-the-farthest",
-                "derives those after the farthest unit of all queues: all where no queue is left, few or none where "
+                "derives those after the farthest entry of all queues: all where no queue is left, few or none where "
                 "another queue reaches as far.",
             ),
             CleanStart(
                 "5.3.2 and later",
                 "behind-the-farthest-but-one",
-                "derives those after the farthest unit of all queues, except the first record there: all where no "
+                "derives those after the farthest entry of all queues, except the first record there: all where no "
                 "queue is left, few or none where another queue reaches as far.",
             ),
         ),
@@ -249,69 +253,71 @@ CONSUME_QUEUES = (
     Entry(
         code="consumequeue.ahead", fault="F31", severity="warning", treatment="queues", is_trace=True,
         title="The queue points past the end of the commit log",
-        what="The last units of the queue point to messages that are not in the commit log.",
+        what="The last entries of the queue point to messages that are not in the commit log.",
         how="After a power loss the queue's pages may be on the disk and the log's not; or the last commit log file is "
         "missing.",
-        says="points past the end of the commit log, {log_end}{units:+unit}",
-        effect="a start cuts these units",
+        says="points past the end of the commit log, {log_end}{units:+entry}",
+        effect="a start cuts these entries",
         versions={
-            "all": "cuts the units that point past the end. Units between good ones are not cut one by one: "
+            "all": "cuts the entries that point past the end. Entries between good ones are not cut one by one: "
             "the queue ends at the first of them in its last file.",
         },
         repair="No repair is needed after a crash. If commit log files are missing, restore them before any start.",
     ),
     Entry(
         code="consumequeue.hole", fault="F32", treatment="queues",
-        title="A unit of zeros or nonsense inside a queue",
-        what="A unit without a size stands before units that are in use.",
-        how="A page was not on the disk when the power went; a damaged disk.",
+        title="An invalid entry (zeros or garbage) inside a queue",
+        what="An entry without a size is before entries in use.",
+        how="A page was not flushed before a power loss; a damaged disk.",
         says={
-            "no-unit": "{messages:message} without a unit, the first at physical offset {physical_offset}",
-            "no-file": "in no file, before units of messages{units:+unit}",
-            "no-row": "no row, before rows of messages{units:+unit}",
-            "unwritten": "zeros or nonsense before units of messages{units:+unit}",
+            "no-unit": "{messages:message} without an entry, the first at physical offset {physical_offset}",
+            "no-file": "in no file, before entries of messages{units:+entry}",
+            "no-row": "no row, before rows of messages{units:+entry}",
+            "unwritten": "zeros or garbage before entries of messages{units:+entry}",
             "unreachable": "{topic}, queue {queue_id}: {why}",
         },
         effect="a start cuts the queue here for good and deletes its later files, if this is one of its last three",
         versions={
-            "all": "the queue ends before this unit; its next message gets this queue offset. In older files of "
-            "the queue it is not noticed, and consumers skip the unit.",
+            "all": "the queue ends before this entry; its next message gets this queue offset. In older files of "
+            "the queue it is not noticed, and consumers skip the entry.",
         },
         repair="Rebuild the consume queue before the broker starts.",
         remedy=_REBUILD,
     ),
     Entry(
         code="consumequeue.wrong-record", fault="F33", treatment="queues",
-        title="A unit points to something that is not its message",
-        what="Where the unit points stands no record, or one of another topic, queue, queue offset or size.",
-        how="Commit log and queues of different times or brokers; a flipped bit in a unit.",
+        title="An entry does not point to its message",
+        what="No record is where the entry points, or one of another topic, queue, queue offset or size.",
+        how="Commit log and queues from different times or brokers; a flipped bit in an entry.",
         says={
             "size": "size {found}, the record has {expected}",
             "other-target": "points to physical offset {found}, its message is at {expected}",
-            "no-record": "no record begins at physical offset {found}{units:+unit}",
+            "no-record": "no record begins at physical offset {found}{units:+entry}",
             "other-queue": "points to a record of {topic_of_record}, queue {queue_id_of_record}, at "
-            "{found}{units:+unit}",
+            "{found}{units:+entry}",
         },
-        effect="consumers get what stands there: neither broker nor client compares topic or queue",
+        effect="consumers get what is there: neither broker nor client compares topic or queue",
         versions={"all": "does not notice at a start, unless it points past the end of the log."},
         repair="Rebuild the consume queue.",
         remedy=_REBUILD,
     ),
     Entry(
         code="consumequeue.wrong-end", fault="F33", treatment="queues",
-        title="A queue in RocksDB does not begin or end with its units",
-        what="The max row, by which a broker knows the end of a queue, names another unit than the last one, or one "
-        "of another message; or rows have no max row. Or the min row, by which it knows the beginning, is behind units "
+        title="A queue in RocksDB does not begin or end with its entries",
+        what="The max row, by which a broker knows the end of a queue, names another entry than the last one, or one "
+        "of another message; or rows have no max row. Or the min row, by which it knows the beginning, is behind "
+        "entries "
         "of messages in the log.",
-        how="Rows were changed by another program, a fault of the broker.",
+        how="Rows were changed by another program; a bug in the broker.",
         says={
-            "no-unit": "{messages:message} without a unit, the first at physical offset {physical_offset}",
-            "no-last-row": "the max row ends it with a unit of {expected}, and there is none{units:+unit}",
-            "other-last-row": "the max row ends it with a unit of {expected}, and there is one of {found}{units:+unit}",
-            "min-row": "the min row begins it at {begins_at}, after {units:unit} of messages in the log",
+            "no-unit": "{messages:message} without an entry, the first at physical offset {physical_offset}",
+            "no-last-row": "the max row ends it with an entry of {expected}, and there is none{units:+entry}",
+            "other-last-row": "the max row ends it with an entry of {expected}, and there is one of "
+            "{found}{units:+entry}",
+            "min-row": "the min row begins it at {begins_at}, after {units:entry} of messages in the log",
         },
         effect="messages past the end, or before the beginning, are not consumed, and new ones get queue offsets "
-        "from the end on; before it consumers wait for units that do not exist",
+        "from the end on; before it consumers wait for entries that do not exist",
         versions={"5.2.0 and later": "trusts the row."},
         repair="Rebuild the consume queue.",
         remedy=_REBUILD,
@@ -319,12 +325,13 @@ CONSUME_QUEUES = (
     Entry(
         code="consumequeue.copies-differ", fault="F33", treatment="queues",
         title="A queue in files and its copy in RocksDB differ",
-        what="The broker writes each unit twice, into queue files and into RocksDB, and one of both is another or "
-        "missing.",
-        how="One of both was restored from another time, or is damaged.",
+        what="The broker writes each entry twice, into queue files and into RocksDB, and one of them differs or is "
+        "missing"
+        ".",
+        how="One of them was restored from another time, or is damaged.",
         says={
-            "other-row": "the file's unit points to {in_file}, in RocksDB is {in_rocksdb}",
-            "no-row": "the file's unit points to {in_file}, in RocksDB is no row",
+            "other-row": "the file's entry points to {in_file}, in RocksDB is {in_rocksdb}",
+            "no-row": "the file's entry points to {in_file}, in RocksDB is no row",
         },
         effect="a broker that reads the wrong one serves other messages: combineCQPreferCQType says which it reads, "
         "the files by default",
@@ -336,17 +343,17 @@ CONSUME_QUEUES = (
     Entry(
         code="consumequeue.stale-row", severity="info",
         title="Rows past the end of a queue in RocksDB",
-        what="Rows of messages that are not in the commit log stand past the end that the queue has.",
+        what="Rows of messages that are not in the commit log are past the end of the queue.",
         how="A start has cut the commit log after a crash: it moves the ends of queues back, and leaves the rows.",
-        says="{units:row} after its end, of messages past the end of the commit log{units:+unit}",
-        effect="none: the next messages of the queue are written over them",
+        says="{units:row} after its end, of messages past the end of the commit log{units:+entry}",
+        effect="none: the next messages of the queue overwrite them",
         versions={"5.2.0 and later": "does not read them."},
         repair="No repair is needed.",
     ),
     Entry(
         code="consumequeue.unread-batches", severity="info", treatment="none", about="surroundings",
         title="Batches whose queue is read from RocksDB, where consumers do not get them",
-        what="In RocksDB a batch has one row, at its first queue offset; in files each of its offsets leads to it. A "
+        what="In RocksDB a batch has one row, at its first queue offset; in files each of its offsets points to it. A "
         "broker searches for the minimum of the queue as if each offset had a row, so that the minimum may be behind "
         "batches, and it reads no farther than the first offset without a row. Log and rows are sound. It is a warning "
         "where the queue is in files, too, from which a broker gives all of them.",
@@ -367,50 +374,51 @@ CONSUME_QUEUES = (
     ),
     Entry(
         code="consumequeue.store-timestamp", fault="F33", severity="warning", treatment="queues",
-        title="A unit's store time is not that of its message",
-        what="Units in RocksDB and batch units hold the time at which the broker stored the message; it differs from "
+        title="An entry's store time is not that of its message",
+        what="Entries in RocksDB and batch entries hold the time at which the broker stored the message; it differs "
+        "from "
         "the record's.",
         how="A flipped bit.",
         says="store time {found}, the record has {expected}",
-        effect="a search by time may find another offset; messages and their order are not concerned",
-        versions={"5.2.0 and later": "trusts the unit."},
+        effect="a search by time may find another offset; messages and their order are not affected",
+        versions={"5.2.0 and later": "trusts the entry."},
         repair="Rebuild the consume queue.",
         remedy=_REBUILD,
     ),
     Entry(
         code="consumequeue.shifted", fault="F24", severity="warning", treatment="none",
-        title="Units stand at other offsets than their messages say",
-        what="The number of a unit in its queue differs from the queue offset in its record.",
-        how="A broker rebuilt the queue around lost records, or lost a unit and went on.",
-        says="{units:unit stands|units stand} {distance} {side} the queue offset",
+        title="Entries are at other offsets than their messages say",
+        what="The number of an entry in its queue differs from the queue offset in its record.",
+        how="A broker rebuilt the queue around lost records, or lost an entry and continued.",
+        says="{units:entry is|entries are} {distance} {side} the queue offset",
         effect="messages are consumed; their queue offset in the client differs from the one the broker counts",
         versions={"all": "does not compare."},
         repair="A rebuild as the broker does it keeps the shift. Committed offsets fit the queue as it is.",
     ),
     Entry(
         code="consumequeue.duplicate-unit", fault="F33", severity="warning", treatment="queues",
-        title="Two units of a queue point to the same message",
-        what="A message stands twice in its queue.",
+        title="Two entries of a queue point to the same message",
+        what="A message is in its queue twice.",
         how="A start that derived the same record twice, a repair that filled a hole with a copy of its neighbour.",
-        says="points to {found} as another unit does{units:+unit}",
+        says="points to {found} as another entry does{units:+entry}",
         effect="the message is consumed twice",
         versions={"all": "does not notice."},
-        repair="Rebuild the consume queue if consumers cannot bear it; the offsets after it then change.",
+        repair="Rebuild the consume queue if consumers cannot handle it; the offsets after it then change.",
         remedy=_REBUILD,
     ),
     Entry(
         code="consumequeue.neutral-unit", severity="info",
-        title="A unit stands for a lost message",
-        what="It points to the next message of the queue, which has its own unit after it.",
+        title="A queue entry is a placeholder for a lost message",
+        what="It points to the next message of the queue, which has its own entry after it.",
         how="`rmqtool rebuild-cq` keeps the queue offsets of the messages after one that is lost.",
-        says="points to {found} as another unit does{units:+unit}",
+        says="points to {found} as another entry does{units:+entry}",
         effect="the next message is consumed more than once, each time with its own queue offset",
         versions={"all": "does not notice."},
         repair="No repair is needed.",
     ),
     Entry(
         code="consumequeue.tags-code", fault="F34", severity="warning", treatment="queues",
-        title="A unit's tags code is not that of its message",
+        title="An entry's tags code is not that of its message",
         what="The hash of the tag, or the delivery time of a delayed message, differs from what the record gives.",
         how="4.9.2 to 4.9.8 write hashes instead of delivery times when a recovery rebuilds SCHEDULE_TOPIC_XXXX; "
         "or a flipped bit.",
@@ -422,52 +430,53 @@ CONSUME_QUEUES = (
             "recovered-as-tags": "tags code {found}, the record gives {expected}: a delayed message, dispatched by the "
             "recovery of a broker 4.9.2 to 4.9.8",
         },
-        effect="consumers that filter by tag miss the message or get one too many; a delayed message comes at once",
-        versions={"all": "trusts the unit."},
+        effect="consumers that filter by tag miss the message or get one too many; a delayed message is delivered at "
+        "once",
+        versions={"all": "trusts the entry."},
         repair="Rebuild the consume queue.",
         remedy=_REBUILD,
     ),
     Entry(
         code="consumequeue.pre-blank", fault="F38", severity="warning", treatment="queues",
-        title="Filler units where none belong",
-        what="Filler units (offset 0, size 2147483647) stand elsewhere than at the head of the queue's first file.",
+        title="Filler entries where none belong",
+        what="Filler entries (offset 0, size 2147483647) are not at the head of the queue's first file.",
         how="An incomplete rebuild, a missing first file.",
-        says="filler after units of messages{units:+unit}",
+        says="filler after entries of messages{units:+entry}",
         effect="consumers skip them, and may skip good messages after them; the queue's minimum may be wrong",
-        versions={"all": "takes them for units of messages that have expired."},
+        versions={"all": "treats them as entries of expired messages."},
         repair="Rebuild the consume queue.",
         remedy=_REBUILD,
     ),
     Entry(
         code="consumequeue.lmq-mismatch", fault="F41", severity="warning", treatment="queues",
         title="A light queue does not fit its messages",
-        what="The queues or offsets in INNER_MULTI_DISPATCH and INNER_MULTI_QUEUE_OFFSET differ from the units.",
+        what="The queues or offsets in INNER_MULTI_DISPATCH and INNER_MULTI_QUEUE_OFFSET differ from the entries.",
         how="enableLmq or enableMultiDispatch was switched on or off in between; a flipped bit.",
-        says="points to a record of {topic_of_record}, queue {queue_id_of_record}, at {found}{units:+unit}",
+        says="points to a record of {topic_of_record}, queue {queue_id_of_record}, at {found}{units:+entry}",
         effect="consumers of the light queue miss messages or get others",
-        versions={"before 4.9": "knows no light queues.", "4.9 and later": "trusts the units."},
+        versions={"before 4.9": "knows no light queues.", "4.9 and later": "trusts the entries."},
         repair="Rebuild the consume queue.",
         remedy=_REBUILD,
     ),
     Entry(
         code="consumequeue.batch-unit", fault="F42", treatment="queues",
-        title="A unit of a batch queue is not valid",
-        what="A negative offset, a size or count of 0, or a base that does not follow the unit before.",
+        title="An entry of a batch queue is not valid",
+        what="A negative offset, a size or count of 0, or a base that does not follow the entry before.",
         how="As consumequeue.hole.",
         says={
-            "no-file": "in no file, before units of messages{units:+unit}",
-            "unwritten": "zeros or nonsense before units of messages{units:+unit}",
+            "no-file": "in no file, before entries of messages{units:+entry}",
+            "unwritten": "zeros or garbage before entries of messages{units:+entry}",
             "other-fields": "other times, offsets or counts than the record gives",
         },
-        effect="a start cuts the queue before the first invalid unit",
+        effect="a start cuts the queue before the first invalid entry",
         versions={"before 5.0": "knows no batch queues.", "5.0 and later": "cuts the queue there."},
         repair="Rebuild the consume queue.",
         remedy=_REBUILD,
     ),
     Entry(
         code="consumequeue.ext-address", fault="F43", severity="warning", treatment="queues",
-        title="Units refer to ext units that are not there",
-        what="The tags code of a unit is an address in consumequeue_ext/, and no ext unit is there.",
+        title="Entries refer to ext units that are not there",
+        what="The tags code of an entry is an address in consumequeue_ext/, and no ext unit is there.",
         how="consumequeue_ext/, or a file in it, was deleted or damaged; or a flipped bit.",
         says="{found} is an address in consumequeue_ext/, where no ext unit is",
         effect="brokers send the message for any tag, and clients drop those of others; later the broker may put the "

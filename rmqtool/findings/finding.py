@@ -124,8 +124,10 @@ class Finding:
 
 
 def counted(count: int, noun: str) -> str:
-    """A number with its noun, as a sentence has it: ``1 message``, ``2 messages``."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+    """A number with its noun, as a sentence has it: ``1 message``, ``2 messages``, ``2 entries``."""
+    if count == 1:
+        return f"{count} {noun}"
+    return f"{count} {noun[:-1]}ies" if noun.endswith("ry") else f"{count} {noun}s"
 
 
 def first_of(texts: Sequence[str], most: int) -> str:
@@ -144,8 +146,8 @@ _NAMED = 4  # names of a list that are shown where it is shortened
 class _Filler(Formatter):
     """Fills a template; beside what Python has, nouns are counted and times are written out.
 
-    ``{count:message}`` is ``1 message`` or ``2 messages``, ``{count:entry|entries}`` has its own plural; a list counts
-    its items. An end ``{count:+unit}`` is `` (2 units)``, nothing for one. ``{when!t}`` is the time of epoch ms,
+    ``{count:message}`` is ``1 message`` or ``2 messages``, ``{count:child|children}`` has its own plural; a list counts
+    its items. An end ``{count:+entry}`` is `` (2 entries)``, nothing for one. ``{when!t}`` is the time of epoch ms,
     ``{names!l}`` a list, ``{names!n}`` its first names, ``{value!v}`` a value as it is stored.
     """
 

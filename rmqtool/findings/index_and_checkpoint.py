@@ -15,7 +15,7 @@ DERIVED = (
         what="It is not the size of the configured geometry, or of the other files; or no number of hash slots fits.",
         how="maxHashSlotNum or maxIndexNum was changed; an incomplete copy.",
         says={
-            "no-slots": "its header says {keys:key}, but no number of hash slots fits its size and units; "
+            "no-slots": "its header says {keys:key}, but no number of hash slots fits its size and entries; "
             "--broker-conf with maxHashSlotNum and maxIndexNum settles it",
             "size": "it has {size:byte}, brokers map {expected}: {units} of its {keys:key} are there",
             "changing": "the running broker changes it faster than its geometry can be read: not verified",
@@ -27,73 +27,73 @@ DERIVED = (
     ),
     Entry(
         code="index.header", fault="F44", severity="warning", treatment="index",
-        title="An index file's header cannot be right",
-        what="It counts more units than there is room for, or its times or offsets run backwards. A number of used "
+        title="An index file's header is invalid",
+        what="It counts more entries than there is room for, or its times or offsets run backwards. A number of used "
         "hash slots that no release would have counted is only information: no broker reads it.",
         how="A crash, a flipped bit.",
         says={
-            "too-many-units": "{keys:unit}, more than fit in: {room}",
+            "too-many-units": "{keys:entry}, more than fit in: {room}",
             "end-timestamp": "end timestamp {found}",
             "timestamp": "{field} timestamp {found}, its message was stored at {expected}",
-            "physical-offset": "{field} physical offset {found}, that of unit {unit} is {expected}",
-            "used-slots": "its header counts {found:used hash slot}; it has {least}, and {most:unit}",
+            "physical-offset": "{field} physical offset {found}, that of entry {unit} is {expected}",
+            "used-slots": "its header counts {found:used hash slot}; it has {least}, and {most:entry}",
             "empty": "the file is empty",
-            "negative-counts": "it counts {index_count} units and {hash_slot_count} used hash slots",
-            "no-units": "its header counts no unit, and there are some after it",
+            "negative-counts": "it counts {index_count} entries and {hash_slot_count} used hash slots",
+            "no-units": "its header counts no entry, and there are some after it",
         },
         effect="the broker does not notice: queries by key miss messages",
         versions=_INDEX_TRUSTED, repair=_INDEX_REPAIR, remedy=_REBUILD,
     ),
     Entry(
         code="index.slot", fault="F44", severity="warning", treatment="index",
-        title="A hash slot leads to no unit of its own",
-        what="A slot's number is larger than the number of units, or the unit there belongs to another slot.",
-        how="A page was not on the disk when the power went; a flipped bit.",
+        title="A hash slot does not point to one of its entries",
+        what="A slot's number is larger than the number of entries, or the entry there belongs to another slot.",
+        how="A page was not flushed before a power loss; a flipped bit.",
         says={
-            "link": "unit {unit}: links to unit {found}, expected {expected}",
-            "slot": "hash slot {slot}: leads to unit {found}, expected {expected}",
+            "link": "entry {unit}: links to entry {found}, expected {expected}",
+            "slot": "hash slot {slot}: points to entry {found}, expected {expected}",
         },
         effect="queries for keys of this slot find nothing",
         versions=_INDEX_TRUSTED, repair=_INDEX_REPAIR, remedy=_REBUILD,
     ),
     Entry(
         code="index.chain", fault="F44", treatment="index",
-        title="A chain of index units runs in a circle",
-        what="A unit's predecessor is itself or a newer one.",
+        title="A loop in a chain of index entries",
+        what="An entry's predecessor is itself or a newer one.",
         how="A flipped bit, a torn page.",
-        says="unit {unit}: links to unit {found}, which is not older",
-        effect="a query by key for this slot may never end and take a thread of the broker with it",
+        says="entry {unit}: links to entry {found}, which is not older",
+        effect="a query by key for this slot may never end and block a thread of the broker",
         versions=_INDEX_TRUSTED, repair=_INDEX_REPAIR, remedy=_REBUILD,
     ),
     Entry(
         code="index.unit", fault="F44", severity="warning", treatment="index",
-        title="An index unit points to something that is not its message",
-        what="No record stands where it points, or one without the key that the unit is for.",
-        how="Index and commit log of different times; a flipped bit; a log that was cut.",
+        title="An index entry does not point to its message",
+        what="No record is where it points, or one without the key of the entry.",
+        how="Index and commit log from different times; a flipped bit; a log that was cut.",
         says={
-            "seconds": "unit {unit}: {found} s after the file's begin, the message was stored {expected} s after it",
-            "no-record": "unit {unit}: no record begins at physical offset {physical_offset}",
-            "other-key": "unit {unit}: hash {found} is that of no key of the message at {physical_offset}",
-            "negative-hash": "unit {unit}: a hash below 0: {found}",
+            "seconds": "entry {unit}: {found} s after the file's begin, the message was stored {expected} s after it",
+            "no-record": "entry {unit}: no record begins at physical offset {physical_offset}",
+            "other-key": "entry {unit}: hash {found} is that of no key of the message at {physical_offset}",
+            "negative-hash": "entry {unit}: a hash below 0: {found}",
         },
-        effect="queries by key give nothing for it, or a message of another key",
+        effect="queries by key find nothing for it, or a message with another key",
         versions=_INDEX_TRUSTED, repair=_INDEX_REPAIR, remedy=_REBUILD,
     ),
     Entry(
         code="index.ahead", fault="F44", severity="warning", treatment="index", is_trace=True,
         title="The index points past the end of the commit log",
-        what="The newest index units are of messages that are not in the commit log.",
+        what="The newest index entries are of messages that are not in the commit log.",
         how="A power loss that kept the index and lost the end of the log; a commit log file that is missing at the "
-        "end; an index of another time.",
-        says="unit {unit}: points past the end of the commit log[ (and {others:more unit})]",
-        effect="queries by key give nothing for these units; a start after a crash deletes the file, after a clean "
+        "end; an index from another time.",
+        says="entry {unit}: points past the end of the commit log[ (and {others:more entry})]",
+        effect="queries by key find nothing for these entries; a start after a crash deletes the file, after a clean "
         "stop new messages are not indexed until the log has grown past them",
         versions=_INDEX_TRUSTED, repair=_INDEX_REPAIR, remedy=_REBUILD,
     ),
     Entry(
         code="index.missing", fault="F45", severity="warning", treatment="index",
         title="Messages have keys that are not in the index",
-        what="A record has keys, and no index unit points to it. Information after an unclean stop for keys that the "
+        what="A record has keys, and no index entry points to it. Information after an unclean stop for keys that the "
         "next start puts again, for tags, which only brokers since 5.4.0 put, and where broker.conf has "
         "messageIndexEnable=false or indexFileWriteEnable=false.",
         how="The directory index/ or one of its files was deleted, emptied or not restored. Or a start after a crash: "
@@ -102,7 +102,7 @@ DERIVED = (
             "keys": "{keys:key} of messages from physical offset {physical_offset} on",
             "no-file": "{keys:key} of messages from physical offset {physical_offset} on; there is no index file",
             "unknown-units": "{keys:key} of messages from physical offset {physical_offset} on; the index files do not "
-            "show where their units are",
+            "show where their entries are",
         },
         effect="queries by key do not find these messages",
         versions={"all": "a clean start never builds an index; a start after a crash does from where it scans."},
@@ -112,12 +112,12 @@ DERIVED = (
     ),
     Entry(
         code="index.duplicate-unit", fault="F45", severity="info",
-        title="Index units stand twice",
-        what="The same key of the same message has more than one unit.",
+        title="Duplicate index entries",
+        what="The same key of the same message has more than one entry.",
         how="The broker indexes the last record again after a start.",
         says={
-            "repeated": "unit {unit}: stands there already[ (and {others:more unit})]",
-            "out-of-order": "unit {unit}: out of order: points to physical offset {physical_offset}",
+            "repeated": "entry {unit}: is there already[ (and {others:more entry})]",
+            "out-of-order": "entry {unit}: out of order: points to physical offset {physical_offset}",
         },
         effect="none: clients see one message",
         versions={"all": "indexes the record at the end of the index again."},
@@ -125,8 +125,8 @@ DERIVED = (
     ),
     Entry(
         code="index.row", fault="F59", severity="warning", treatment="none",
-        title="A row of the index in RocksDB leads to no message with its key",
-        what="A row of rocksdbstore is of another form, or its message is gone, is of another time, or has no such "
+        title="A row of the index in RocksDB points to no message with its key",
+        what="A row of rocksdbstore is of another form, or its message is gone, is from another time, or has no such "
         "key.",
         how="The log or the database was restored from another time, or a disk error.",
         says="{key!r}: {why}",
@@ -137,7 +137,7 @@ DERIVED = (
     Entry(
         code="index.row-missing", fault="F59", severity="warning", treatment="none",
         title="A message has a key without a row in RocksDB",
-        what="The index in rocksdbstore has come past the message, and holds older ones, and has no row of its key.",
+        what="The index in rocksdbstore is past the message and holds older ones, but has no row of its key.",
         how="A broker was killed: rows reach the disk late, and a start reads only the last files of the log.",
         says="{key} has no row",
         effect="a query by the key does not find the message",
@@ -146,8 +146,8 @@ DERIVED = (
     ),
     Entry(
         code="index.name", fault="F46", severity="warning", treatment="index",
-        title="The names of index files are in another order than their messages",
-        what="A name is the time of creation: the later one must hold the later messages.",
+        title="Index file names are not in the order of their messages",
+        what="A name is the creation time: the later file must hold the later messages.",
         how="The broker's clock was set back; files were copied or swapped by hand.",
         says="sorts after {other_file}, but holds older messages",
         effect="queries by key that have a beginning find nothing in files that sort before one with older messages",
@@ -157,7 +157,7 @@ DERIVED = (
             "4.x": "stops loading index files at a directory whose name is a number.",
             "5.0 and later": "refuses to start at a directory whose name is a number.",
         },
-        repair="Build the index again. Move what is not an index file out of the directory.",
+        repair="Rebuild the index. Move what is not an index file out of the directory.",
     ),
     Entry(
         code="checkpoint.missing", fault="F14", severity="warning", treatment="files",
@@ -171,7 +171,8 @@ DERIVED = (
             "4.4.0 to 5.3": "a missing number is 0: every start after a crash begins at the first file.",
             "5.4.0 and later": "the same with the last ten files.",
         },
-        repair="No repair is needed while the log is sound. While it is not, no start may happen with abort present.",
+        repair="No repair is needed while the log is sound. While it is damaged, do not start a broker with abort "
+        "present.",
     ),
     Entry(
         code="checkpoint.future", fault="F14", severity="warning", treatment="start", is_trace=True,
@@ -191,7 +192,7 @@ DERIVED = (
     ),
     Entry(
         code="checkpoint.behind", fault="F14", severity="info",
-        title="The checkpoint is far behind the commit log",
+        title="The checkpoint is much older than the commit log",
         what="The checkpoint's times are 0 or much older than the newest record.",
         how="Normal after a crash; or the checkpoint is older than the log.",
         says="a timestamp is 0",
@@ -208,7 +209,7 @@ DERIVED = (
         says="no record begins at {physical_offset}",
         effect="5.5.0 with enableAcceleratedRecovery refuses to start or cuts the log there; without it, the offset "
         "only chooses the file where a start after a crash begins",
-        versions={"before 5.5.0": "does not read it.", "5.5.0 and later": "see above."},
+        versions={"before 5.5.0": "does not read it.", "5.5.0 and later": "as above."},
         repair="Switch enableAcceleratedRecovery off for the next start.",
     ),
 )  # fmt: skip

@@ -12,12 +12,12 @@ REBUILDS = (
         code="rebuild.file-size-assumed", severity="info",
         title="The size of new files is the default one",
         what="No file of that kind is there, and broker.conf was not given or does not set it.",
-        how="A directory was deleted as a whole, or nothing was ever stored.",
+        how="A whole directory was deleted, or nothing was ever stored.",
         says={
             "queues": "the store has no file that shows the size of {kind}: the default, {bytes} bytes, is taken. If "
             "broker.conf sets {setting}, give it with --broker-conf",
             "index": "the store has no file that shows the size of {kind}: the default, {slots} slots and {units} "
-            "units, is taken. If broker.conf sets {setting}, give it with --broker-conf",
+            "entries, is taken. If broker.conf sets {setting}, give it with --broker-conf",
         },
         effect="with another size set a broker refuses to start on these files, or reads an index at wrong places",
         versions={"all": "expects the sizes of its configuration, which are the default ones unless set."},
@@ -37,7 +37,7 @@ REBUILDS = (
     ),
     Entry(
         code="rebuild.version-assumed", severity="info",
-        title="Whose rules an index follows is a choice",
+        title="The rules for the index were chosen",
         what="From 5.4.0 on tags are keys too, before 4.7.1 a header counts every put; no version was given.",
         how="--broker-version was not given.",
         says={
@@ -51,7 +51,7 @@ REBUILDS = (
     ),
     Entry(
         code="rebuild.rocksdb-unreadable", severity="warning",
-        title="The database of the consume queues cannot be read as a whole",
+        title="Part of the database of the consume queues cannot be read",
         what="A table, the MANIFEST or CURRENT is missing or damaged; what cannot be read counts as missing.",
         how="A disk error, a copy of a running store, or a file that was deleted.",
         says="{why}",
@@ -74,12 +74,13 @@ REBUILDS = (
     Entry(
         code="rebuild.version-needed", severity="warning",
         title="What is rebuilt depends on a release that is not known",
-        what="Releases differ in units or keys that are missing, and nothing in the store shows which one wrote them: "
+        what="Releases differ in entries or keys that are missing, and nothing in the store shows which one wrote "
+        "them: "
         "which records with INNER_MULTI_DISPATCH go to light queues, and whether a property whose value holds the byte "
         "0x01 counts (since 4.9.1).",
         how="--broker-version was not given.",
         says={
-            "units": "{count:unit} of {queues:queue} ({topic}, queue {queue_id}[ and {more:more}]) depend on the "
+            "units": "{count:entry} of {queues:queue} ({topic}, queue {queue_id}[ and {more:more}]) depend on the "
             "release that wrote them, one of {releases}",
             "index": "releases before 4.9.1 leave out keys that hold the byte 0x01, and it was one of {releases}",
         },
@@ -103,22 +104,22 @@ REBUILDS = (
     ),
     Entry(
         code="rebuild.ext-units", severity="info",
-        title="Units of consumequeue_ext/ are not rebuilt",
-        what="Units that a rebuild writes hold the plain tags code, not an address in consumequeue_ext/.",
+        title="Entries of consumequeue_ext/ are not rebuilt",
+        what="Entries that a rebuild writes hold the plain tags code, not an address in consumequeue_ext/.",
         how="enableConsumeQueueExt=true: an ext unit adds the filter bits of SQL subscriptions, which no log holds.",
-        says="units that are written hold the plain tags code, without filter bits in consumequeue_ext/",
+        says="entries that are written hold the plain tags code, without filter bits in consumequeue_ext/",
         effect="filters these messages by their tags code, and for SQL subscriptions by the message itself",
-        versions={"all": "accepts both kinds of unit, side by side."},
-        repair="Nothing: units with an address that are right are kept where their whole file is.",
+        versions={"all": "accepts both kinds of entry."},
+        repair="Nothing: entries with an address that are right are kept where their whole file is.",
     ),
     Entry(
         code="rebuild.topic-name",
         title="The log names a queue that no directory can have",
         what="A topic that would lead out of its directory, is too long, or a queue number below 0: not written.",
-        how="A flipped bit that no CRC covers, or a message made by hand.",
-        says="not rebuilt, the log names a queue that is refused ({why}): {count:unit}",
+        how="A flipped bit that no CRC covers, or a hand-made message.",
+        says="not rebuilt, the log names a queue that is refused ({why}): {count:entry}",
         effect="a broker fails to write such a queue, or writes it outside of its directory",
-        versions={"all": "takes the topic as it is for a path."},
+        versions={"all": "uses the topic as it is as a path."},
         repair="Look at the records: rmqtool inspect lists them.",
     ),
     Entry(
@@ -129,80 +130,81 @@ REBUILDS = (
         says="not rebuilt: stored queue offsets jump from {start} to {end}, more than the lost bytes of the log can "
         "have held; --append-order closes the jump",
         effect="a broker that derives the queue closes the jump: later messages get smaller offsets",
-        versions={"all": "appends the unit where the queue ends, and logs that the order may be wrong."},
+        versions={"all": "appends the entry where the queue ends, and logs that the order may be wrong."},
         repair="Nothing is written for the queue. --append-order closes the jump as a broker does.",
     ),
     Entry(
         code="rebuild.neutral-units", severity="warning",
-        title="Units stand for messages that are lost",
+        title="Placeholders for lost messages",
         what="The log has lost messages of a queue; placeholders preserve the offsets of the others.",
         how="Damage to the commit log, or a file of it that is missing.",
         says="{count:message is|messages are} lost: placeholders preserve the other offsets",
         effect="a pull skips them, or delivers the next message again with its own offset",
         versions=_AS_IT_IS,
-        repair="Nothing is to be done. --append-order closes such gaps, and moves what consumers have committed.",
+        repair="Nothing needs to be done. --append-order closes such gaps, and moves what consumers have committed.",
     ),
     Entry(
         code="rebuild.no-messages-in-log", severity="warning",
-        title="A queue or the index is left as it is, for the log holds no message of it",
-        what="Units of the queue point into the log or after its end, and no message in the log is of this queue; or "
+        title="A queue or the index is left as it is: the log holds no message of it",
+        what="Entries of the queue point into the log or after its end, and no message in the log is of this queue; or "
         "there is an index, and no message at all.",
         how="The end of the log is lost, a file of it is missing, or the queue is of another store.",
         says={
             "index": "the index is left as it is: the log holds no message",
-            "queue": "left as it is: the log holds no message of it, but its units point into the log or past its end",
+            "queue": "left as it is: the log holds no message of it, but its entries point into the log or past its "
+            "end",
         },
-        effect="cuts off units that point past the end of the log, and serves no message of the others",
+        effect="cuts off entries that point past the end of the log, and serves no message of the others",
         versions=_AS_IT_IS,
         repair="Look for missing files of the log first. If they cannot be brought back, move the directory away.",
     ),
     Entry(
         code="rebuild.superseded", severity="info",
         title="A queue began again at a lower offset",
-        what="The stored queue offsets go back; the units from there on are those of the later messages.",
-        how="The queue was behind at an unclean stop, or the topic was deleted and made again.",
-        says="{count:unit is|units are} left out: the queue began again at a lower offset",
+        what="The stored queue offsets go back; the entries from there on are those of the later messages.",
+        how="The queue was behind at an unclean stop, or the topic was deleted and created again.",
+        says="{count:entry is|entries are} left out: the queue began again at a lower offset",
         effect="serves the later messages too",
         versions=_AS_IT_IS,
-        repair="Nothing is to be done.",
+        repair="Nothing needs to be done.",
     ),
     Entry(
         code="rebuild.queue-offset", severity="warning",
-        title="A stored queue offset is refuted by the messages around it",
-        what="Exactly one place is free between its neighbours, and its stored offset is another: it stands there.",
+        title="A stored queue offset contradicts the messages around it",
+        what="Exactly one place is free between its neighbours, and its stored offset is another: it is put there.",
         how="A flipped bit: no CRC covers the stored offset.",
         says="{count:stored queue offset is|stored queue offsets are} contradicted by the neighbouring messages",
-        effect="delivers the message with the stored offset, which clients take for its place",
+        effect="delivers the message with the stored offset, which clients use as its place",
         versions=_AS_IT_IS,
-        repair="Nothing is to be done.",
+        repair="Nothing needs to be done.",
     ),
     Entry(
         code="rebuild.stranger", severity="warning",
-        title="Messages are in no queue, since their queue offset fits nowhere",
-        what="The queue that a record names goes on as if the record were not there: its topic, queue id or queue "
+        title="Messages without a queue: their queue offset fits nowhere",
+        what="The queue that a record names continues as if the record were not there: its topic, queue id or queue "
         "offset is damaged, and no queue entry shows which queue it is of.",
         how="A flipped bit: no CRC covers these fields.",
-        says="{count:message is|messages are} left out: the queue goes on as if they were not there",
+        says="{count:message is|messages are} left out: the queue continues as if they were not there",
         effect="consumers do not get the message; all others keep their places",
         versions={"all": "puts the message where its fields say, and drops others of that queue."},
         repair="Find the message with `rmqtool inspect`, or restore the bytes from a replica or a backup.",
     ),
     Entry(
         code="rebuild.shifted", severity="warning",
-        title="Units stand at other numbers than stored, as a broker puts them",
-        what="With --append-order units are numbered in the order in which a broker appends them.",
+        title="Entries are at other offsets than stored, as a broker puts them",
+        what="With --append-order entries are numbered in the order in which a broker appends them.",
         how="Gaps or repeated offsets in the log.",
-        says="{count:unit is|units are} put at another number than stored, as a broker does it",
+        says="{count:entry is|entries are} put at another offset than stored, as a broker does",
         effect="delivers them; committed offsets may mean other messages",
         versions={"all": "derives the same from this log."},
         repair="Without --append-order the stored offsets are kept.",
     ),
     Entry(
         code="rebuild.repeated", severity="info",
-        title="Units are dropped as repeated",
-        what="Their offsets are below the end of the queue, or their record has its unit already.",
-        how="A topic that was deleted and made again; a queue that a record names twice.",
-        says="{count:unit is|units are} dropped as repeated, as a broker drops them",
+        title="Duplicate entries are dropped",
+        what="Their offsets are below the end of the queue, or their record has its entry already.",
+        how="A topic that was deleted and created again; a queue that a record names twice.",
+        says="{count:entry is|entries are} dropped as duplicates, as a broker does",
         effect="does not deliver them",
         versions={"all": "drops them too."},
         repair="Without --append-order the later messages count.",
@@ -222,7 +224,7 @@ REBUILDS = (
     Entry(
         code="commitlog.neutralised", severity="info",
         title="Damage is replaced by dummy records",
-        what="Rolled back messages of the topic %RMQTOOL%LOST, or a blank, stand in the place of what nobody can read.",
+        what="Rolled back messages of the topic %RMQTOOL%LOST, or a blank, replace what nobody can read.",
         how="rmqtool rebuild-cq --neutralise.",
         says={
             "": "{bytes} bytes are a dummy record in place of damage",
@@ -246,14 +248,14 @@ REBUILDS = (
 )  # fmt: skip
 
 
-_EFFECT = "none: the store is not concerned"
+_EFFECT = "none: the store is not affected"
 _VERSIONS = {"all": "know nothing of exports."}
 _REPAIR = "Export again into another directory, check that, and put it in place of this one."
 
 EXPORTS = (
     Entry(
         code="export.file",
-        title="An exported file is not the one that was written",
+        title="An exported file has changed",
         what="It is gone, damaged, of another size or number of rows, or in no manifest.",
         how="It was deleted, cut by a copy, written by another program; or two exports went to one directory.",
         says={
@@ -267,7 +269,7 @@ EXPORTS = (
     ),
     Entry(
         code="export.sums",
-        title="The manifest's sums are not those of the log",
+        title="The manifest does not match the log",
         what="A queue has another number of rows, or other first or last offsets, than the log; or a total is wrong.",
         how="The log was changed since the export, or the manifest was.",
         says={
@@ -280,7 +282,7 @@ EXPORTS = (
     ),
     Entry(
         code="export.missing",
-        title="Messages of the log are not in the export",
+        title="Messages are missing in the export",
         what="The log holds messages that no exported row is of.",
         how="The files or the log were changed since the export, or files of several exports lie together.",
         says="{count:message of the log is|messages of the log are} not in the export; physical offsets {offsets!l}[ "
@@ -289,15 +291,15 @@ EXPORTS = (
     ),
     Entry(
         code="export.extra",
-        title="Rows are in the export and not in the log",
-        what="No message of the log stands where these rows say.",
+        title="Rows of the export are not in the log",
+        what="The log has no message where these rows say.",
         how="The files or the log were changed since the export, or files of several exports lie together.",
         says="{count:row is|rows are} in the export and not in the log; physical offsets {offsets!l}[ and {more} more]",
         effect=_EFFECT, versions=_VERSIONS, repair=_REPAIR,
     ),
     Entry(
         code="export.doubled",
-        title="Messages are in the export more than once",
+        title="Duplicate messages in the export",
         what="Several rows have one physical offset.",
         how="The files or the log were changed since the export, or files of several exports lie together.",
         says="{count:message is|messages are} in the export more than once; physical offsets {offsets!l}[ and {more} "
@@ -306,7 +308,7 @@ EXPORTS = (
     ),
     Entry(
         code="export.differs",
-        title="Rows hold something else than the log",
+        title="Rows differ from the log",
         what="A column has another value than the log gives.",
         how="The files or the log were changed since the export, or files of several exports lie together.",
         says="{count:row has|rows have} another {column} than the log; physical offsets {offsets!l}[ and {more} more]",

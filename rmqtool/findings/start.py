@@ -19,15 +19,15 @@ STARTS = (
         title="A start would destroy good messages",
         what="The next start of a broker would end the commit log at a bad place and delete readable messages after "
         "it.",
-        how="A recovery scan takes the first thing that it cannot read for the end of the log. What is a flipped bit "
-        "in one old record then costs all later files.",
+        how="A recovery scan treats the first thing that it cannot read as the end of the log. One flipped bit in an "
+        "old record can cost all later files.",
         says={
             "out-of-reach": "{messages:readable message} after it would be out of reach",
             "cut": "a start of {version} ends the commit log at offset {end_offset} ({why}): {messages:readable "
-            "message} after it would be lost, {files:commit log file} deleted",
-            "now": "as the store stands, a start of {version} ends the log at offset {end_offset}: "
+            "message} after it would be lost[, {files:commit log file} deleted]",
+            "now": "as the store is now, a start of {version} ends the log at offset {end_offset}: "
             "{messages:readable message} in {bytes:byte}; after this rebuild it no longer does",
-            "still": "as the store stands, a start of {version} ends the log at offset {end_offset}: "
+            "still": "as the store is now, a start of {version} ends the log at offset {end_offset}: "
             "{messages:readable message} in {bytes:byte}; after this rebuild it still loses {messages_after:readable "
             "message} in {bytes_after:byte}",
             "after": "after this rebuild a start of {version} ends the log at offset {end_offset}: "
@@ -37,8 +37,8 @@ STARTS = (
         versions={
             "4.4.0 to 5.3.1": "a clean start scans the last three files; after a crash from the file that the "
             "checkpoint chooses, without one all files.",
-            "5.3.2, 5.3.3": "a clean start scans from the file that the farthest consume queue unit points into.",
-            "5.3.4": "a clean start scans from the newest file whose first record is sound and has a unit.",
+            "5.3.2, 5.3.3": "a clean start scans from the file that the farthest queue entry points into.",
+            "5.3.4": "a clean start scans from the newest file whose first record is sound and has an entry.",
             "5.4.0 and later": "the same, no farther back than the last ten files.",
         },
         repair="Do not start a broker on this store before it is repaired. Where a replica or a backup has the damaged "
@@ -92,7 +92,7 @@ STARTS = (
         "5.2.0.",
         says="a start of {version}: {end}, by {setting} in broker.conf: {messages:message} would be out of reach",
         effect="the broker starts without the messages of the store; without a log it deletes the consume queues, too",
-        versions={"before 5.2.0": "blanks around a path belong to it.", "5.2.0 and later": "they are cut off."},
+        versions={"before 5.2.0": "blanks around a path are part of it.", "5.2.0 and later": "they are trimmed."},
         repair="Take the blanks at the end of the value away in broker.conf, before a broker starts with it.",
     ),
     Entry(
@@ -112,12 +112,12 @@ STARTS = (
     ),
     Entry(
         code="start.hangs", treatment="queues",
-        title="The broker would hang while it starts",
+        title="The broker would hang at startup",
         what="The start would never end: it waits for a dispatch that stops.",
         how="4.5.1 to 4.9.8 wait until all messages after the queues are dispatched; a missing file in the middle of "
         "the log stops the dispatch.",
         says="{why}",
-        effect="the process runs, but never serves",
+        effect="the process runs, but never serves clients",
         versions={"4.5.1 to 4.9.8": "hangs.", "others": "do not wait."},
         repair="Restore the missing files, or rebuild the consume queues with rmqtool, so that nothing is left to "
         "dispatch.",
@@ -126,13 +126,14 @@ STARTS = (
     Entry(
         code="start.queue-loss", treatment="queues",
         title="A start would cut or shift a consume queue",
-        what="After a start the queue has fewer units than messages, or units at other offsets, though the messages "
+        what="After a start the queue has fewer entries than messages, or entries at other offsets, though the "
+        "messages "
         "are in the log.",
-        how="An invalid unit ends a queue; a queue that is behind is not caught up after a clean stop.",
+        how="An invalid entry ends a queue; a queue that is behind is not caught up after a clean stop.",
         says={
             "short": "would end at offset {max_offset}, {messages:message} before its last one",
-            "shifted": "from offset {first_offset} on {messages:message} would stand {shift:queue offset} before "
-            "their own, and the queue would end at offset {max_offset}",
+            "shifted": "from offset {first_offset} on {messages:message} would be {shift:queue offset} before their own"
+            ", and the queue would end at offset {max_offset}",
         },
         effect="these messages are not consumed, and new messages get their queue offsets",
         versions={"all": "see consumequeue.hole, consumequeue.after and consumequeue.zero-file."},
@@ -142,8 +143,8 @@ STARTS = (
     Entry(
         code="start.delay-times", fault=None, treatment="decide", treatment_by_cause={"derived": "queues"},
         title="After a start delayed messages would come at another time",
-        what="The entry of a delayed message holds the time of its delivery. The start derives it again with another "
-        "one, or does not keep to it.",
+        what="The queue entry of a delayed message holds its delivery time. The start derives it again with another "
+        "time, or ignores it.",
         how="messageDelayLevel was changed while messages waited; or queues of SCHEDULE_TOPIC_XXXX are gone or cut, "
         "and the start derives them without their delay, or late.",
         says={
@@ -151,7 +152,7 @@ STARTS = (
             "{late} late, {again} again",
             "levels": "by messageDelayLevel in broker.conf {early:delayed message} come early, {late} late",
         },
-        effect="consumers get these messages before or after the time that their producers have asked for",
+        effect="consumers get these messages earlier or later than requested",
         versions={
             "4.9.2 to 4.9.8": "derive in a recovery after a crash the hash of the tag in place of the time; a clean "
             "start moves the offset of a level to the end of its queue before it derives the rest, and delivers that "
@@ -164,9 +165,9 @@ STARTS = (
     ),
     Entry(
         code="start.keys-lost", treatment="files",
-        title="A start would delete index files and put only some of their keys again",
-        what="Queries by these keys find their messages now, and not after the start. The messages themselves are "
-        "whole, and consumers get them.",
+        title="A start would delete index files and rebuild only some of their keys",
+        what="Queries by these keys find their messages now, but not after the start. The messages themselves are "
+        "intact, and consumers get them.",
         how="After a kill a start deletes the index files that are newer than the index time of the checkpoint, which "
         "moves only when an index file is full. It puts keys again only of the part of the log that it scans.",
         says="{keys:key} of {index_files_deleted:index file} that the start deletes; it puts {again}",
@@ -177,14 +178,15 @@ STARTS = (
             }
         },
         effect="the broker starts, and queries by key or by unique key do not find these messages any more",
-        versions={"all": "an index that is in RocksDB is not concerned."},
+        versions={"all": "an index in RocksDB is not affected."},
         repair="Before the start, bring the index time of the checkpoint up to the newest index file, which rmqtool "
-        "repair does where the index is whole. After the start, rmqtool rebuild-index puts all keys again.",
+        "repair does where the index is intact"
+        ". After the start, rmqtool rebuild-index puts all keys again.",
         remedy="rmqtool repair {store}",
     ),
     Entry(
         code="start.rows-lost", treatment="whole-log",
-        title="A start would leave out queue entries in RocksDB for good",
+        title="A start would never add some queue entries in RocksDB",
         what="The broker was killed before it had flushed the rows of these messages, and the next start looks for "
         "them in the newest commit log files only. The messages are in older ones.",
         how="Rows are in memory until 128 MiB of them are full, about 1.4 million messages, and have no log of their "
@@ -205,14 +207,14 @@ STARTS = (
         },
         effect="the broker starts silently, and these messages are never consumed: their offsets have no entry",
         versions={
-            "5.2.0 to 5.3.4": "after a crash makes them again from where they end, however far back.",
+            "5.2.0 to 5.3.4": "after a crash builds them again from where they end, however far back.",
             "5.4.0 and later": "reads the last commitLogRecoverMaxNum files, 10 by default.",
             "with rocksdbCQDoubleWriteEnable": "begins where queues in files need it; 5.3.4 and later at most "
             "combineCQMaxExtraSearchCommitLogFiles log files earlier, 3 by default. Consumers read the files.",
         },
         repair="Before the broker starts, set commitLogRecoverMaxNum=1000000 in broker.conf, and where queues are "
-        "written twice combineCQMaxExtraSearchCommitLogFiles=1000000: the start then makes all of them again. After a "
-        "start without it they are missing (consumequeue.missing-unit) until the queues are rebuilt from the log.",
+        "written twice combineCQMaxExtraSearchCommitLogFiles=1000000: the start then builds all of them again. After a "
+        "start without it they are missing (consumequeue.missing-entry) until the queues are rebuilt from the log.",
     ),
 )  # fmt: skip
 
@@ -239,7 +241,7 @@ UPGRADES = (
     ),
     Entry(
         code="upgrade.changed", severity="warning", treatment="none", about="surroundings",
-        title="The named release does something otherwise",
+        title="The named release behaves differently",
         what="The release that --broker-version names is newer than all that may have written the store, and treats "
         "it otherwise than the last broker did; or a setting makes it look elsewhere than where the store has it. As "
         "information: what the last broker may do already, and settings whose default is another one and that "
@@ -250,7 +252,7 @@ UPGRADES = (
             "change": "since {since} {what}",
             "defaults": "other defaults than in {since}: {what}",
         },
-        effect="starts, and does as said",
+        effect="starts, and behaves as described",
         versions={
             "4.9.2 and later": "the disk is measured as df does, with what is kept for root.",
             "4.9.3 and later": "enableLmq=true moves all committed offsets, not only those of light queues, from "
@@ -268,9 +270,10 @@ UPGRADES = (
     ),
     Entry(
         code="upgrade.setting", severity="warning", treatment="ignored", about="surroundings",
-        title="A setting of broker.conf is not read, or not as it looks",
+        title="A setting of broker.conf is ignored or misread",
         what="broker.conf has a setting that the release of --broker-version does not have, or ignores. Or, in any "
-        "release, a value that a broker does not take as it looks: a number with a blank or a letter in it, true with "
+        "release, a value that a broker reads differently"
+        ": a number with a blank or a letter in it, true with "
         "a blank after it. What it changes at the next start is predicted.",
         how="It was removed or renamed, belongs to a newer release, or is misspelled. Blanks at the end of a line, "
         "or a comment after a value, belong to the value. Plug-ins other than the tiered store may have settings that "
@@ -284,10 +287,10 @@ UPGRADES = (
         },
         parts={
             "why": {
-                "no-number": "it is no number, and not read",
-                "blank-no-number": "with the blank after it, it is no number, and not read",
+                "no-number": "it is not a number, and not read",
+                "blank-no-number": "not a number because of the blank after it, and not read",
                 "blank-false": "with the blank after it, it counts as false",
-                "blanks-cut": "the blanks around it are cut off since {since}",
+                "blanks-cut": "the blanks around it are trimmed since {since}",
                 "blanks-kept": "the blanks around it are part of it[ up to {until}]",
                 "blanks-kept-elsewhere": "the blanks around it are part of it[ up to {until}]: another directory",
             }
@@ -295,7 +298,7 @@ UPGRADES = (
         effect="the broker silently ignores it, and takes its default",
         versions={
             "4.5.2 and later": "mapedFileSizeCommitLog is mappedFileSizeCommitLog, and so for consume queues.",
-            "before 5.2.0": "blanks around text belong to it: a path with one is another directory.",
+            "before 5.2.0": "blanks around text are part of it: a path with one is another directory.",
             "5.3.3 and later": "aclEnable has no effect: authenticationEnabled and authorizationEnabled decide.",
             "all": "names are compared letter by letter, upper and lower case too; with a blank after it a number is "
             "not read, and true counts as false.",

@@ -14,7 +14,7 @@ STORE = (
             "program": "{who} works on this store ({file}); what it writes now is not a fault",
             "": "a broker runs on this store ({file}); what it writes now is not a fault",
         },
-        effect="a second broker recovers first, and deletes what it takes for damage, before it notices the lock",
+        effect="a second broker recovers first, and deletes what it considers damage, before it notices the lock",
         versions={"all": "a second start cuts files under the running broker and then ends with `Lock failed`."},
         repair="Never start a second broker. rmqtool reads a store in use, and refuses to write to it.",
     ),
@@ -22,34 +22,34 @@ STORE = (
         code="store.unreadable", treatment="access",
         title="A part of the store cannot be read",
         what="A file or a directory gives an error instead of its bytes. The rest of the store is shown.",
-        how="A permission, a link that leads nowhere, a disk that fails.",
+        how="Missing permission, a dangling link, a failing disk.",
         says={
             "hidden": "{why}: it is missing from what is shown[ ({hint})]",
             "partly": "{why}: not all of it is verified[ ({hint})]",
             "": "{why}: nothing of it is verified[ ({hint})]",
         },
         effect="does not start, or loses this part too, if the user that it runs as cannot read it either",
-        versions={"all": "read with the rights of the broker's user, and trip over the same bad sectors."},
+        versions={"all": "read with the rights of the broker's user, and fail at the same bad sectors."},
         repair="Run as the broker's user. Copy a failing disk with a tool that skips bad sectors; use the copy.",
     ),
     Entry(
         code="store.wrong-kind", treatment="files",
-        title="A file stands where a directory belongs, or a directory where a file belongs",
-        what="What has the name of a part of the store is not of its kind, so there is nothing to read. The rest of "
+        title="A file is where a directory belongs, or a directory where a file belongs",
+        what="Something of another kind has the name of a part of the store, so nothing can be read. The rest of "
         "the store is verified.",
-        how="A restore or a script that made a directory for a file, or wrote a file in the place of a directory.",
+        how="A restore or a script that made a directory for a file, or wrote a file in place of a directory.",
         says={
-            "index": "an index file should be here: move away what stands in its place; nothing of it is verified",
+            "index": "an index file should be here: move away what is in its place; nothing of it is verified",
             "other": "{found} where a {expected} should be: move it away; nothing of it is verified",
         },
         effect="does not start, or cannot write that part",
-        versions={"all": "as the finding says of each part."},
-        repair="Move away what stands there, and restore the part from a backup, or rebuild it if it is a queue or an "
+        versions={"all": "as the finding says for each part."},
+        repair="Move away what is there, and restore the part from a backup, or rebuild it if it is a queue or an "
         "index.",
     ),
     Entry(
         code="store.unclean-stop", fault="F13", severity="warning", treatment="start", is_trace=True,
-        title="The last broker did not stop properly",
+        title="Unclean stop of the last broker",
         what="The file abort is there and no broker runs.",
         how="The broker was killed, crashed, or the machine went down.",
         says={
@@ -68,14 +68,14 @@ STORE = (
     ),
     Entry(
         code="store.abort-missing", fault="F13", severity="warning", treatment="queues",
-        title="The store looks like after a crash, but the file abort is missing",
+        title="Signs of a crash, but the file abort is missing",
         what="The log's end is torn, or queues are behind, and yet the last stop claims to have been clean.",
         how="The file was deleted or not copied; or a broker since 5.3.4 failed to load and removed it.",
         says={
-            "crash": "torn or after as after a crash, but there is no file abort",
-            "torn": "torn as after a crash, but there is no file abort",
+            "crash": "the end of the log is torn or queues are behind, as after a crash, but there is no file abort",
+            "torn": "the end of the log is torn, as after a crash, but there is no file abort",
         },
-        effect="the next start takes the stop for clean: queues that are behind stay behind in most versions",
+        effect="the next start considers the stop clean: queues that are behind stay behind in most versions",
         versions={
             "before 5.3.4": "removes abort only at a clean stop.",
             "5.3.4 and later": "also after a start that failed before it had loaded anything.",
@@ -85,7 +85,7 @@ STORE = (
     ),
     Entry(
         code="store.permission", fault="F06", treatment="access",
-        title="Files that the broker may not write",
+        title="Files without write permission for the broker",
         what="A file or directory of the store belongs to another user than the others, or its owner may not write it.",
         how="The store was restored or touched as root, or made read-only in part.",
         says={
@@ -110,8 +110,8 @@ STORE = (
     ),
     Entry(
         code="store.version-ambiguous", severity="info",
-        title="What a broker would say depends on its version",
-        what="The store fits several versions, which answer differently. The newest one's answer is shown.",
+        title="The answer depends on the broker's version",
+        what="Several versions fit the store and give different answers. That of the newest is shown.",
         how="Most files look the same in all versions.",
         says={
             "minimum": "{count} expired queues: before 5.0 their minimum is 0, since then their maximum (shown)",
@@ -139,7 +139,7 @@ STORE = (
     ),
     Entry(
         code="store.rocksdb-side-store", fault="F59", severity="info",
-        title="A RocksDB database stands beside the log",
+        title="A RocksDB database is beside the log",
         what="The directory rocksdbstore, which every broker since 5.4.0 makes, is used: broker.conf keeps index, "
         "timers or transactions there, or tables are in it.",
         how="One of indexRocksDBEnable, timerRocksDBEnable and transRocksDBEnable is or was on.",
@@ -149,7 +149,7 @@ STORE = (
         },
         effect="none, unless its features are on and log or database were restored from another time: then new "
         "messages are not indexed until the log has grown past the old end",
-        versions={"before 5.4.0": "does not know it.", "5.4.0 and later": "makes it again when it is missing."},
+        versions={"before 5.4.0": "does not know it.", "5.4.0 and later": "creates it again when it is missing."},
         repair="No repair is needed.",
         not_detected="Without the package rocksdict its rows are not read.",
     ),
@@ -193,7 +193,7 @@ STORE = (
     ),
     Entry(
         code="store.modification-times", fault="F55", severity="info",
-        title="Modification times are not those of the messages",
+        title="Modification times do not match the messages",
         what="A log file was modified before its first message was stored, or all of them at once although their "
         "messages are hours apart.",
         how="The store was copied or restored without its times, or touched.",
@@ -212,7 +212,7 @@ STORE = (
         code="store.mixed", fault="F57", treatment="decide",
         title="Files of different brokers in one store",
         what="Log files name another broker in their first message than the file before, and queues do not fit the "
-        "log. Where they fit it is only information, whatever the index has: a kill leaves it with units of messages "
+        "log. Where they fit it is only information, whatever the index has: a kill leaves it with entries of messages "
         "that the log has lost.",
         how="Files were copied together; a disk of another broker was mounted; a switch of roles with an old "
         "directory.",
@@ -223,7 +223,7 @@ STORE = (
         },
         effect="starts and serves what it finds",
         versions={"all": "does not check."},
-        repair="A person must decide which files belong together. A broker whose address changed looks the same.",
+        repair="You must decide which files belong together. A broker whose address changed looks the same.",
         not_detected="Of brokers with the same address nothing is seen; then a foreign log file shows as "
         "commitlog.physical-offset, foreign queues as consumequeue.wrong-record, a file that is there twice as "
         "commitlog.duplicate-file.",

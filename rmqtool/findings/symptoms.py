@@ -47,8 +47,8 @@ SYMPTOMS: tuple[Symptom, ...] = (
         ("service not available now", "maybe disk full", "the broker's disk is full"),
         ("SendMessageProcessor", "ReplyMessageProcessor"),
         "The broker refuses messages: its disk is above diskSpaceWarningLevelRatio, it is a slave, it shuts down, "
-        "or it could not write queues or index. A plan of the cleaner says how full the disk is, and what keeps "
-        "files on it.",
+        "or it could not write queues or index. `rmqtool clean --dry-run` shows how full the disk is and why files "
+        "are kept.",
         _CLEAN,
         ("store.disk-full", "clean.disk-full-nothing-deleted", "store.retention-blocked", "clean.mtime-future"),
         ("SERVICE_NOT_AVAILABLE", 14),
@@ -64,8 +64,8 @@ SYMPTOMS: tuple[Symptom, ...] = (
     Symptom(
         ("disk space will be full soon, but delete file failed.",),
         ("DefaultMessageStore$CleanCommitLogService",),
-        "The cleaner should delete files, and none of them may go: the log has only its last file, or an older file "
-        "in front of the others keeps them.",
+        "The cleaner should delete files, but cannot: the log has only its last file, or an older file in front of "
+        "the others keeps them.",
         _CLEAN,
         ("clean.disk-full-nothing-deleted", "clean.blocked-by-older-file", "clean.mtime-future"),
     ),
@@ -98,7 +98,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     Symptom(
         ("Offset not matched. Request offset:",),
         ("MappedFileQueue",),
-        "Somebody asks for a place of a log or a queue for which there is no file: files were deleted by hand or "
+        "Something asks for an offset of a log or a queue for which there is no file: files were deleted by hand or "
         "are missing between others, or a queue entry or an offset leads out of the log.",
         _VERIFY,
         ("commitlog.gap", "consumequeue.gap", "consumequeue.wrong-record", "config.offset-out-of-range"),
@@ -114,8 +114,9 @@ SYMPTOMS: tuple[Symptom, ...] = (
     Symptom(
         ("found a illegal magic code 0x", "Recover old commitlog found a illegal magic code="),
         ("CommitLog", "DLedgerCommitLog"),
-        "Where a record should begin there is none. A start takes the first such place for the end of the log, and "
-        "deletes all that follows: verify before the next start.",
+        "Where a record should begin there is none. A start treats the first such place as the end of the log, and "
+        "deletes all that follows"
+        ": verify before the next start.",
         _VERIFY,
         ("start.data-loss", "commitlog.magic-code", "commitlog.zeroed", "commitlog.torn"),
         spoken=("illegal magic code",),
@@ -123,7 +124,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     Symptom(
         ("CRC check failed. bodyCRC=",),
         ("CommitLog",),
-        "A body is not the one that was stored. A start that reads it takes it for the end of the log.",
+        "The body CRC of a message does not match. A start that reads it treats it as the end of the log.",
         _VERIFY,
         ("commitlog.body-crc", "start.data-loss"),
         spoken=("crc check failed",),
@@ -131,7 +132,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     Symptom(
         ("CommitLog#checkAndDispatchMessage: failed to check message CRC",),
         ("CommitLog",),
-        "Topic, properties or header of a message are not those that were stored: its __CRC32# says so.",
+        "Topic, properties or header of a message are damaged: its __CRC32# does not match.",
         _VERIFY,
         ("commitlog.property-crc", "start.data-loss"),
     ),
@@ -145,14 +146,14 @@ SYMPTOMS: tuple[Symptom, ...] = (
     Symptom(
         ("[BUG]read total count not equals msg total size.",),
         ("DefaultMessageStore$ReputMessageService",),
-        "The lengths of a record do not add up: the broker makes no more queue entries of messages stored after it.",
+        "The lengths in a record are inconsistent: the broker makes no more queue entries of messages stored after it.",
         _VERIFY,
         ("commitlog.lengths", "commitlog.field", "consumequeue.behind"),
     ),
     Symptom(
         ("[BUG]dispatch message to consume queue error, COMMITLOG OFFSET: ", "[BUG]logic queue order maybe wrong"),
         ("DefaultMessageStore$ReputMessageService", "ConsumeQueue"),
-        "The broker meets a record that it cannot read, or a queue entry at another place than it expects: queues "
+        "The broker found a record that it cannot read, or a queue entry at an unexpected offset: queues "
         "do not fit the log.",
         _VERIFY,
         ("consumequeue.shifted", "consumequeue.hole", "commitlog.queue-offset-gap", "commitlog.lengths"),
@@ -160,7 +161,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     Symptom(
         ("this usually indicate that the dispatch behind too much and the commitlog has expired.",),
         ("DefaultMessageStore$ReputMessageService",),
-        "Queue entries were to be made of messages whose log files are gone.",
+        "Queue entries should be built for messages whose log files are gone.",
         _VERIFY,
         ("commitlog.head-missing", "consumequeue.behind", "consumequeue.missing-unit"),
     ),
@@ -183,7 +184,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     Symptom(
         (", but access logic queue failed.",),
         ("DefaultMessageStore",),
-        "The queue says that it has an offset, and no file of it holds its entry: files of the queue are missing or "
+        "The offset is inside the queue, but no file holds its entry: files of the queue are missing or "
         "cut.",
         _PULL,
         ("consumequeue.gap", "consumequeue.hole", "consumequeue.missing-queue"),
@@ -191,7 +192,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     Symptom(
         ("PULL_OFFSET_MOVED:correction offset.", "fix the pull request offset, ", "OFFSET_MOVED_EVENT"),
         ("PullMessageProcessor", "DefaultMQPushConsumerImpl$1$1"),
-        "A group asks for an offset that its queue does not have: messages expired before they were consumed, or "
+        "A group asked for an offset that its queue does not have: messages expired before they were consumed, or "
         "the queue is shorter than it was. The group jumps to the next offset that there is.",
         _GROUP,
         ("config.offset-out-of-range", "consumequeue.hole", "start.queue-loss"),
@@ -200,14 +201,14 @@ SYMPTOMS: tuple[Symptom, ...] = (
     Symptom(
         ("OFFSET_ILLEGAL", "The pull request offset illegal, "),
         ("PullStatus", "DefaultLitePullConsumerImpl$PullTaskImpl"),
-        "A client asks for an offset that its queue does not have.",
+        "A client asked for an offset that its queue does not have.",
         _GROUP,
         ("config.offset-out-of-range", "consumequeue.hole"),
     ),
     Symptom(
         ("OFFSET_FOUND_NULL",),
         ("GetMessageStatus",),
-        "The queue has no entry at the offset: a hole, at which a group stands still or jumps.",
+        "The queue has no entry at the offset: a hole, at which a group is stuck or jumps.",
         _PULL,
         ("consumequeue.hole", "consumequeue.gap", "consumequeue.missing-unit"),
     ),
@@ -228,8 +229,8 @@ SYMPTOMS: tuple[Symptom, ...] = (
     Symptom(
         (),
         (),
-        "There is no message at the offset yet, or none with the tags that are asked for: mostly nothing is wrong. "
-        "What a pull gets says why.",
+        "There is no message at the offset yet, or none with the requested tags: usually nothing is wrong. --pull "
+        "shows why.",
         _PULL,
         ("consumequeue.hole", "consumequeue.tags-code"),
         ("PULL_NOT_FOUND", 19),
@@ -237,8 +238,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     Symptom(
         (),
         (),
-        "The broker has passed over messages that do not match, or over entries that lead to none: the client asks "
-        "again.",
+        "The broker skipped messages that do not match, or entries that point to none: the client asks again.",
         _PULL,
         ("consumequeue.hole", "consumequeue.tags-code", "consumequeue.wrong-record"),
         ("PULL_RETRY_IMMEDIATELY", 20),
@@ -262,7 +262,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     Symptom(
         ("topic[%s] not exist, apply first please!", "] not exist, apply first please!"),
         ("PeekMessageProcessor", "AbstractSendMessageProcessor"),
-        "The broker does not know the topic: it was never made there, or config/topics.json was lost.",
+        "The broker does not know the topic: it was never created there, or config/topics.json was lost.",
         _VERIFY,
         ("config.topic-missing", "config.missing", "config.unreadable"),
         ("TOPIC_NOT_EXIST", 17),
@@ -271,7 +271,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     Symptom(
         ("No topic route info in name server for the topic: ", "No route info of this topic"),
         ("ClientRequestProcessor", "DefaultMQProducerImpl"),
-        "No broker has announced the topic: it was never made, its broker does not run, or its config/topics.json "
+        "No broker has registered the topic: it was never created, its broker does not run, or its config/topics.json "
         "was lost.",
         _VERIFY,
         ("config.topic-missing", "config.missing"),
@@ -279,7 +279,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     Symptom(
         ("the consumer's group info not exist", "subscription group not exist"),
         ("PullMessageProcessor", "SendMessageProcessor"),
-        "The broker does not know the consumer group: autoCreateSubscriptionGroup is off and it was never made, or "
+        "The broker does not know the consumer group: autoCreateSubscriptionGroup is off and it was never created, or "
         "config/subscriptionGroup.json was lost.",
         _VERIFY,
         ("config.missing", "config.unreadable"),
@@ -289,7 +289,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
         ("The message is illegal, maybe msg body or properties length not matched.",),
         ("EndTransactionProcessor",),
         "The message is larger than the broker takes (maxMessageSize), or its topic or properties are too long. The "
-        "store has nothing to do with it.",
+        "store is not the cause.",
         "rmqtool inspect STORE --scan",
         (),
         ("MESSAGE_ILLEGAL", 13),
@@ -297,8 +297,8 @@ SYMPTOMS: tuple[Symptom, ...] = (
     Symptom(
         ("FLUSH_DISK_TIMEOUT",),
         ("SendStatus", "PutMessageStatus"),
-        "The broker did not get the message onto its disk in time. It may be there nevertheless: look for it, and "
-        "see how full and how slow the disk is.",
+        "The broker did not get the message onto its disk in time. It may be stored anyway: search for it, and check "
+        "how full and how slow the disk is.",
         "rmqtool query STORE --unique-key KEY",
         ("store.disk-full",),
         ("FLUSH_DISK_TIMEOUT", 10),
@@ -306,8 +306,8 @@ SYMPTOMS: tuple[Symptom, ...] = (
     Symptom(
         ("SLAVE_NOT_AVAILABLE",),
         ("SendStatus", "PutMessageStatus"),
-        "The master has stored the message, and no slave is near enough to take it over. What a slave lacks is what "
-        "differs between both stores.",
+        "The master has stored the message, but no slave is close enough to replicate it. Compare both stores to see "
+        "what the slave lacks.",
         "rmqtool diff MASTER SLAVE",
         (),
         ("SLAVE_NOT_AVAILABLE", 11),
@@ -315,7 +315,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     Symptom(
         ("FLUSH_SLAVE_TIMEOUT",),
         ("SendStatus", "PutMessageStatus"),
-        "The master has stored the message. The slave did not take the message over in time: see what it lacks.",
+        "The master has stored the message. The slave did not replicate the message in time: see what it lacks.",
         "rmqtool diff MASTER SLAVE",
         (),
         ("FLUSH_SLAVE_TIMEOUT", 12),
@@ -324,8 +324,8 @@ SYMPTOMS: tuple[Symptom, ...] = (
         ("[PCBUSY_CLEAN_QUEUE]broker busy, start flow control for a while", "[TIMEOUT_CLEAN_QUEUE]broker busy",
          "[PC_SYNCHRONIZED]broker busy", "[REJECTREQUEST]system busy"),
         ("BrokerFastFailure", "SendMessageProcessor", "NettyRemotingAbstract"),
-        "The broker is too slow for what it is sent: page cache, disk or threads. No file is wrong by it; a disk "
-        "that is nearly full makes it worse.",
+        "The broker is overloaded: page cache, disk or threads. No file is damaged by it; a nearly full disk makes "
+        "it worse.",
         "rmqtool status STORE",
         ("store.disk-full",),
         ("SYSTEM_BUSY", 2),
@@ -333,22 +333,21 @@ SYMPTOMS: tuple[Symptom, ...] = (
     Symptom(
         ("create mapped file failed, server is busy or broken.", "Create mapped file failed."),
         ("SendMessageProcessor", "EndTransactionProcessor"),
-        "The broker could not make its next log file: no room, no inodes, no rights, or something else has its "
-        "name.",
+        "The broker could not create its next log file: no space, no inodes, no permission, or the name is in use.",
         _VERIFY,
         ("store.disk-full", "store.permission", "store.wrong-kind", "commitlog.stray-directory"),
     ),
     Symptom(
         (" failed, and try to load backup file",),
         ("ConfigManager",),
-        "A file in config/ could not be read, and the broker takes its .bak instead, which is older.",
+        "A file in config/ could not be read, and the broker uses its older .bak instead.",
         _VERIFY,
         ("config.unreadable", "config.backup-differs", "config.missing"),
     ),
     Symptom(
         ("Over index file capacity: index count = ", "Mark index file cannot build flag"),
         ("IndexFile", "IndexService"),
-        "The broker could not put keys into the index; queries by key do not find messages of then.",
+        "The broker could not write keys to the index; queries by key do not find messages of that time.",
         _VERIFY,
         ("index.missing", "index.geometry", "index.header"),
     ),
@@ -364,7 +363,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
         ("Timer currQueueOffset:{} is smaller than minOffsetInQueue:{}", "Recover timerLog error",
          "Fail to read msg from commitLog offsetPy:{} sizePy:{}"),
         ("TimerMessageStore",),
-        "The timer has lost its place, or leads to messages that are not there: timer messages may never be "
+        "The timer has lost its position, or points to missing messages: timer messages may never be "
         "delivered.",
         _VERIFY,
         ("timer.lost", "timer.read-time", "timer.unit", "timer.ahead"),

@@ -13,16 +13,16 @@ _KEEP = (
 TIERED = (
     Entry(
         code="tiered.metadata", treatment="decide", treatment_by_cause={"all": "files"},
-        title="The metadata of the tier are missing while segments exist",
-        what="A broker knows segments only by config/tieredStoreMetadata.json, or its .bak. Without them it takes the "
-        "tier for empty.",
+        title="The metadata of the tier are missing, but segments exist",
+        what="A broker knows segments only by config/tieredStoreMetadata.json, or its .bak. Without them it "
+        "considers the tier empty.",
         how="The file was deleted, or cannot be decoded and its .bak neither; config/ comes from another store.",
         says={
             "": "no metadata can be read, and the tier has {segments:segment} of {queues:queue} in {bytes:byte}",
             "queue": "the metadata do not have this queue, and the tier has {segments:segment} of it in {bytes:byte}",
         },
-        effect="the broker starts, and its uploads begin at segment 0: they overwrite the old segments from their "
-        "first bytes on",
+        effect="the broker starts, and its uploads begin at segment 0: they overwrite the old segments from the "
+        "first byte on",
         versions={_ALL: "the same; the numbers of topics begin again, by which index items find theirs."},
         repair="Where all of them are gone, rmqtool repair writes the file again from the segments, "
         f"with the numbers of topics that the index has; else restore it from a backup. {_KEEP}",
@@ -31,15 +31,15 @@ TIERED = (
     Entry(
         code="tiered.destroyed", treatment="decide",
         title="The tier ends before the local store begins",
-        what="A dispatch goes on in the tier where it ends. Where the local store no longer has that offset, the tier "
+        what="An upload continues where the tier ends. Where the local store no longer has that offset, the tier "
         "of the queue is started again, and all that it holds is deleted.",
         how="The upload was off, or late, for longer than messages are kept in the local store; the last segment of "
         "a consume queue is missing; older metadata.",
         says="it ends at queue offset {tiered_end}, the local queue begins at {local_begin}[: {missing:message} "
         "between them are in neither]",
         effect="the first dispatch, 20 seconds after a start, deletes all that the tier has of the queue",
-        versions={"5.1.0 to 5.2.0": "then goes on at the end of the local queue.",
-                  "5.3.0 and later": "then goes on at the messages of the last two minutes."},
+        versions={"5.1.0 to 5.2.0": "then continues at the end of the local queue.",
+                  "5.3.0 and later": "then continues at the messages of the last two minutes."},
         repair=f"{_KEEP}",
     ),
     Entry(
@@ -51,13 +51,13 @@ TIERED = (
         says="the tier has {found!n}, broker.conf means {expected}",
         effect="the broker starts, knows nothing of the tier, and begins a new one beside it",
         versions={_ALL: "the same."},
-        repair="Correct the names in broker.conf; the tree stays as it is.",
+        repair="Correct the names in broker.conf; leave the directories as they are.",
     ),
     Entry(
         code="tiered.segment", treatment="decide",
-        title="Segments of the tier do not fit",
+        title="Segments of the tier are inconsistent",
         what="The segments of a flat file follow each other without a gap, each has the size that the metadata have, "
-        "and the last one may be longer: by one upload. In a consume queue sizes are whole units.",
+        "and the last one may be longer: by one upload. In a consume queue sizes are whole entries.",
         how="A file was deleted or cut; a copy of the tier is not of one moment; older metadata.",
         says={
             "missing": "the metadata have a segment of {expected:byte} at {base}, whose file is missing",
@@ -66,20 +66,22 @@ TIERED = (
             "short": "{size:byte}, the metadata have {expected}",
             "long": "{size:byte}, the metadata have {expected}",
             "gap": "it begins at {base}, the segment before it ends at {end}",
-            "torn": "{size:byte} are not whole units of {unit}",
-            "stray": "is no segment",
+            "torn": "{size:byte} are not whole entries of {unit}",
+            "stray": "is not a segment",
         },
         effect="reads of the tier fail, or messages come under wrong queue offsets",
-        versions={_ALL: "a start makes a missing file again, empty, and compares the size of the last segment alone."},
+        versions={_ALL: "a start creates a missing file again, empty, and compares the size of the last segment "
+        "alone."},
         repair=f"Restore the file. {_KEEP}",
     ),
     Entry(
         code="tiered.unit", treatment="decide",
-        title="Units of the tier do not lead to their messages",
-        what="A unit of the tier's consume queue has offset, size and tag of the message with its queue offset in the "
+        title="Entries of the tier do not point to their messages",
+        what="An entry of the tier's consume queue has offset, size and tag of the message with its queue offset in "
+        "the "
         "tier's commit log.",
         how="A flipped bit, a segment that is missing, or was written again over what it held.",
-        says="{units:unit|units} of {total}, first that of queue offset {first}",
+        says="{units:entry|entries} of {total}, first that of queue offset {first}",
         effect="consumers get other messages in place of these, some twice, or none",
         versions={_ALL: "messages are numbered by their place in the answer: one that cannot be read shifts those "
                   "after it."},
@@ -92,7 +94,7 @@ TIERED = (
         how="A flipped bit, a cut file, bytes that do not belong there. A local store that is an older copy, or was "
         "cut, has other messages under the queue offsets that the tier has.",
         says={
-            "": "{bytes:byte} that are no record: {why}",
+            "": "{bytes:byte} that are not a record: {why}",
             "body": "{messages:message} whose body does not have its CRC, first queue offset {first}",
             "differs": "{messages:message} other than those of the local queue under the same queue offsets, first "
             "{first}",
@@ -104,15 +106,15 @@ TIERED = (
     ),
     Entry(
         code="tiered.index", severity="warning", treatment="none", about="surroundings",
-        title="An index segment of the tier is not whole, or does not lead to messages",
+        title="An index segment of the tier is damaged, or does not point to messages",
         what="A segment of the index has a slot for each remainder of a hash, and items, one slot after another. "
-        "An item leads to a message of the tier, by its queue, offset and size.",
+        "An item points to a message of the tier, by its queue, offset and size.",
         how="A flipped bit, a cut file. Segments of 5.5.1 may lack items that their header counts: then it is a note.",
         says={
             "size": "{size:byte} are not the slots and {items:item} of its header",
             "fewer": "it has {items} of {counted} items that its header counts",
             "slot": "{items:item|items} in the slot of another hash, or out of place",
-            "item": "{items:item|items} lead to no message of that size",
+            "item": "{items:item|items} point to no message of that size",
         },
         effect="messages are not found by key in the tier",
         versions={_ALL: "the same; 5.5.1 looks up half of the keys by another hash than older releases wrote."},

@@ -20,16 +20,16 @@ TIMER = (
         how="The file was cut, or is of another program.",
         says="{size} bytes, expected {expected}",
         effect="the broker refuses to start: `Timer wheel length:... != expected:...`",
-        versions={**_BEFORE, "5.0 and later": "refuses to start; an empty file is made again."},
+        versions={**_BEFORE, "5.0 and later": "refuses to start; an empty file is created again."},
         repair="Move timerwheel away: the slots are entered again from the timer log. Messages that wait in older "
         "files of the timer log are lost by that (timer.lost); then move timerlog and config/timercheck away too.",
     ),
     Entry(
         code="timer.log", fault="F47", severity="warning", treatment="files",
-        title="Timer log and timer check do not fit each other",
-        what="The file config/timercheck points after the timer log, the newest slot of the wheel points at no unit "
+        title="Timer log and timer check contradict each other",
+        what="The file config/timercheck points after the timer log, the newest slot of the wheel points at no entry "
         "of the timer log, or the log's files do not follow each other.",
-        how="Files of different times, a crash, a cut file.",
+        how="Files from different times, a crash, a cut file.",
         says={
             "stray": "not a timer log file ({kind})",
             "size": "{size} bytes where the others have {expected}",
@@ -38,54 +38,57 @@ TIMER = (
             "flushed": "flushed up to {flushed}, the timer log ends at {end_offset}",
             "unreadable": "{why}",
             "slot-behind": "a slot points at {position}, the timer log ends at {end_offset}",
-            "slot": "a slot points at {position}, where no unit of the timer log is",
+            "slot": "a slot points at {position}, where no entry of the timer log is",
         },
-        effect="the broker goes on in its queue after the newest unit of the timer log: timer messages may come twice",
+        effect="the broker continues in its queue after the newest entry of the timer log: timer messages may be "
+        "delivered twice",
         versions={
             **_BEFORE,
-            "5.0 and later": "reads the queue again from the newest unit of the timer log; where the log is gone or "
-            "holds no unit it does not (timer.lost). A timer log file of another size stops the start.",
+            "5.0 and later": "reads the queue again from the newest entry of the timer log; where the log is gone or "
+            "holds no entry it does not (timer.lost). A timer log file of another size stops the start.",
         },
-        repair="No repair is needed, except for a file of another size: restore it. What is lost or comes twice has "
-        "findings of its own: timer.lost and timer.again.",
+        repair="No repair is needed, except for a file of another size: restore it. What is lost or delivered twice "
+        "has findings of its own"
+        ": timer.lost and timer.again.",
     ),
     Entry(
         code="timer.unit", fault="F47", treatment="files",
-        title="Units of the timer log lead to no timer message",
-        what="A unit of the timer log is not due yet and leads past the end of the commit log, or to a message that "
-        "is no timer message.",
+        title="Entries of the timer log point to no timer message",
+        what="An entry of the timer log is not due yet and points past the end of the commit log, or to a message "
+        "that is not a timer message"
+        ".",
         how="The commit log has lost its end, by a power failure, a cut or a switch of the master, or a repair has put "
         "other records there: nothing cuts the timer log with it.",
         says={
-            "behind-log": "{units:unit} not yet due: the first leads to {physical_offset}, past the end of the "
+            "behind-log": "{units:entry} not yet due: the first points to {physical_offset}, past the end of the "
             "commit log",
-            "other": "{units:unit} not yet due: the first leads to {physical_offset}, to no timer message",
+            "other": "{units:entry} not yet due: the first points to {physical_offset}, to no timer message",
         },
-        effect="when such a unit is due and another message begins at its place, the timer tries it again and again, "
-        "and delivers nothing any more",
+        effect="when such an entry is due and another message begins at its place, the timer retries it forever, and "
+        "delivers nothing else",
         versions={
             **_BEFORE,
-            "5.0 and later": "stand still at a message without REAL_QID, unless timerSkipUnknownError is set; where no "
-            "message is, they pass the unit over: `Fail to read msg from commitLog`.",
+            "5.0 and later": "are stuck at a message without REAL_QID, unless timerSkipUnknownError is set; where no "
+            "message is, they pass the entry over: `Fail to read msg from commitLog`.",
         },
-        repair="`rmqtool repair` sets the message size in these units to 0, and a broker passes them over; what the "
+        repair="`rmqtool repair` sets the message size in these entries to 0, and a broker passes them over; what the "
         "timer has delivered is not delivered again. The messages themselves are lost with the end of the log.",
         remedy="rmqtool repair {store}",
-        not_detected="Units that lead to another timer message than theirs: it comes at the time of both.",
+        not_detected="Entries that point to another timer message than theirs: it comes at the time of both.",
     ),
     Entry(
         code="timer.ahead", fault="F47", treatment="files",
-        title="The timer would go on past the end of its queue",
+        title="The timer would continue past the end of its queue",
         what="By config/timercheck the timer has read more messages than rmq_sys_wheel_timer has, once a start has cut "
-        "the units that lead past the end of the commit log. A warning where a start corrects it: since 5.3.2, and "
-        "where the newest unit of the timer log leads to a message of the queue.",
+        "the entries that point past the end of the commit log. A warning where a start corrects it: since 5.3.2, and "
+        "where the newest entry of the timer log points to a message of the queue.",
         how="The commit log has lost its end, or timercheck is newer than the log.",
         says="has read up to {read} of {topic}, which ends at {end}",
         effect="timer messages that are sent from now on are never delivered, until the queue has reached that place",
         versions={
             **_BEFORE,
-            "5.0.0 to 5.3.1": "go on where timercheck says, and never read what comes before that.",
-            "5.3.2 and later": "go on at the end of the queue: `Timer currQueueOffset:... is larger than`.",
+            "5.0.0 to 5.3.1": "continue where timercheck says, and never read what comes before that.",
+            "5.3.2 and later": "continue at the end of the queue: `Timer currQueueOffset:... is larger than`.",
         },
         repair="`rmqtool repair` writes the end of the queue into timercheck; nothing is delivered again.",
         remedy="rmqtool repair {store}",
@@ -104,11 +107,11 @@ TIMER = (
             "passed": "{messages:message}, the first due at {first_due!t}: the timer's buffer holds {buffer_size} "
             "bytes[ {origin}], and the largest message has {largest_message}; it was passed over",
         },
-        effect="the timer stands still at it, and delivers nothing that was sent or is due after it (before 5.4.0), or "
+        effect="the timer is stuck at it, and delivers nothing that was sent or is due after it (before 5.4.0), or "
         "never delivers it",
         versions={
             **_BEFORE,
-            "5.0.0 to 5.3.4": "stand still: `Unknown exception in enqueuing`, again and again; when one of the timer "
+            "5.0.0 to 5.3.4": "are stuck: `Unknown exception in enqueuing`, again and again; when one of the timer "
             "log is due, `Unknown exception`.",
             "5.4.0 to 5.5.0": "pass over it: `getMessage error`, three times.",
             "5.5.1 and later": "have a buffer of 64 KiB more than maxMessageSize.",
@@ -121,38 +124,40 @@ TIMER = (
     ),
     Entry(
         code="timer.chain", fault="F47", treatment="files",
-        title="The timer wheel does not lead to all that waits",
-        what="A slot of the wheel leads to the newest unit of the timer log that is due then, and each unit to the one "
-        "before it. A unit that waits is in no such chain, or a chain leads to a unit of another slot, or back to one "
+        title="The timer wheel does not reach all waiting messages",
+        what="A slot of the wheel points to the newest entry of the timer log that is due then, and each entry to "
+        "the one "
+        "before it. An entry that waits is in no such chain, or a chain leads to an entry of another slot, or back "
+        "to one "
         "of its own.",
         how="A disk error, or a wheel that is older than the timer log.",
         says={
-            "delivered": "{units:unit} of slots that the timer has read already: not linked to the unit before",
+            "delivered": "{units:entry} of slots that the timer has read already: not linked to the entry before",
             "": "the chain of {slots:slot} {chain}, the first due at {first_due!t}: {left_out}",
         },
         parts={
             "chain": {
-                "loops": "comes back to one of its units, at which the timer stands still",
+                "loops": "comes back to one of its entries, at which the timer is stuck",
                 "broken": "is broken",
             },
             "left_out": {
                 "messages": "{messages:message of the timer log is|messages of the timer log are} in none",
-                "other-slots": "it leads to other slots",
+                "other-slots": "it points to other slots",
             },
         },
         effect="messages that no chain leads to are never delivered; those of another slot are delivered at a wrong "
-        "time or again; at a chain that loops the timer stops, and delivers nothing any more",
+        "time or again; at a chain with a loop the timer stops delivering",
         versions={
             **_BEFORE,
             "5.0 and later": "enter only the newest files of the timer log again, and do not check the chains.",
         },
-        repair="`rmqtool repair` links the units of these slots again, in the timer log and in the wheel; nothing is "
+        repair="`rmqtool repair` links the entries of these slots again, in the timer log and in the wheel; nothing is "
         "delivered a second time.",
         remedy="rmqtool repair {store}",
     ),
     Entry(
         code="timer.read-time", fault="F47", treatment="files",
-        title="The timer wheel was not read up to the time that timercheck says",
+        title="The timer wheel was not read as far as timercheck says",
         what="config/timercheck says that the wheel was read up to a time at which no broker has run, by its own time "
         "of change, the checkpoint and the newest message; a warning where no message waits between both. Or, as a "
         "warning, messages that are due after that time were delivered already.",
@@ -164,16 +169,16 @@ TIMER = (
             "due after that were} delivered",
         },
         effect="the broker skips what is due before that time, and never delivers it",
-        versions={**_BEFORE, "5.0 and later": "go on in the wheel at the time of timercheck."},
+        versions={**_BEFORE, "5.0 and later": "continue in the wheel at the time of timercheck."},
         repair="`rmqtool repair` writes the time up to which a broker has read the wheel.",
         remedy="rmqtool repair {store}",
         not_detected="A wrong time where timercheck holds no time of change.",
     ),
     Entry(
         code="timer.lost", fault="F47", treatment="files",
-        title="Timer messages wait that no broker would deliver",
+        title="Timer messages that no broker would deliver",
         what="A message of the queue rmq_sys_wheel_timer is not due yet, the broker has read it from the queue, as "
-        "config/timercheck says, and no unit of the timer log points to it that the wheel leads to.",
+        "config/timercheck says, and no entry of the timer log points to it that the wheel points to.",
         how="The directory timerlog/ or its files were deleted, zeroed or not restored, while config/timercheck was "
         "kept; the wheel was deleted, and the message waits in an older file of the timer log.",
         says="{messages:message} due from {first_due!t} on: read from the queue already, and not in the timer log",
@@ -197,14 +202,14 @@ TIMER = (
         says="the queue is read again from {begin} on: {messages:message} of the timer log, and {delivered} "
         "more that were delivered",
         effect="consumers get these messages twice",
-        versions={**_BEFORE, "5.0 and later": "takes 0 for every number of a missing timercheck."},
+        versions={**_BEFORE, "5.0 and later": "uses 0 for every number of a missing timercheck."},
         repair="`rmqtool repair` writes a lost config/timercheck again where timer log, queue and log show how far "
         "each was read. Else restore it as it was when the broker stopped. Without it: " + _RESET_TEXT,
         remedy=_RESET,
     ),
     Entry(
         code="timer.aged", fault=None, severity="info",
-        title="Timer messages wait for so long that a broker that starts now leaves them out",
+        title="Timer messages too old for a broker that starts now",
         what="Messages wait in the timer wheel that were due more than a week ago: the wheel goes around in two weeks. "
         "What clients lose is counted as of the newest message, and leaves these out.",
         how="The broker has been stopped for more than a week, or the store is an old copy.",
@@ -217,8 +222,8 @@ TIMER = (
     ),
     Entry(
         code="timer.row", fault="F59", treatment="decide",
-        title="A timer in RocksDB leads to no message",
-        what="A row of the family timer of rocksdbstore is of another form, or leads to no message of the timer's "
+        title="A timer in RocksDB points to no message",
+        what="A row of the family timer of rocksdbstore is of another form, or points to no message of the timer's "
         "topic with its unique key and size.",
         how="The log or the database was restored from another time, or a disk error.",
         says="{key!r}: {why}",
@@ -229,12 +234,12 @@ TIMER = (
     Entry(
         code="timer.row-missing", fault="F59", treatment="decide",
         title="A timer message that waits has no row in RocksDB",
-        what="The time line in rocksdbstore has come past the message, its time has not come, and it has no row.",
+        what="The timeline in rocksdbstore is past the message, which is not due yet, and it has no row.",
         how="A table of the database is lost, or it was restored from another time.",
         says="{unique_key} has no row",
         effect="the message is never delivered",
         versions={"5.4.0 and later": "keep timers there with timerRocksDBEnable."},
         repair="`rmqtool query STORE --offset` shows the message; send it again once the broker runs.",
-        not_detected="Messages that wait longer than a day, which may stand at another time first.",
+        not_detected="Messages that wait longer than a day, which may be at another time first.",
     ),
 )  # fmt: skip

@@ -276,7 +276,7 @@ def _database(path: Path, *, is_directory: bool) -> Location:
 def _refuse_folder(path: Path) -> None:
     """Raise UnsupportedError for a directory that is part of a store, but that no command shows."""
     if path.name == COMPACTION and not has_directory(path / CONSUME_QUEUE):
-        hint = f"they are listed apart: {path / COMPACTION_LOG}, {path / COMPACTION_QUEUE}"
+        hint = f"list them separately: {path / COMPACTION_LOG}, {path / COMPACTION_QUEUE}"
         raise UnsupportedError("logs and queues of compactions", file=path, hint=hint)
 
 

@@ -97,10 +97,10 @@ _KINDS = {
         lambda value: value if isinstance(value, (int, float)) else float(value),
     ),
     "Path": _Kind("a path", lambda value: isinstance(value, os.PathLike)),
-    "Sequence[str]": _Kind("a list of texts", _all(_is_text)),
+    "Sequence[str]": _Kind("a list of strings", _all(_is_text)),
     "Sequence[int]": _Kind("a list of whole numbers", _all(_is_whole), lambda value: tuple(map(int, value))),
     "Mapping[str, str]": _Kind(
-        "a mapping of texts to texts",
+        "a mapping of strings to strings",
         lambda value: isinstance(value, Mapping) and all(_is_text(each) for pair in value.items() for each in pair),
     ),
     "tuple[str, int, int]": _Kind(
@@ -122,7 +122,7 @@ def _kind(annotation: str) -> _Kind:
         return _KINDS[annotation]
     if annotation == "Time":
         return _Kind(
-            "a time (a datetime, epoch ms or a text)",
+            "a time (a datetime, epoch ms or a string)",
             lambda value: _is_whole(value) or _is_named(value, "datetime", "str"),
             lambda value: int(value) if _is_whole(value) else value,
         )

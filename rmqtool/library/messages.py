@@ -102,8 +102,8 @@ class Messages:
         if len(shown) > _PREVIEW:
             note = f"the first {_PREVIEW} of them"
         elif not note and end < self._snapshot.log_range.max_offset and end != filters.to_offset:
-            note = f"{counted(len(shown), 'message')} up to physical offset {end}; count() looks at all"
-        return _table(repr(self), shown[:_PREVIEW], note or ("" if shown else "no message passes"))
+            note = f"{counted(len(shown), 'message')} up to physical offset {end}; count() reads all"
+        return _table(repr(self), shown[:_PREVIEW], note or ("" if shown else "no message matches"))
 
     def __iter__(self) -> Iterator[Message]:
         for batch in self._batches(replace(self._query, columns=EXPORT_COLUMNS)):
@@ -156,7 +156,8 @@ class Messages:
                 yield batch
         for name, unfit in counts.unfit.items():
             first = unfit.physical_offsets[0]
-            text = f"{name}: {counted(unfit.count, 'value')} of another type, and null; the first at offset {first}"
+            values = counted(unfit.count, "value")
+            text = f"{name}: {values} do not fit the type and are null; the first at offset {first}"
             warnings.warn(text, stacklevel=2)
         # The log may have a topic that neither queues nor config name: only after reading is it a slip of the pen.
         for topic in query.filters.topics if not rows else ():

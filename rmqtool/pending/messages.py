@@ -226,8 +226,8 @@ class View:
         if behind <= 0 and not QueueViews.of_snapshot(self.snapshot).passed_by_log(stored, queue.range):
             return
         if not self._note_holes_of(stored.topic, stored.queue_id) and behind > 0:
-            what = f"{counted(behind, 'unit')} of {stored.topic}, queue {stored.queue_id}"
-            self.notes.add_unread(what, f"the unit {queue.range.max_offset} before them is damaged")
+            what = f"{counted(behind, 'entry')} of {stored.topic}, queue {stored.queue_id}"
+            self.notes.add_unread(what, f"the entry {queue.range.max_offset} before them is damaged")
 
     def _note_holes_of(self, topic: str, queue_id: int) -> bool:
         """Note the holes of a queue, and whether it has any."""
@@ -354,9 +354,9 @@ def _note_missing(view: View, queue: Queue, missing: int, deleted: int) -> None:
     of_queue = f"of {queue.topic}, queue {queue.queue_id}"
     if missing > deleted:
         what = f"{counted(missing - deleted, 'message')} {of_queue}"
-        view.notes.add_unread(what, "a unit of the queue, or the message that it points to, is damaged or missing")
+        view.notes.add_unread(what, "an entry of the queue, or the message that it points to, is damaged or missing")
     if deleted:
-        why = "their log files were deleted before their time: nobody gets them"
+        why = "their log files were deleted before they were due: they are never delivered"
         view.notes.add_uncertain(f"{counted(deleted, 'message')} {of_queue}", why)
 
 
@@ -493,7 +493,7 @@ def _ended(view: View, queue_id: int) -> NDArray[np.int64]:
                 ended = ended_halves(queue.queue, start, stop, view.snapshot.log.files, view.snapshot.reading)
                 if ended.unread:
                     what = f"{counted(ended.unread, 'message')} of {OP_TOPIC}, queue {queue_id}"
-                    view.notes.add_unread(what, "damaged or missing: half messages may be done that it names")
+                    view.notes.add_unread(what, "damaged or missing: half messages that it names may be finished")
                 return ended.offsets
     return np.zeros(0, dtype=np.int64)
 

@@ -310,7 +310,8 @@ def delayed(view: View, *, are_lost: bool = False) -> Iterator[pa.RecordBatch]:
     if without_time:
         view.notes.add_uncertain(
             f"when {counted(without_time, 'delayed message')} would be delivered",
-            "their units have no time of delivery, as a recovery of 4.9.2 to 4.9.8 leaves them: a start delivers them "
+            "their entries have no time of delivery, as a recovery of 4.9.2 to 4.9.8 leaves them: a start delivers "
+            "them "
             "at once; the times shown are those by their levels",
         )
 
@@ -326,7 +327,8 @@ def _dues(messages: pa.Table, level: int, levels: DelayLevels) -> tuple[pa.Array
 
 def _note_file(view: View, file: ConfigFile) -> None:
     if file.path is None:
-        why = f"{file.problem or 'it is missing'}: a start delivers all messages of the levels, again or not"
+        again = "a start delivers all messages of these levels, even those delivered before"
+        why = f"{file.problem or 'it is missing'}: {again}"
         view.notes.add_uncertain(f"what was delivered of the delay levels: config/{DELAYS}", why)
     elif file.problem:
         why = f"{file.problem}: its .bak counts, and what was delivered since is delivered again"
@@ -389,7 +391,7 @@ def _held(view: View) -> list[HeldMessage]:
     try:
         if is_rocksdb_directory(store.root / POP_STORE):
             return [*held_messages(store)]
-        problem = "not a whole database"
+        problem = "an incomplete database"
     except UnreadableError as error:
         _note_rocksdb(view, error.message)
         return []

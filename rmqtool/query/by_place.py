@@ -88,7 +88,7 @@ def by_message_id(snapshot: Snapshot, text: str, body: BodyChoice, notes: Notes)
         return
     where = f"{text} stands for physical offset {physical_offset} of the broker {format_host(host)}"
     if message is not None:
-        notes.add(f"{where}; the message there was stored by {message['store_host']}: the id is of another store")
+        notes.add(f"{where}; the message there was stored by {message['store_host']}: the id is from another store")
     else:
         why, _ = why_not_at(snapshot, physical_offset)
         notes.add(f"{where}; {why}")
@@ -119,7 +119,7 @@ def by_queue_offset(
     message = message_at(snapshot, unit.physical_offset, body)
     if message is None:
         why, lossy = why_not_at(snapshot, unit.physical_offset)
-        notes.add(f"the unit of queue offset {queue_offset} leads to {unit.physical_offset}: {why}", lossy=lossy)
+        notes.add(f"the entry of queue offset {queue_offset} points to {unit.physical_offset}: {why}", lossy=lossy)
         return
     _compare(queue, unit, queue_offset, message, notes)
     yield message
@@ -149,7 +149,7 @@ def why_not_at(snapshot: Snapshot, physical_offset: int) -> tuple[str, bool]:
         return f"offset {physical_offset} is beyond the commit log's end {snapshot.log_range.max_offset}", False
     for event in scan_files(files, max(0, physical_offset), physical_offset + 1, snapshot.reading):
         if isinstance(event, Blank):
-            return f"at offset {physical_offset} stands the blank that ends a file", False
+            return f"at offset {physical_offset} is the blank that ends a file", False
         if not isinstance(event, RecordRun):
             return f"at offset {physical_offset} is damage: {REASON_MEANINGS[event.reason]}", True
     return _why_inside(snapshot, physical_offset)
@@ -208,8 +208,8 @@ def _compare(queue: LoadedQueue, unit: Unit, queue_offset: int, message: Message
     elif (message["topic"], message["queue_id"]) != (queue.queue.topic, queue.queue.queue_id):
         if queue.queue.topic not in message["properties"].get("INNER_MULTI_DISPATCH", "").split(","):
             where = f"topic {message['topic']} queue {message['queue_id']}"
-            notes.add(f"the unit leads to a message of {where}", lossy=True)
+            notes.add(f"the entry points to a message of {where}", lossy=True)
     elif message["queue_offset"] != queue_offset:
-        notes.add(f"the unit leads to a message with queue offset {message['queue_offset']}", lossy=True)
+        notes.add(f"the entry points to a message with queue offset {message['queue_offset']}", lossy=True)
     if unit.message_size != message["message_size"]:
-        notes.add(f"the unit has {unit.message_size} bytes, the record {message['message_size']}", lossy=True)
+        notes.add(f"the entry has {unit.message_size} bytes, the record {message['message_size']}", lossy=True)

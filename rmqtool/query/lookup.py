@@ -219,14 +219,14 @@ def by_key(snapshot: Snapshot, query: KeyQuery, body: BodyChoice, notes: Notes) 
     offsets = _indexed_offsets(snapshot, query, notes)
     limit = limit_of(snapshot, query)
     if len(offsets) >= limit:
-        notes.add(f"{limit} index units are as many as were asked for: there may be older messages; --limit N")
+        notes.add(f"stopped at {limit} index entries: there may be older messages; --limit N")
     unfit = deleted = 0
     for offset in offsets if query.hash_matches else dict.fromkeys(offsets):
         message = message_at(snapshot, offset, body)
         if message is None:
             deleted += offset < snapshot.log_min_offset
             if offset >= snapshot.log_min_offset:
-                notes.add(f"an index unit leads to {offset}, {_what_is_at(snapshot, offset)}", lossy=True)
+                notes.add(f"an index entry points to {offset}, {_what_is_at(snapshot, offset)}", lossy=True)
             continue
         matches = query.matches(message)
         unfit += not matches
@@ -235,7 +235,7 @@ def by_key(snapshot: Snapshot, query: KeyQuery, body: BodyChoice, notes: Notes) 
         elif matches:
             yield message
     if deleted:
-        notes.add(f"{deleted} index units lead to messages that have been deleted from the log")
+        notes.add(f"{deleted} index entries point to messages that have been deleted from the log")
     if unfit and not query.hash_matches:
         notes.add(f"{unfit} messages have another key of the same hash: left out; --hash-matches shows them")
     for path, problem in snapshot.index.problems.items():
@@ -246,7 +246,7 @@ def _what_is_at(snapshot: Snapshot, physical_offset: int) -> str:
     """Why no message is shown that begins there."""
     if oversized_record_at(snapshot.log.files, physical_offset) is None:
         return "where no record begins"
-    return "a message that says a larger size than it has: a broker gives it to clients, which decode it"
+    return "a message that claims a larger size than it has: a broker serves it, and clients decode it"
 
 
 def by_any_id(snapshot: Snapshot, text: str, body: BodyChoice, notes: Notes) -> Iterator[Message]:
@@ -309,10 +309,10 @@ def limit_of(snapshot: Snapshot, query: KeyQuery) -> int:
 def why_not_found(snapshot: Snapshot, keys: Sequence[str], topics: Sequence[str] = ()) -> str:
     """Why the index leads to no message with one of `keys`: what it covers, and how to search the rest."""
     asked = ", ".join(keys)
-    nothing = f"no message has the key {asked}" if asked.strip() else "a key is not empty"
+    nothing = f"no message has the key {asked}" if asked.strip() else "a key must not be empty"
     nothing += "".join(f"; {unknown}" for topic in topics if (unknown := unknown_topic(snapshot, topic)))
     if KEY_SEPARATOR in asked.strip():
-        nothing += " (keys are separated by spaces: ask for one of them)"
+        nothing += " (keys are separated by spaces: give one of them)"
     files = [file for file in snapshot.index.files if file.keys]
     in_rocksdb = RocksDbIndex(snapshot.store)
     last_offset = in_rocksdb.last_offset()
@@ -326,7 +326,7 @@ def why_not_found(snapshot: Snapshot, keys: Sequence[str], topics: Sequence[str]
     elif last_offset is not None:
         nothing += f"; the index in RocksDB reaches to offset {last_offset}"
     else:
-        return f"{nothing}: there is no index file with a unit; --scan looks at every message"
+        return f"{nothing}: there is no index file with an entry; --scan looks at every message"
     covers = f"{nothing}; --scan looks at every message"
     is_there = message_at(snapshot, last_offset) is not None
     events = scan_files(snapshot.log.files, last_offset + 1, reading=snapshot.reading) if is_there else ()
@@ -359,7 +359,7 @@ def parse_condition(text: str) -> Condition:
     """Parse ``NAME=TEXT``, ``NAME!=TEXT`` or ``NAME~TEXT``; raise ValueError."""
     operators_at = [(text.find(operator), operator) for operator in _OPERATORS if operator in text]
     if not operators_at:
-        raise ValueError(f"{text!r} is not a condition; examples: NAME=TEXT, NAME!=TEXT, NAME~TEXT (holds it)")
+        raise ValueError(f"{text!r} is not a condition; examples: NAME=TEXT, NAME!=TEXT, NAME~TEXT (contains)")
     position, operator = min(operators_at)
     name = text[:position].strip()
     if not name:
@@ -390,7 +390,7 @@ def by_scan(
         if left is not None:
             left -= len(shown)
             if left <= 0:
-                notes.add(f"the first {query.limit} are shown: there may be more")
+                notes.add(f"stopped at --limit {query.limit}: there may be more")
                 return
 
 

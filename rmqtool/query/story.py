@@ -238,7 +238,7 @@ def _deliveries(snapshot: Snapshot, record: Message, later: Sequence[Event]) -> 
         elif not item["consumed"]:
             yield Event("not-passed", None, None, record, proof, group)
         elif not _is_beyond(snapshot, record, item["committed_offset"]):
-            proof += "" if after is None else ", less in the .bak"
+            proof += "" if after is None else ", lower in the .bak"
             begin = max(stored, after or stored)
             yield Event("passed", begin, _after(begin, item["as_of_timestamp"]), record, proof, group)
 

@@ -193,7 +193,7 @@ class QueueTrace:
     def contradiction(self) -> str | None:
         """How the queue contradicts the log, in a sentence; None when it does not."""
         where = f"queue {self.queue_id} of {self.topic}"
-        instead = "" if self.elsewhere is None else f"; queue offset {self.elsewhere} leads to it instead"
+        instead = "" if self.elsewhere is None else f"; queue offset {self.elsewhere} points to it instead"
         if self.is_derived:
             return None
         if self.hole:
@@ -206,11 +206,11 @@ class QueueTrace:
                 return f"{where} ends at {end}, before the message's offset {self.queue_offset}{instead}"
             case "differs" if self.unit and self.unit.physical_offset == self.physical_offset:
                 stored = f"{self.unit.message_size} bytes and tags code {self.unit.tags_code}"
-                return f"{where}: its unit has {stored} instead of {self.message_size} and {self.tags_code}"
+                return f"{where}: its entry has {stored} instead of {self.message_size} and {self.tags_code}"
             case "differs":
-                return f"{where} has the unit of another message at offset {self.queue_offset}{instead}"
+                return f"{where} has the entry of another message at offset {self.queue_offset}{instead}"
             case "missing":
-                return f"{where} has no unit at offset {self.queue_offset}{instead}"
+                return f"{where} has no entry at offset {self.queue_offset}{instead}"
             case _:
                 return None
 
@@ -381,7 +381,7 @@ def trace_of(snapshot: Snapshot, message: Message) -> MessageTrace:
     frame = record_at(snapshot.log.files, offset)
     mapped = file_at(snapshot.log.files, offset)
     if frame is None or mapped is None:
-        raise UnreadableError("the message has vanished while it was looked up: its file was deleted", offset=offset)
+        raise UnreadableError("the message disappeared during the lookup: its file was deleted", offset=offset)
     dispatcher, dispatched_record = dispatched(snapshot, frame)
     queues = queue_traces(snapshot, dispatcher, dispatched_record)
     index, rows = index_traces(snapshot, message, dispatched_record), rows_trace(snapshot, message)
@@ -445,15 +445,15 @@ def _contradictions(
     refused: bool,
 ) -> Iterator[str]:
     if not log["body_crc_ok"]:
-        yield "the body does not have the CRC that is stored with it"
+        yield "body CRC mismatch"
     if log["record_crc_ok"] is False:
-        yield "the record does not have the CRC in its property __CRC32#"
+        yield "the record does not match its __CRC32#"
     if refused:
-        yield "its properties make a broker fail: to a start of the broker the record is damage"
+        yield "a broker cannot parse its properties: a start treats the record as damage"
     yield from (trace.contradiction for trace in queues if trace.contradiction)
     missing = [trace.key for trace in index if trace.state == "missing"]
     if missing:
-        yield f"the index has no unit for {', '.join(missing)}: queries by that key do not find the message"
+        yield f"the index has no entry for {', '.join(missing)}: queries by that key do not find the message"
     if rows and rows.missing:
         yield f"the index in RocksDB has no row for {', '.join(rows.missing)}, and rows for its other keys"
     if transaction and transaction.contradiction:

@@ -145,7 +145,7 @@ def _offsets_file(store: Store) -> ConfigFile:
         return light if counting == LMQ_CONSUMER_OFFSET else plain
     if light.path and plain.path and plain.path.stat().st_mtime_ns > light.path.stat().st_mtime_ns:
         message = f"{CONSUMER_OFFSET} is newer than {LMQ_CONSUMER_OFFSET}, which a broker with enableLmq=true reads"
-        raise UsageError(message, hint="say with --broker-conf FILE which of them counts")
+        raise UsageError(message, hint="choose one with --broker-conf FILE")
     return light if light.path else plain
 
 

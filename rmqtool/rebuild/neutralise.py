@@ -58,7 +58,7 @@ def patches_of(lost: LostExtents, files: Sequence[MappedFile]) -> list[Patch]:
     """The bytes to replace in each file; the torn end of the log is left to the broker, which cuts it."""
     if lost.count > len(lost.extents):
         raise UnsupportedError(
-            f"{lost.count} damaged extents: no more than {MAX_KEPT} are neutralised at once",
+            f"{lost.count} damaged ranges: no more than {MAX_KEPT} are neutralised at once",
             hint="a log with so much damage is better read from its copy, a slave or a backup",
         )
     patches = []

@@ -47,7 +47,7 @@ def refusal(name: QueueName) -> str | None:
     """Why a queue cannot have a directory; None for a sound name."""
     size = len(name.topic.encode("utf-8", "surrogatepass"))
     if name.topic in ("", ".", ".."):
-        return "no name of a directory"
+        return "not a directory name"
     if "/" in name.topic or "\0" in name.topic:
         return "holds a character that no directory may have in its name"
     if size > _MAX_NAME:

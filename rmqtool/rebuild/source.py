@@ -133,7 +133,7 @@ def require_known_sizes(store: Store, assumed: Collection[Sized], kinds: Collect
             "its own a broker refuses to start, and in index files it finds nothing",
             file=store.root,
             hint="give the broker's configuration with --broker-conf FILE; what it does not set is the default, and "
-            "an empty file stands for a broker that sets nothing. --dry-run goes on without it",
+            "an empty file stands for a broker that sets nothing. --dry-run works without it",
         )
 
 

@@ -68,7 +68,7 @@ class _Written:
                 crc = crc32(file.read(position, min(_PIECE, self.end - position)), crc)
             sound = crc == self.crc and file.next_data(self.end, file.size) == file.size
         if not sound:
-            raise UnwritableError("what was written is not what the disk gives back", file=path)
+            raise UnwritableError("the disk does not return what was written", file=path)
 
 
 class Tree(Closing):

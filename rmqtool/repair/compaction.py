@@ -55,7 +55,7 @@ def compaction_changes(snapshot: Snapshot, findings: Sequence[Finding]) -> list[
     if not codes:
         return []
     queues, strays = list_compacted(snapshot.store)
-    changes = [*_taken_out(snapshot, strays, "that is no queue")]
+    changes = [*_taken_out(snapshot, strays, "that is not a queue")]
     sizes = file_sizes(snapshot.store, queues)
     named = {(each.topic, each.queue_id) for each in findings if each.code in _OF_QUEUES}
     for queue in queues:
@@ -178,13 +178,13 @@ class _QueueRepair:
                 continue
             content = records.built.ljust(size, b"\0")
             if not path.is_file() or read_all(path, size + 1) != content:
-                what = f"{name}: {counted(len(records.units), 'unit')} written again from the compacted log"
+                what = f"{name}: {counted(len(records.units), 'entry')} written again from the compacted log"
                 yield FileChange(codes=codes, what=what, name=name, content=content)
         starts = {file.start_offset for file in log}
         others = [file.path for file in queue.units.files if file.start_offset not in starts]
         others += [stray.path for stray in queue.units.strays if stray.path.name != WORKING[1]]
         lost = None if any(file.start_offset == 0 for file in log) else _LOST
-        yield from _taken_out(self._snapshot, others, "of units without a file of the log", lost if others else None)
+        yield from _taken_out(self._snapshot, others, "of entries without a file of the log", lost if others else None)
 
     def _are_kept(self, records: LogRecords, path: Path) -> bool:
         """Whether units lead to damaged records, which are to be restored before."""

@@ -172,7 +172,7 @@ class _ConfigRepair:
     def _of_file(self, draft: Draft, codes: set[str]) -> Iterator[FileChange]:
         if draft.text is None and self._moves_offsets and draft.name in OFFSETS and REFUSES in codes:
             for each in self._existing(draft.name):
-                what = f"{each}: taken out, for nothing in it can be read"
+                what = f"{each}: removed, because nothing in it can be read"
                 heals = frozenset({REFUSES})
                 yield FileChange(codes=heals, what=what, lost=_ALL_OFFSETS, name=each, content=None)
         if draft.text is None or not draft.what:
@@ -406,25 +406,26 @@ _SET_GROUPS = (
 )
 _BEGIN_ANEW = f"nothing else in a store holds committed offsets: {_FROM_BACKUP}. Without one, {_SET_GROUPS}"
 _MADE_ANEW = {
-    TOPICS: "start the broker while clients are stopped, and make the topics again (mqadmin updateTopic)",
-    GROUPS: "start the broker: it makes groups again with default settings, and mqadmin updateSubGroup sets others",
+    TOPICS: "start the broker while clients are stopped, and create the topics again (mqadmin updateTopic)",
+    GROUPS: "start the broker: it creates groups again with default settings, and mqadmin updateSubGroup sets others",
     CONSUMER_OFFSET: _SET_GROUPS,
 }
 _NO_ROWS = (
-    "a repair adds no rows to databases: make the topic again with mqadmin updateTopic while clients are stopped; a "
-    "retry topic the broker makes again"
+    "a repair adds no rows to databases: create the topic again with mqadmin updateTopic while clients are stopped; "
+    "the broker itself creates a retry topic again"
 )
 _ASKED = {
     "config.offset-out-of-range": "the queue could not be read, or there is none",
     "config.wrong-offset": "the offset exists in its queue, but the .bak or the group's retries contradict it; only "
-    "people know which is right: mqadmin resetOffsetByTime sets it, while the group is stopped",
+    "you know which is right: mqadmin"
+    " resetOffsetByTime sets it, while the group is stopped",
     "config.delay-offset": "the log does not show where the deliveries of this level ended",
 }
 _OTHERS = {
     "config.missing": f"nothing else in the store shows its content: {_FROM_BACKUP}",
     "config.unreadable": f"nothing in it, in its .bak or in the store shows its content: {_FROM_BACKUP}",
-    "config.topic-missing": "neither queues nor messages of the topic are left: make it with mqadmin updateTopic if it "
-    "is still used",
+    "config.topic-missing": "neither queues nor messages of the topic are left: create it with mqadmin updateTopic "
+    "if it is still used",
     "config.topic-permission": "it may have been set on purpose: mqadmin updateTopicPerm -t TOPIC -p 6 sets it, once "
     "the broker runs",
     "config.half-messages-skipped": "the offset is one of its queue, and may have been set on purpose: set it to the "
@@ -432,16 +433,18 @@ _OTHERS = {
     "config.filters-ignored": "consumers send their filters again when they connect: restart them after the broker",
     "config.topic-queues": "it may have been set on purpose: mqadmin updateTopic -r sets readQueueNums, "
     "updateTopicPerm -p the permission, once the broker runs",
-    "config.older-copy": "nothing shows whether the file was put back on purpose: compare it with its .bak and with "
+    "config.older-copy": "nothing shows whether the file was restored on purpose: compare it with its .bak and with "
     "backups, and keep the right one",
     KIND: "the topic has queues of both kinds: move those away that its messages are not in, and repair again",
-    "config.rocksdb-damaged": "nothing else in the store shows what was in the database: put the whole directory back "
-    "from a backup of the same time. Without one move it away, make the topics again (mqadmin updateTopic) before "
-    "clients connect, and set each group to where it was (mqadmin resetOffsetByTime -g GROUP -t TOPIC -s TIME)",
+    "config.rocksdb-damaged": "nothing else in the store shows what was in the database: restore the whole directory "
+    "from a backup"
+    " from the same time. Without one move it away, create the topics again (mqadmin updateTopic) before "
+    "clients connect"
+    ", and set each group to where it was (mqadmin resetOffsetByTime -g GROUP -t TOPIC -s TIME)",
     "config.delay-level": "the setting is not part of the store: name the levels in messageDelayLevel of broker.conf "
     "before the broker starts",
-    "config.row": "nothing in the store shows what the row was: put the whole directory back from a backup of the same "
-    "time",
+    "config.row": "nothing in the store shows what the row was: restore the whole directory from a backup from the "
+    "same time",
     "config.backup-differs": "neither of the two can be decoded by all releases that fit",
 }
 
@@ -483,10 +486,10 @@ def _of_database(finding: Finding, name: str) -> str:
     """What to do about a table in RocksDB that is lost: where its database is there, that stays."""
     text = f"{lost_place(finding)}: nothing else in the store shows its content. "
     if "part" in finding.details and finding.details["lost"] != "gone":
-        text += "Leave the database where it is, for other tables are in it, too: a backup of the directory brings all "
-        text += "of them back as they were then. "
+        text += "Leave the database where it is, because it has other tables, too: a backup of the directory "
+        text += "restores all of them as they were then. "
     else:
-        text += "Put back a backup of the directory, of the same time. "
+        text += "Restore the directory from a backup of the same time. "
     return f"{text}Without one, {_MADE_ANEW[name]}"
 
 
@@ -499,7 +502,7 @@ def _reason(finding: Finding, *, offsets: bool) -> str:
     if finding.code in _ASKED:
         return _ASKED[finding.code] if offsets else "--keep-offsets leaves offsets as they are"
     if _files(finding) & {f"{CONFIG}/{name}" for name in OFFSETS} and finding.code != "config.older-copy":
-        taken_out = "; without --keep-offsets the files are taken out, so that the broker starts" * (not offsets)
+        taken_out = "; without --keep-offsets the files are removed, so that the broker starts" * (not offsets)
         return _BEGIN_ANEW + (taken_out if finding.code == "start.refuses" else "")
     if f"{CONFIG}/{DELAYS}" in _files(finding) and finding.code in ("config.missing", "config.unreadable"):
         return f"the log does not show what was delivered, and it comes again: {_FROM_BACKUP}"

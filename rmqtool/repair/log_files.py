@@ -410,7 +410,7 @@ def _empty_files(snapshot: Snapshot) -> Iterator[Change]:
     empty, last = empty_files(snapshot.log), snapshot.log.files[-1]
     names = names_in_store(snapshot.store, [file.path for file in empty])
     if names:
-        what = f"{counted(len(names), 'file')} of 0 bytes of the log: taken out; nothing is in there"
+        what = f"{counted(len(names), 'file')} of 0 bytes of the log: removed, because it is empty"
         held = [file.start_offset for file in empty if file != last]  # the last one may never have held anything
         missing = tuple(name for start in held for name in missing_files(snapshot, start, start + 1))
         yield TakenOut(codes=frozenset({_EMPTY}), what=what, details=names, missing=missing)

@@ -68,7 +68,7 @@ class PlanStep:
 _MAX_MOVED, _MAX_NAMED = 20, 3  # entries of one command, and in its sentence; the next verification has the rest
 _STRAYS = ("commitlog.stray", "commitlog.stray-directory", "commitlog.empty-file", "commitlog.duplicate-file")
 _MADE_ANEW_BY_A_NODE = {
-    "store.dledger-index": "Move the index of the entries away: the node makes all of it again when it starts:",
+    "store.dledger-index": "Move the index of the entries away: the node rebuilds it when it starts:",
     "store.dledger-checkpoint": "Move the node's checkpoint away, without which it starts:",
 }
 _WHERE = "outside of the store, behind a link or on another disk, where a repair replaces nothing"
@@ -143,7 +143,7 @@ def start_text(findings: Sequence[Finding]) -> str:
     """The step that starts the broker; `findings` are those about `config/` that a repair has not healed before."""
     tasks = []
     if any(lost_table(finding) == TOPICS for finding in findings):
-        tasks.append("make the lost topics again")
+        tasks.append("create the lost topics again")
     if any(map(_is_without_offsets, findings)):
         tasks.append("set each group to where it was")
     if not tasks:
@@ -264,7 +264,7 @@ def _stopping_step(diagnosis: Diagnosis) -> PlanStep:
     holder = diagnosis.snapshot.holder
     text = "Stop the broker that runs on the store, and verify it again:"
     if holder and holder.program:
-        text = f"{holder.who} works on the store. Let it end, or answer its question, and verify again:"
+        text = f"{holder.who} is working on the store. Let it finish, or answer its question, then verify again:"
     return PlanStep(text, diagnosis.command("verify"))
 
 
@@ -274,7 +274,7 @@ def _plan_of_node(diagnosis: Diagnosis, found: Mapping[Treatment, Sequence[Findi
     moved = steps_of_node(diagnosis.findings)
     steps = [*moved.values()]
     if of_log:
-        text = "Give the node its log again from the leader of its group; where no other node has it, make an ordinary "
+        text = "Copy the node's log again from the leader of its group; where no other node has it, make an ordinary "
         text = f"{text}store of what is sound in it and in the stores of other nodes, named after it:"
         steps.append(PlanStep(text, f"{diagnosis.command('salvage')} --output NEW"))
     elif "queues" in found and not diagnosis.is_unread:
@@ -310,7 +310,7 @@ def _steps_before(
         elsewhere = "Mount the disk of the log, or name its directory (--broker-conf, storePathCommitLog), or r"
         beginning = elsewhere if _is_log_gone(found) else "R"
         yield PlanStep(
-            f"{beginning}estore {files} from a backup or a replica, and verify again. If there is none, go on.",
+            f"{beginning}estore {files} from a backup or a replica, and verify again. If there is none, continue.",
             lost=_some(
                 tuple(dict.fromkeys(CATALOGUE[finding.code].gist_of(finding) for finding in found.get("restore", ())))
             ),
@@ -422,7 +422,7 @@ def _in_damage(diagnosis: Diagnosis, repairs: Repairs) -> Iterator[str]:
         yield f"{'at least ' if more else ''}{messages} that cannot be read: {', '.join(topics)}{more}"
     elif damaged_bytes:
         damage = f"what {counted(damaged_bytes, 'byte')} of damage held"
-        yield f"{damage}, which nothing counts{more}" if more else f"{damage}; no queue leads to a message there"
+        yield f"{damage}, which nothing counts{more}" if more else f"{damage}; no queue points to a message there"
 
 
 def _damaged(code: str, count: int, what: str = "which consumers get until then") -> str:
@@ -445,9 +445,9 @@ def _steps_after(
     restored = found.get("restore", ())
     saving = next((finding.next_command for finding in restored if finding.code == "start.data-loss"), None)
     if _has_newer_records(found):
-        yield PlanStep("Start no broker of the named release: it would destroy the records that it cannot read.")
+        yield PlanStep("Do not start a broker of the named release: it would destroy the records that it cannot read.")
     elif saving:
-        text = "Start no broker: it would destroy what follows the missing file. Save that first:"
+        text = "Do not start a broker: it would destroy what follows the missing file. Save that first:"
         yield PlanStep(text, str(saving))
     elif "refused" in found and not repairs.is_of_log and any(map(_is_log_unmended, notes)):
         text = (
@@ -513,7 +513,7 @@ def _ignored(found: Mapping[Treatment, Sequence[Finding]]) -> Iterator[PlanStep]
 def _acknowledgement(diagnosis: Diagnosis) -> Iterator[PlanStep]:
     recorded = diagnosis.by_treatment.get("acknowledge")
     if recorded:
-        yield PlanStep("A loss is on record; once everybody knows of it:", diagnosis.command("repair", "--acknowledge"),
+        yield PlanStep("A loss is recorded; once everybody knows of it:", diagnosis.command("repair", "--acknowledge"),
                    lost=_some(tuple(finding.message for finding in recorded)))  # fmt: skip
 
 
@@ -534,7 +534,7 @@ def _remaining(
         codes = dict.fromkeys(finding.code for finding in found.get(treatment, ()) if finding.code not in known)
         for code in codes:
             yield f"{code}: {CATALOGUE[code].repair}"
-    why = "the log holds nothing from which a rebuild could fix it"
+    why = "the log has nothing from which a rebuild could fix it"
     if "access" in found:
         why = "it is fixed once the log, all queues and the index can be read: verify again then"
     if diagnosis.snapshot.leaves_queues_out:

@@ -68,7 +68,7 @@ def _passed_over(snapshot: Snapshot, state: TimerState) -> Iterator[Change]:
     for file, positions, _ in stale_units(state, queue, snapshot.log.files):
         name = name_in_store(snapshot.store, file.path)
         if name:
-            what = f"{name}: the timer passes over {counted(len(positions), 'unit')} that lead to no timer message"
+            what = f"{name}: the timer passes over {counted(len(positions), 'entry')} that point to no timer message"
             places = positions + timer_wheel.MESSAGE_SIZE_POSITION  # a size of 0 is passed over
             writes = [(place, timer_wheel.NO_MESSAGE) for place in places.tolist()]
             yield Patched(codes=frozenset({_UNIT}), what=what, name=name, path=file.path, writes=writes)
@@ -103,7 +103,7 @@ def _linked_again(snapshot: Snapshot, state: TimerState) -> Iterator[Change]:
 
 
 def _relinked(name: str, path: Path, writes: Sequence[tuple[int, bytes]]) -> Patched:
-    what = f"{name}: {counted(len(writes), 'link')} set, so that the timer finds all units of its slots"
+    what = f"{name}: {counted(len(writes), 'link')} set, so that the timer finds all entries of its slots"
     return Patched(codes=frozenset({_CHAIN}), what=what, name=name, path=path, writes=writes)
 
 
@@ -145,13 +145,13 @@ def _right_check(snapshot: Snapshot, state: TimerState, codes: frozenset[str]) -
     what, details = [], []
     if _AHEAD in codes:
         end = timer_queue_end(state)
-        what.append(f"the timer goes on at the end of its queue, {end}")
+        what.append(f"the timer continues at the end of its queue, {end}")
         for field in _OFFSETS:
             before = int(check[field][0])
             check[field] = min(before, end)
             details += [f"{field}: {before} becomes {end}"] * (before > end)
     if _CODE_AGAIN in codes and (end_of_log := reads_on(snapshot, state)) is not None:
-        what.append(f"the timer goes on in its queue at {end_of_log}, after what is in the timer log")
+        what.append(f"the timer continues in its queue at {end_of_log}, after what is in the timer log")
         for field in _OFFSETS:
             details += [f"{field}: {int(check[field][0])} becomes {end_of_log}"]
             check[field] = end_of_log
@@ -184,7 +184,7 @@ def _new_check(snapshot: Snapshot, state: TimerState, name: str, codes: frozense
     offsets = dict.fromkeys(_OFFSETS, found.logged_end)
     content = {_READ: read_until, "last_timer_log_flush_position": 0, **offsets, "state_version": 0,
                "version_timestamp": state.latest, "version_counter": 1}  # fmt: skip
-    what = f"{name}: written again; the timer goes on in its queue at {found.logged_end}, and reads the wheel from "
+    what = f"{name}: written again; the timer continues in its queue at {found.logged_end}, and reads the wheel from "
     data = build(TimerCheck, content).ljust(CHECKPOINT_FILE_SIZE, b"\0")
     yield FileChange(codes=codes, what=f"{what}{rfc3339(read_until)} on", name=name, content=data)
 
@@ -272,7 +272,7 @@ def _taken_out_alone(snapshot: Snapshot, codes: frozenset[str]) -> list[Change]:
     """The wheel, or what is no file of the timer log: nothing is delivered again."""
     if _WHEEL in codes:
         names = names_in_store(snapshot.store, _wheels(snapshot.store.root))
-        what = f"the timer wheel: {KEPT}; a start makes a new one and fills it from the timer log"
+        what = f"the timer wheel: {KEPT}; a start creates a new one and fills it from the timer log"
     else:
         names = names_in_store(snapshot.store, _strays(snapshot) if _LOG in codes else [])
         what = f"{len(names)} entries of {TIMER_LOG}/ that are not timer log files: {KEPT}"

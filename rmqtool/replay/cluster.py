@@ -71,11 +71,11 @@ def parse_route(topic: str, body: bytes) -> Route:
     for entry in _objects(data.get("queueDatas")):
         broker, count, permission = entry.get("brokerName"), entry.get("writeQueueNums"), entry.get("perm")
         if not (isinstance(broker, str) and type(count) is int and type(permission) is int):
-            raise ValueError("a route with queues of no broker, number or permission")
+            raise ValueError("a route with invalid queues")
         if not permission & _WRITABLE:
             unwritable[broker] = "the topic is read only there, or the broker is"
         elif broker not in masters:
-            unwritable[broker] = "its master is not there"
+            unwritable[broker] = "its master is not available"
         elif not 0 < count <= _MAX_QUEUES:
             unwritable[broker] = f"the topic has {count} queues to write there"
         else:
@@ -353,7 +353,7 @@ def _copies(broker: str, address: str, sought: Sought, response: Response) -> It
             host, position = bytes(record.store_host), int(record.physical_offset)
             message_id = format_message_id(host, position)
         except (FormatError, ValueError) as error:
-            raise PeerError(f"{address}: what it gives as messages is none: {error}") from error
+            raise PeerError(f"{address}: its messages cannot be decoded: {error}") from error
         data = data[size:]
         properties = decode_properties(bytes(record.properties))
         if properties.get(UNIQUE_KEY) == sought.unique_key and bytes(record.topic) == sought.stored_in.encode():

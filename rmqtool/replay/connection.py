@@ -287,7 +287,7 @@ class Connection(Closing):
                     found[response.opaque] = response
         except FrameError as error:
             self.close()
-            raise PeerError(f"{self.address}: its answer is none of RocketMQ: {error}") from error
+            raise PeerError(f"{self.address}: its answer is not from RocketMQ: {error}") from error
         except OSError as error:
             raise self._failed(error) from error
         return [found[number] for number in numbers]
@@ -395,8 +395,8 @@ _HINTS: Mapping[int, str] = {
     SERVICE_NOT_AVAILABLE: "its disk is full (CL, CQ: how full), or it is a slave or shuts down: see its store.log",
     NO_PERMISSION: "the topic or the broker may be read only (mqadmin updateTopicPerm), "
     "or the key may not write (mqadmin updateAcl)",
-    TOPIC_NOT_EXIST: "make the topic on the target first (mqadmin updateTopic)",
-    26: "make the group on the target first (mqadmin updateSubGroup)",
+    TOPIC_NOT_EXIST: "create the topic on the target first (mqadmin updateTopic)",
+    26: "create the group on the target first (mqadmin updateSubGroup)",
 }
 _LONGEST_REMARK = 300  # characters: remarks of old brokers are whole stack traces
 

@@ -34,7 +34,7 @@ Reason = Literal[
 """Why a message is not sent; `MEANINGS` explains each."""
 
 MEANINGS: Mapping[Reason, str] = {
-    "delayed": "wait for their time; what was delivered of them stands in its topic (--delays sends what waits)",
+    "delayed": "wait for their time; what was delivered of them is in its topic (--delays sends what waits)",
     "half": "half messages of transactions, and operations on them: never sent",
     "rolled-back": "prepared or rolled back: never sent",
     "system-topic": "of topics that brokers use themselves: sent only where --topic names them",

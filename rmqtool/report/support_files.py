@@ -68,7 +68,7 @@ def config_files(store: Store, *, hosts: bool = True, expressions: bool = True) 
         elif name in _WITHOUT_SECRETS and entry.is_file(follow_symlinks=False):
             yield _config_file(store, path)
         else:
-            yield LeftOut(visible(store.relative(path)), "no file that every broker writes")
+            yield LeftOut(visible(store.relative(path)), "not a file that every broker writes")
     if (store.root / CHECKPOINT).is_file():
         yield _config_file(store, store.root / CHECKPOINT)
     if store.conf.path is not None:

@@ -160,7 +160,7 @@ class _Reader:
         if given is None:
             return self._show(name, None, default, None)
         value = given.strip(_BLANKS) if self._version >= TEXT_SETTINGS_TRIMMED else given
-        return self._show(name, given, value, "blanks around it are cut off since 5.2.0" if value != given else None)
+        return self._show(name, given, value, "blanks around it are trimmed since 5.2.0" if value != given else None)
 
     def level(self, name: str, default: int, bounds: tuple[float, float]) -> float:
         """A level of the disk, given in percent, as a fraction.
@@ -208,7 +208,7 @@ def _whole(given: str, default: int) -> tuple[int, str | None]:
 
 
 def _not_read(given: str, kind: str, default: float) -> str:
-    blank = ", for a blank stands in it" if whole_number(given.strip(_BLANKS)) is not None else ""
+    blank = ", because of a blank in it" if whole_number(given.strip(_BLANKS)) is not None else ""
     return f"{given!r} is not a {kind}{blank}: the broker silently ignores it and takes {default}"
 
 
@@ -219,7 +219,7 @@ def _clamped_percent(value: int) -> tuple[int, str | None]:
 
 
 def _at_least_one(value: int) -> tuple[int, str | None]:
-    return max(value, 1), None if value >= 1 else "the number is checked after a file has gone, so one goes"
+    return max(value, 1), None if value >= 1 else "the number is checked after a deletion, so one file is deleted"
 
 
 def _percent(fraction: float) -> float:

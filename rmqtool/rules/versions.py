@@ -172,7 +172,7 @@ def parse_version(text: str) -> Version:
 def newer_than_known(version: Version) -> str | None:
     """What is to be said of a release that came after this program; None for those that are known."""
     is_newer = version > NEWEST and version.patch != _ANY_PATCH
-    return f"{version} is newer than {NEWEST}, whose rules are taken for it" if is_newer else None
+    return f"{version} is newer than {NEWEST}, whose rules are used for it" if is_newer else None
 
 
 def delays_unknown_to_recovery(version: Version) -> bool:

@@ -120,7 +120,7 @@ LeftReason = Literal["uncommitted", "stale", "damaged"]
 LEFT_MEANINGS: dict[LeftReason, str] = {
     "uncommitted": "after the committed index of the DLedger checkpoint: another node may have other messages there",
     "stale": "older entries after newer ones, left where the log was cut",
-    "damaged": "no entry with a whole message",
+    "damaged": "no entry with an intact message",
 }
 _KINDS: tuple[LeftReason | None, ...] = (None, "uncommitted", "stale")
 # Of an entry; `begin` and `end` of its message in the log, `end` with the next entry's header, bytes, `time` epoch ms.
@@ -406,7 +406,7 @@ def as_ordinary(store: Store) -> Store:
     """The store as the rebuild of the new log sees it; raises UnsupportedError for queues that it cannot derive."""
     layout = layout_of_queues(store.root)
     if layout == "rocksdb" and store.dledger_directory:
-        message = "a DLedger store with its queues in RocksDB, which cannot be written for a log that moves"
+        message = "a DLedger store with its queues in RocksDB, which cannot be written for a log whose offsets change"
         raise UnsupportedError(message, file=store.root)
     return replace(store, layout=layout, older_log_directories=(), dledger_directory=None)
 

@@ -90,7 +90,7 @@ def require_one_kind(stores: Sequence[Store]) -> None:
     nodes = [store for store in stores if store.dledger_directory]
     if 0 < len(nodes) < len(stores):
         hint = f"salvage from {nodes[0].root} alone, and compare with rmqtool diff"
-        message = "some of the stores are of DLedger, others are not: no offset of one is one of the other"
+        message = "some of the stores are of DLedger, others are not: their offsets cannot be compared"
         raise UsageError(message, hint=hint)
 
 

@@ -260,11 +260,11 @@ def _blank(position: int, end: int, blanks: Offsets, *, is_last: bool) -> int | 
 Reason = Literal["damaged", "unreadable", "stale", "contradicted", "no-room", "other-log", "not-a-record"]
 MEANINGS: dict[Reason, str] = {
     "damaged": "bytes of the log with no verifiable message",
-    "unreadable": "the disk does not give them",
-    "stale": "whole records of another generation, or that differ from those saved at their offsets",
+    "unreadable": "the disk cannot read them",
+    "stale": "intact records of another generation, or that differ from those saved at their offsets",
     "contradicted": "records with a damaged field, of which another source has the right copy",
-    "no-room": "whole records beside a gap that is too small to be filled without them",
-    "other-log": "whole records so far from the others that they are of another log",
+    "no-room": "intact records beside a gap that is too small to be filled without them",
+    "other-log": "intact records so far from the others that they are of another log",
     "not-a-record": "other bytes of a file that is not named as one of a log",
 }
 """The sentence for each reason."""

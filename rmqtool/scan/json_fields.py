@@ -132,6 +132,11 @@ def _plain(written: str) -> str | None:
     return _text(parse_json(written.encode()))
 
 
+def json_field(body: bytes, path: str) -> str | None:
+    """One field of a body as text, such as ``order.id``; None where there is none, or no JSON."""
+    return _text(_at(parse_json(body), path))
+
+
 def parse_json(body: bytes) -> Any:
     """A body as JSON; None where it is none. Numbers stay the text that they are."""
     try:

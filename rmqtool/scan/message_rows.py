@@ -77,7 +77,7 @@ class DecodeFailures:
         if self.given_up:
             yield f"the decoder was {self.given_up}; no further body was decoded with it"
         if self.out_of_step:
-            yield "the decoder wrote more lines than it got bodies: texts may stand beside the wrong messages"
+            yield "the decoder wrote more lines than it got bodies: texts may belong to other messages"
 
 
 class BodyDecoder:

@@ -97,6 +97,11 @@ def one_row(kind: str, values: dict[str, Any], *, counted: bool = True) -> Rows:
     return Rows(pa.RecordBatch.from_pylist([{KIND: kind, **values}]), counted=counted)
 
 
+def rows_of(kind: str, values: Sequence[dict[str, Any]]) -> Rows:
+    """Rows from plain values, of which each has the same names."""
+    return Rows(pa.RecordBatch.from_pylist([{KIND: kind, **each} for each in values]))
+
+
 def _array(column: Any) -> pa.Array:
     if not isinstance(column, np.ndarray):
         return column

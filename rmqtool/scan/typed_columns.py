@@ -141,7 +141,7 @@ def typed_column(text: str) -> TypedColumn | None:
         return None
     source, kind = found["source"], found["kind"] or "text"
     if not any(source.startswith(prefix) and source != prefix for prefix in (PROPERTY_COLUMN, JSON_COLUMN)):
-        hint = f"such as: {JSON_COLUMN}cents:int as cents"
+        hint = f"for example: {JSON_COLUMN}cents:int as cents"
         raise UsageError(f"{text!r}: only {JSON_COLUMN}PATH and {PROPERTY_COLUMN}NAME have types and names", hint=hint)
     digits = _DECIMAL.fullmatch(kind)
     if digits is None and kind not in _TYPES:

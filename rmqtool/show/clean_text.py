@@ -24,9 +24,9 @@ from rmqtool.show.times import duration
 def rows_text(plan: CleanPlan, rows: QueueRows) -> str:
     """How many rows lead to deleted messages, which of them the runs take away, and when the others go."""
     database, dropped = plan.snapshot.store.relative(rows.database.path), sum(rows.dropped)
-    gone = f"{counted(dropped, 'row')} of {database}/ go with their messages" if dropped else ""
+    gone = f"{counted(dropped, 'row')} of {database}/ are deleted with their messages" if dropped else ""
     if not rows.left:
-        return gone or f"no row of {database}/ leads to a deleted message"
+        return gone or f"no row of {database}/ points to a deleted message"
     left = f"{counted(rows.left, 'row')} of {database}/ {'leads' if rows.left == 1 else 'lead'} to deleted messages"
     left += " then" if plan.deleted else ""
     return f"{', '.join(filter(None, (gone, left)))}: {_until(plan, rows)}"
@@ -45,15 +45,15 @@ def _until(plan: CleanPlan, rows: QueueRows) -> str:
 _BAR_WIDTH = 8
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _WHAT = {
-    "expired": "goes: expired",
-    "forced": "goes: disk full",
-    "last-file": "stays: last file",
+    "expired": "delete: expired",
+    "forced": "delete: disk full",
+    "last-file": "keep: last file",
     "ahead": "allocated ahead",
     "shielded": "after a younger",
     "next-run": "in a later run",
     "no-trigger": "waits for the hour",
     "cleaner-fails": "expired, run fails",
-    "in-use": "stays: being read",
+    "in-use": "keep: being read",
     "plain-files": "waits: plain files",
 }
 
@@ -92,7 +92,7 @@ def _file_rows(plan: CleanPlan) -> Iterator[tuple[object, ...]]:
     """One row for each file, and of those that go the number of the run where there are several."""
     for row in _rows(plan):
         if row.run and len(plan.runs) > 1:
-            row.what = row.what.replace("goes", f"run {row.run}")
+            row.what = row.what.replace("delete", f"run {row.run}")
         yield row.label, row.name, byte_size(row.bytes), *_end(plan, row)
 
 
@@ -183,7 +183,8 @@ def _followers(plan: CleanPlan) -> str:
     run = plan.runs[0]
     if not (run.queue_files or run.index_files):
         return ""
-    return f" {len(run.queue_files)} queue files and {len(run.index_files)} index files go that point below the log."
+    files = f"{counted(len(run.queue_files), 'queue file')} and {counted(len(run.index_files), 'index file')}"
+    return f" It deletes {files} that point below the log."
 
 
 def _nothing(plan: CleanPlan) -> str:
@@ -205,9 +206,13 @@ def _nothing(plan: CleanPlan) -> str:
     if first.reason == "in-use":
         return "The next run deletes nothing: the first file is still being read."
     if first.expires > plan.now:
-        full = f" The disk is {_used(plan)}% full, but not so full that age would not count." if trigger.space else ""
-        expires = f"the oldest does in {duration(first.expires - plan.now)}, {moment(first.expires, plan)}"
-        return f"The next run deletes nothing: no file has expired that could go; {expires}.{full}"
+        full = (
+            f" The disk is {_used(plan)}% full, below the level at which age no longer matters."
+            if trigger.space
+            else ""
+        )
+        expires = f"the oldest expires in {duration(first.expires - plan.now)}, {moment(first.expires, plan)}"
+        return f"The next run deletes nothing: no file that could be deleted has expired; {expires}.{full}"
     expired = sum(decision.expires <= plan.now for decision in candidates)
     due = "deleteWhen matches no hour" if plan.next_start is None else f"next {moment(plan.next_start, plan)}"
     what = "1 file has" if expired == 1 else f"{expired} files have"
@@ -295,7 +300,7 @@ def note_next(plan: CleanPlan, options: NextOptions, next_deletion: int | None, 
         note(f"delete {what} for good, with the broker stopped: {clean}{options.deletion}")
     elif not plan.runs[0].deletes and next_deletion is not None:
         when = local_time(next_deletion, plan.rules.zone).isoformat()
-        note(f"when the oldest file goes: {command} --dry-run --now {when}")
+        note(f"when the oldest file is deleted: {command} --dry-run --now {when}")
 
 
 def _facts(plan: CleanPlan) -> Iterator[tuple[str, str]]:
@@ -354,8 +359,8 @@ def _forecast_facts(plan: CleanPlan, forecast: Forecast) -> Iterator[tuple[str, 
     elif plan.facts.log_files:
         yield "growth", "not known, so there is no forecast: the log has less than a minute of messages"
     if forecast.oldest_expires is not None:
-        goes = f", goes {moment(forecast.next_deletion, plan)}" if forecast.next_deletion is not None else ""
-        yield "oldest left", f"expires {moment(forecast.oldest_expires, plan)}{goes}"
+        goes = f", deleted {moment(forecast.next_deletion, plan)}" if forecast.next_deletion is not None else ""
+        yield "oldest kept", f"expires {moment(forecast.oldest_expires, plan)}{goes}"
 
 
 def _show_files(console: Console, plan: CleanPlan, *, each: bool) -> None:

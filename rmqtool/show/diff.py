@@ -238,7 +238,7 @@ def _heads(comparison: StoreComparison) -> Iterator[str]:
         yield f"   commit log {side.start} to {side.end}, {files}{running}"
         if node := side.node:
             last = f"last entry {node.last.index} of term {node.last.term}" if node.last else "no entry"
-            committed = "nothing says up to where committed"
+            committed = "committed index not known"
             if node.committed is not None:
                 committed = f"committed up to {node.committed}"
             after = f", {node.uncommitted} after it" if node.uncommitted else ""
@@ -343,7 +343,7 @@ def _differences(comparison: StoreComparison) -> Iterator[str]:
         yield f"    A  {_place(difference.a)}"
         yield f"    B  {_place(difference.b)}"
     if parting.extents > 1:
-        yield f"  {parting.extents} extents differ in all"
+        yield f"  {parting.extents} ranges differ in all"
 
 
 def _place(place: Place) -> str:
@@ -385,11 +385,11 @@ def _epochs(comparison: StoreComparison) -> Iterator[str]:
 
 def _follows(following: Following) -> str:
     if following.has_no_epochs:
-        return "cuts nothing: without epochs it goes on at its own end, whatever stands there"
+        return "cuts nothing: without epochs it continues at its own end, whatever is there"
     if following.point is None:
         return "never syncs: no epoch has the same beginning in both"
     if following.cut is None:
-        return f"cuts nothing and goes on at {following.point}"
+        return f"cuts nothing and continues at {following.point}"
     return f"cuts everything from {following.point} on: {_count(following.cut)}"
 
 
@@ -426,7 +426,7 @@ def _queues(comparison: StoreComparison) -> Iterator[str]:
     own, limit = comparison.own_queue_differences, comparison.request.limit
     yield from ("", "Queues")
     for queue in own[:limit]:
-        unit = "" if queue.first_unit is None else f", first different unit {queue.first_unit}"
+        unit = "" if queue.first_unit is None else f", first different entry {queue.first_unit}"
         yield f"  {queue.topic} queue {queue.queue_id}: A {_range(queue.a)}, B {_range(queue.b)}{unit}"
     explained = len(comparison.queues) - len(own)
     if len(own) > limit:

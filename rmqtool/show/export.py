@@ -70,7 +70,7 @@ def show_check(comparison: dict[str, Any], findings: Sequence[Finding], style: S
 def _show_losses(console: Console, exported: Exported) -> None:
     totals = exported.totals
     if totals.skipped_count:
-        skipped = f"{counted(totals.skipped_count, 'extent')} of {byte_size(totals.skipped_bytes)}"
+        skipped = f"{counted(totals.skipped_count, 'range')} of {byte_size(totals.skipped_bytes)}"
         print_fact(console, "skipped", f"{skipped}, raw in _damaged/", "bold red")
         for damage in totals.skipped[:_MAX_EXAMPLES]:
             extent = f"{damage.physical_offset} to {damage.physical_offset + damage.size}"

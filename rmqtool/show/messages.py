@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import click
@@ -14,13 +15,19 @@ from rmqtool.base.visible import json_text, visible
 from rmqtool.formats.layout import field_extents, field_meanings
 from rmqtool.formats.message import BORN_HOST_V6, INNER_BATCH, MULTI_TAGS, NEED_UNWRAP, STORE_HOST_V6, format_host
 from rmqtool.scan.block import REASON_MEANINGS
-from rmqtool.scan.message_rows import BODY_DECODED, DECODE_ERROR
+from rmqtool.scan.columns import BODY_TEXT, JSON_COLUMN, MESSAGE_WISHES, PROPERTY_COLUMN, is_wished
+from rmqtool.scan.json_fields import json_field
+from rmqtool.scan.message_rows import BODY_COLUMNS, BODY_DECODED, DECODE_ERROR, DECODED_COLUMNS, MESSAGE_FIELDS
+from rmqtool.scan.rows import KIND, rows_of
+from rmqtool.show.output import Style, terminal_width, write_bytes, write_line
+from rmqtool.show.tables import TableWriter
 from rmqtool.show.times import TIME, sentence, time_text
 from rmqtool.show.wrapping import wrapped
 
 BodyFormat = Literal["text", "hex", "json", "base64"]
 
 _INDENT = "  "
+_ROWS = 100  # of a table that are shown together
 _SYS_FLAG_NAMES = {
     MULTI_TAGS: "multi-tags",
     BORN_HOST_V6: "born-ipv6",
@@ -59,6 +66,61 @@ def fields_text(row: dict[str, Any], layout: Struct | None, *, color: bool) -> s
         meaning = _styled(f"  {meanings[name]}", color=color, dim=True) if name in meanings else ""
         lines.append(f"{_INDENT}{name:<{width}}  {text}{meaning}")
     return "\n".join(lines) + "\n"
+
+
+def chosen_fields(text: str) -> tuple[str, ...]:
+    """The names in ``--columns`` of messages that are shown one by one; raises ValueError for one that none has."""
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    known = (KIND, *MESSAGE_FIELDS, *BODY_COLUMNS, *DECODED_COLUMNS)
+    unknown = [name for name in names if name not in known and not is_wished(name)]
+    if unknown or not names:
+        there = ", ".join((*known, *MESSAGE_WISHES))
+        raise ValueError(f"no such column here: {', '.join(unknown) or repr(text)}; there are: {there}")
+    return names
+
+
+class MessageTable:
+    """Messages as rows of chosen fields: JSON objects, or one table."""
+
+    def __init__(self, style: Style, names: Sequence[str]) -> None:
+        self._style, self._names = style, names
+        self._writer = TableWriter(names, terminal_width())
+        self._rows: list[dict[str, Any]] = []
+
+    def add(self, message: dict[str, Any]) -> None:
+        """Show one message, once there are more of them."""
+        row = {name: _field(message, name) for name in self._names}
+        if self._style.json:
+            write_line(self._style, {KIND: message[KIND], **row})
+            return
+        self._rows.append({name: _cell(value) for name, value in row.items()})
+        if len(self._rows) >= _ROWS:
+            self.end()
+
+    def end(self) -> None:
+        """Show what is left."""
+        if self._rows:
+            write_bytes(self._writer.lines(rows_of("message", self._rows)))
+            self._rows = []
+
+
+def _field(message: dict[str, Any], name: str) -> Any:
+    """A field of a message, one of its properties, or one of its JSON body; None without it."""
+    if name in message:
+        return message[name]
+    if name.startswith(PROPERTY_COLUMN):
+        return message["properties"].get(name.removeprefix(PROPERTY_COLUMN))
+    if name == BODY_TEXT:
+        return message.get("body")
+    if name.startswith(JSON_COLUMN):
+        return json_field((message.get("body") or "").encode(), name.removeprefix(JSON_COLUMN))
+    return None
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, list):
+        return " ".join(value)
+    return json_text(value) if isinstance(value, dict) else value
 
 
 def heading_text(text: str, *, color: bool, bad: bool = False) -> str:

@@ -273,22 +273,22 @@ def verify_metrics(outcome: Outcome, seconds: float) -> str:
     metrics, start = Metrics(str(outcome.root), "verify"), outcome.start
     add = metrics.add
     for name in get_args(Verdict):
-        add("rmqtool_verify_verdict", "What verify says of the store.", int(name == outcome.verdict),
+        add("rmqtool_verify_verdict", "The verdict of verify.", int(name == outcome.verdict),
             rmqtool_verify_verdict=name)  # fmt: skip
     metrics.add_findings(outcome.findings)
     add("rmqtool_verify_messages", "Messages that can be read.", outcome.total.totals.messages)
-    add("rmqtool_verify_bad_bytes", "Bytes of the commit log that are not as stored.", outcome.damaged_bytes)
+    add("rmqtool_verify_bad_bytes", "Damaged bytes of the commit log.", outcome.damaged_bytes)
     for topic, count in sorted(outcome.lost.items()):
         add("rmqtool_verify_lost_messages", "Messages that are proven to have been there, and cannot be read.", count,
             topic=topic)  # fmt: skip
     if start:
-        add("rmqtool_start_refused", "1 where a broker would refuse to start.", int(start.refuses is not None))
+        add("rmqtool_start_refused", "1 if a broker would refuse to start.", int(start.refuses is not None))
         add("rmqtool_start_lost_messages", "Readable messages that a start of the broker would lose.",
             start.messages_lost)  # fmt: skip
     for kind, count in outcome.clients.counts().items() if outcome.clients is not None else ():
         add("rmqtool_start_clients_lose", "What clients had and do not get after a start, by kind.", count,
             kind=kind)  # fmt: skip
-    add("rmqtool_verify_complete", "1 where the verification came to its end.", int(outcome.complete))
+    add("rmqtool_verify_complete", "1 if the verification completed.", int(outcome.complete))
     add("rmqtool_verify_duration_seconds", "How long it took.", round(seconds, 3))
     return metrics.text()
 
@@ -305,7 +305,7 @@ def overview_metrics(overview: Overview) -> str:
 def _add_log_and_queues(add: Callable[..., None], overview: Overview) -> None:
     snapshot, log_range = overview.snapshot, overview.log_range
     if snapshot.broker_runs is not None:
-        add("rmqtool_broker_running", "1 where a broker runs on the store.", int(snapshot.broker_runs))
+        add("rmqtool_broker_running", "1 if a broker runs on the store.", int(snapshot.broker_runs))
     add("rmqtool_commit_log_size_bytes", "Size of the commit log's files.", snapshot.log.size)
     add("rmqtool_commit_log_files", "Files of the commit log.", len(snapshot.log.files))
     if log_range:
@@ -319,7 +319,7 @@ def _add_log_and_queues(add: Callable[..., None], overview: Overview) -> None:
             add(f"rmqtool_queue_{name}_offset", f"The queue's {name} offset, as the broker reports it.",
                 getattr(offsets, f"{name}_offset"), topic=queue.topic, queue_id=queue.queue_id)  # fmt: skip
     for (topic, queue_id), view in overview.views.items():
-        add("rmqtool_queue_unreachable_messages", "Messages of the log without a way to them in their queue.",
+        add("rmqtool_queue_unreachable_messages", "Messages of the log without a usable queue entry.",
             view.unreachable, topic=topic, queue_id=queue_id)  # fmt: skip
 
 

@@ -90,6 +90,8 @@ def document_text(
     findings: Sequence[Finding] = (),
     status: Exit = Exit.OK,
     error: RmqtoolError | None = None,
+    *,
+    in_one_line: bool = False,
 ) -> str:
     """The one JSON document of a command; its exit is not OK where the command did without what could not be read."""
     if status is Exit.OK and failed_so_far():
@@ -104,7 +106,7 @@ def document_text(
     }
     if error:
         document["error"] = Error.of(error)
-    return json_text(with_int64(document, style.int64), indent=2) + "\n"
+    return json_text(with_int64(document, style.int64), indent=None if in_one_line else 2) + "\n"
 
 
 def write_line(style: Style, value: dict[str, Any]) -> None:

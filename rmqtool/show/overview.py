@@ -142,7 +142,7 @@ def _scan_facts(statistics: LogStatistics) -> Iterator[tuple[str, str]]:
     if damaged.messages:
         offsets = ", ".join(f"{damage.physical_offset} ({damage.reason})" for damage in statistics.damage[:3])
         more = ", ..." if damaged.messages > 3 else ""
-        yield "damage", f"{_count(damaged.messages, 'extent')}, {byte_size(damaged.bytes)}, at {offsets}{more}"
+        yield "damage", f"{_count(damaged.messages, 'range')}, {byte_size(damaged.bytes)}, at {offsets}{more}"
 
 
 def _pictures(statistics: LogStatistics) -> Iterator[tuple[str, str]]:

@@ -248,12 +248,12 @@ class WrongBodies(Shape):
 
 
 class DamagedExtent(Shape):
-    """A damaged extent of the commit log."""
+    """A damaged range of the commit log."""
 
     physical_offset: Long  # Where it begins in the commit log, bytes.
     size: Count  # Its length, bytes.
     # zeroed: zero bytes where a record should begin; magic-code: neither a message's magic code nor a blank's;
-    # physical-offset: a record that gives another position as its own; lengths: sizes that do not add up, or a blank
+    # physical-offset: a record with a wrong physical offset; lengths: inconsistent lengths, or a blank
     # with sound records after it; truncated: the file ends inside a record; missing: no file holds these bytes; torn:
     # the log's last record, cut by an unclean stop; leftover: old bytes after the log's last record, in its page.
     reason: Literal["zeroed", "magic-code", "physical-offset", "lengths", "truncated", "missing", "torn", "leftover"]

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 _STATUS_MEANINGS = {
     "FOUND": "messages are sent",
-    "NO_MATCHED_MESSAGE": "none of the units read has a wanted tag; the consumer goes on at once",
-    "MESSAGE_WAS_REMOVING": "the units lead to bytes that the log does not have; the consumer goes on at once",
+    "NO_MATCHED_MESSAGE": "none of the entries read has a requested tag; the consumer continues at once",
+    "MESSAGE_WAS_REMOVING": "the entries point to bytes that the log does not have; the consumer continues at once",
     "OFFSET_FOUND_NULL": "no file of the queue holds this offset",
     "OFFSET_OVERFLOW_BADLY": "beyond the queue's end: the consumer is set to the next offset",
     "OFFSET_OVERFLOW_ONE": "at the queue's end: the consumer waits for new messages",
@@ -67,7 +67,7 @@ def show_consumers(console: Console, lines: Sequence[dict[str, Any]]) -> None:
             line["topic"],
             line["queue_id"],
             "-" if line["committed_offset"] is None else line["committed_offset"],
-            "-" if line["lag"] is None else line["lag"],
+            "-" if line["lag"] is None else max(0, line["lag"]) if line["unreachable"] else line["lag"],
             *([line["unreachable"] or "-"] if unreachable else []),
             time_text(line["last_consumed_timestamp"]),
             Text(line["state"] + more, style="" if line["state"] == "ok" else "yellow"),
@@ -83,12 +83,12 @@ Clock = Callable[[int], str]
 _TOLD = {
     "sent": "sent",
     "stored": "stored in {place}",
-    "half": "stored as a half message, which nobody gets before its transaction ends",
+    "half": "stored as a half message, invisible until its transaction ends",
     "committed": "its transaction is committed: stored in {place}",
     "rolled-back": "its transaction is rolled back",
     "delayed": "waits in {place} until {due}",
     "sent-back": "{group} failed on it (failure {times}), and gets it again at {due}",
-    "retry": "comes again for {group}: stored in {place}",
+    "retry": "redelivered to {group}: stored in {place}",
     "dead-letter": "given up by {group}: stored in {place}",
     "read": "read by {group} from {place}",
     "passed": "{group} has passed {place}",
@@ -98,11 +98,11 @@ _TOLD = {
     "trace-consume-end": "its consumption by {group} ended at client {host} after {cost} ms: {result}",
     "trace-transaction-end": "producer group {group} ended its transaction at client {host}: {result}, {asked}",
     "trace-recall": "recalled by producer group {group} at client {host}: {result}",
-    "trace-unreadable": "what clients say of it cannot all be read",
+    "trace-unreadable": "some traces of clients about it cannot be read",
 }
 
 
-PARTIAL = "other records of the message may be there: the index, which leads to them, is not whole"
+PARTIAL = "other records of the message may be there: the index, which points to them, is damaged"
 
 
 def is_partial(trace: dict[str, Any]) -> bool:
@@ -163,7 +163,7 @@ def trace_lines(message: dict[str, Any], width: int = _WIDTH) -> Iterator[Line]:
     """The labels and texts of a message with its trace; pictures are `width` columns wide."""
     trace = message["places"]
     for index, (when, told) in enumerate(story_lines(trace["story"], time_text)):
-        yield "" if index else "story", f"{when}  {told}"
+        yield "" if index else "history", f"{when}  {told}"
     if is_partial(trace):
         yield "", PARTIAL
     yield from _log_lines(trace["commit_log"], width)
@@ -203,7 +203,7 @@ def _queue_lines(
     label: str, queue: dict[str, Any] | None, consumers: list[dict[str, Any]], message: dict[str, Any], width: int
 ) -> Iterator[Line]:
     if queue is None:
-        yield label, f"none: a message of transaction type {message['transaction']} has no unit"
+        yield label, f"none: a message of transaction type {message['transaction']} has no entry"
         return
     groups = list(zip(ascii_lowercase, consumers[:_MAX_GROUPS], strict=False))
     if queue["max_offset"] is not None:
@@ -235,12 +235,12 @@ def _state_of(queue: dict[str, Any]) -> str:
 
 
 _STATES = {
-    "ok": "its unit is there",
-    "expired": "its unit is there, but below the queue's minimum: not delivered any more",
-    "deleted": "its unit has been deleted with its file",
+    "ok": "its entry is there",
+    "expired": "its entry is there, but below the queue's minimum: not delivered any more",
+    "deleted": "its entry has been deleted with its file",
     "behind": "the queue ends before it",
-    "differs": "another message's unit is there",
-    "missing": "no unit is there",
+    "differs": "another message's entry is there",
+    "missing": "no entry is there",
     "no-queue": "the queue does not exist",
     "unread": "the queue is in RocksDB, which cannot be read",
 }
@@ -265,7 +265,7 @@ def _index_lines(keys: list[dict[str, Any]]) -> Iterator[Line]:
         if key["state"] != "ok":
             yield label, f"{key['key']}: {_INDEX_STATES[key['state']]}"
             continue
-        yield label, f"{key['key']}: unit {key['number']} of {key['file']}"
+        yield label, f"{key['key']}: entry {key['number']} of {key['file']}"
         order = f"{key['place_in_chain']} of {key['chain_length']} in the chain of slot {key['slot']}"
         yield "", f"    hash {_shown(key['key_hash'])}, {order}, newest first"
 
@@ -280,12 +280,12 @@ def _row_lines(rows: dict[str, Any]) -> Iterator[Line]:
 
 _ROW_STATES = {
     "ok": "a row of rocksdbstore",
-    "missing": "no row, though the index in RocksDB has come past the message",
+    "missing": "no row, though the index in RocksDB is past the message",
     "not-indexed": "no row: the index in RocksDB begins later, or has not come so far",
 }
 
 _INDEX_STATES = {
-    "missing": "no unit is where this key leads",
+    "missing": "no entry is where this key leads",
     "not-indexed": "not indexed: no index file covers this part of the log",
     "no-index": "there is no index file",
     "unknown": "not found, but an index file is damaged",
@@ -341,7 +341,7 @@ def _retention_lines(retention: dict[str, Any]) -> Iterator[Line]:
         return
     until = time_text(retention["expires_timestamp"])
     yield "retention", f"kept {retention['reserved_hours']} h after its file was changed: until {until}"
-    yield "", "from then on the cleaner takes the file, when a disk is full earlier"
+    yield "", "from then on the cleaner deletes the file; earlier when a disk is full"
 
 
 def _shown(number: int | None) -> str:

@@ -186,7 +186,7 @@ def _show_queues(plan: RebuildPlan, console: Console, verb: str, *, everything: 
              queue.difference.added, queue.difference.dropped, queue.difference.changed)
             for queue in shown
         ]  # fmt: skip
-        show_rows(console, title, "topic, queue>, action, units>, offsets>, added>, dropped>, changed>", rows)
+        show_rows(console, title, "topic, queue>, action, entries>, offsets>, added>, dropped>, changed>", rows)
         if not everything and len(changed) > _MAX_ROWS:
             print_lines(console, f"and {len(changed) - _MAX_ROWS} more (all with -v, or with --json)")
     else:
@@ -195,13 +195,13 @@ def _show_queues(plan: RebuildPlan, console: Console, verb: str, *, everything: 
 
 def _show_index(plan: RebuildPlan, console: Console, verb: str) -> None:
     if all(file.action == "keep" for file in plan.index):
-        print_lines(console, f"index: {counted(len(plan.index), 'file')} kept, {counted(plan.index_units, 'unit')}")
+        print_lines(console, f"index: {counted(len(plan.index), 'file')} kept, {counted(plan.index_units, 'entry')}")
         return
     names = {action: [file.name for file in plan.index if file.action == action] for action in ("create", "replace")}
     removed = sum(file.action == "remove" for file in plan.index)
     new = len(names["create"]) + len(names["replace"])
     done = "written" if verb == "written" else "to write"
-    units = counted(plan.index_units, "unit")
+    units = counted(plan.index_units, "entry")
     print_lines(console, f"index: {counted(new, 'file')} {done} with {units}, {removed} to remove")
 
 
@@ -209,7 +209,7 @@ def _show_lost(plan: RebuildPlan, console: Console) -> None:
     if not plan.lost.count:
         return
     holds = "holds" if plan.lost.count == 1 else "hold"
-    title = f"skipped: {counted(plan.lost.count, 'extent')} of the log, {byte_size(plan.lost.size)}, {holds} no record"
+    title = f"skipped: {counted(plan.lost.count, 'range')} of the log, {byte_size(plan.lost.size)}, {holds} no record"
     show_rows(console, title, "physical offset>, bytes>, reason", plan.lost.listed[:_MAX_ROWS])
 
 

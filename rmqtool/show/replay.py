@@ -126,9 +126,7 @@ def question(plan: ReplayPlan, job: Replay) -> str:
 def _head(plan: ReplayPlan, job: Replay) -> Iterator[str]:
     total = plan.total
     servers = ", ".join(job.cluster.name_servers)
-    to = (
-        f"to the cluster of {servers}" if servers else "before what the target has or refuses: no --nameserver is given"
-    )
+    to = f"to the cluster of {servers}" if servers else "not compared with a target: no --nameserver is given"
     yield f"{counted(total.messages, 'message')}, {byte_size(total.bytes)} of bodies, {to}"
     for name, facts in sorted(plan.brokers.items()):
         yield f"{name}: release {facts.release or 'unknown'}, messages of up to {byte_size(facts.max_message_size)}"
@@ -193,5 +191,5 @@ def _sent(plan: ReplayPlan, sent: Sent, journal: Path) -> Iterator[str]:
         if result.first_refusal is not None and result.first_refusal.hint:
             yield f"  {result.first_refusal.hint}"
         if sent.is_stopped:
-            yield "it has stopped there; the same command goes on, and --keep-going passes over what is refused"
+            yield "it stopped there; the same command continues, and --keep-going skips what is refused"
     yield f"receipts: {journal}"

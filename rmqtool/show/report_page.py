@@ -132,7 +132,9 @@ def _of_code(findings: Sequence[Finding], hidden: ReportRedaction) -> Html:
 
 
 def _with_subject(effect: str) -> str:
-    """What a broker does, as a sentence of its own: some effects name who does it."""
+    """What a broker does, as a sentence of its own: some effects name who does it, others are none."""
+    if effect.lower().startswith("none"):
+        return f"Effect: {effect[0].lower()}{effect[1:]}"
     names = effect.lower().startswith(("the broker ", "a broker ", "brokers ", "most versions "))
     return f"{effect[0].upper()}{effect[1:]}" if names else f"The broker: {effect}"
 
@@ -157,7 +159,7 @@ def life_of(life: Life, clock: Clock, hidden: ReportRedaction) -> Html:
     """The messages of an id, or why there is none."""
     if not life.messages:
         told = "It" if hidden.hides_keys else life.name
-        why = "no such message is found" if hidden.hides_keys else "; ".join(life.notes)
+        why = "message not found" if hidden.hides_keys else "; ".join(life.notes)
         return element("p", f"{told}: {why}")
     return joined(_message(message, clock, hidden) for message in life.messages)
 
@@ -172,7 +174,7 @@ def _message(message: dict[str, Any], clock: Clock, hidden: ReportRedaction) -> 
     wrong = [element("p", f"WRONG: {each}", class_="lost") for each in trace["contradictions"]]
     lines = joined((f"{label:<12} {told}" for label, told in trace_lines(message)), "\n")
     return joined((element("h3", f"{message['topic']} {name}"), life_line(trace["story"], clock), events, *partial,
-                   *wrong, details("Where it stands, and what proves it",
+                   *wrong, details("Where it is, and what proves it",
                                    element("pre", lines, tabindex=0))))  # fmt: skip
 
 
@@ -191,7 +193,7 @@ def life_line(events: Sequence[dict[str, Any]], clock: Clock) -> Html:
     if low == high:
         return Html("")
     kinds = [kind for kind in _MEANINGS if kind in spans]
-    chart = lanes("Its life in time; the list below says the same", [(kind, spans[kind]) for kind in kinds], low, high)
+    chart = lanes("Timeline; the list below has the same events", [(kind, spans[kind]) for kind in kinds], low, high)
     ends = axis(clock.exact(int(low)), clock.exact(int(high)))
     return element("figure", chart, ends, legend([(kind, _MEANINGS[kind]) for kind in kinds]))
 
@@ -199,7 +201,7 @@ def life_line(events: Sequence[dict[str, Any]], clock: Clock) -> Html:
 _MAX_TOPICS = 200
 _MAX_QUEUES = 500
 _MAX_GROUPS = 200
-_BY_SIGNS = ", by what is in the store"
+_BY_SIGNS = ", inferred from the store"
 _NO_DISK = "There is no forecast of the disk: the log is too short to show a growth, or its disk cannot be measured."
 _VERDICTS = {
     "clean": "messages, queues and index are sound",
@@ -256,7 +258,7 @@ def _sections(report: StoreReport, clock: Clock, hidden: ReportRedaction) -> Ite
     yield "Consumer groups", _groups(report, clock)
     yield "Topics and queues", _topics(report)
     if report.lives:
-        yield "Life of messages", joined(life_of(life, clock, hidden) for life in report.lives)
+        yield "History of messages", joined(life_of(life, clock, hidden) for life in report.lives)
 
 
 def _verdict(report: StoreReport, hidden: ReportRedaction) -> Html:
@@ -286,12 +288,14 @@ def _facts(report: StoreReport, clock: Clock, hidden: ReportRedaction) -> Html:
     snapshot, log = outcome.snapshot, overview.log_range
     rows: list[tuple[str, str]] = [
         ("broker", _broker(overview)),
-        ("release", f"the rules of {snapshot.releases} count{'' if snapshot.releases.is_named else _BY_SIGNS}"),
+        ("release", f"rules of {snapshot.releases}{'' if snapshot.releases.is_named else _BY_SIGNS}"),
         ("commit log", f"{counted(len(snapshot.log.files), 'file')} of {byte_size(snapshot.log.file_size)}, "
                        f"{counted(outcome.total.totals.messages, 'message')}, {byte_size(outcome.total.totals.bytes)}"),
     ]  # fmt: skip
     if log and log.first_store_timestamp is not None:
-        rows.append(("stored", f"{clock.time(log.first_store_timestamp)} to {clock.time(log.last_store_timestamp)}"))
+        last = log.last_store_timestamp
+        spans = clock.span(log.first_store_timestamp, log.first_store_timestamp if last is None else last)
+        rows.append(("stored", " to ".join(spans)))
     topics = len({queue.topic for queue, _ in overview.queues})
     rows.append(("queues", f"{len(overview.queues)} of {counted(topics, 'topic')}"))
     shown = (joined((element("dt", label), element("dd", hidden.text(told)))) for label, told in rows)
@@ -312,7 +316,7 @@ def _plan(plan: Plan, hidden: ReportRedaction) -> Html:
         inside += [element("p", f"lost: {hidden.text(lost)}", class_="lost") for lost in step.lost]
         items.append(element("li", *inside))
     parts += [element("ol", *items)] if items else []
-    parts += [element("p", f"stays: {hidden.text(told)}", class_="soft") for told in plan.remaining]
+    parts += [element("p", f"kept: {hidden.text(told)}", class_="soft") for told in plan.remaining]
     return joined(parts)
 
 

@@ -163,6 +163,11 @@ class Clock:
         """The same with milliseconds."""
         return self.time(timestamp, "milliseconds")
 
+    def span(self, first: int, last: int) -> tuple[str, str]:
+        """Both ends of a span: in minutes, in seconds where the minute is the same."""
+        timespec = "seconds" if first // _MINUTE_MS == last // _MINUTE_MS else "minutes"
+        return self.time(first, timespec), self.time(last, timespec)
+
     def length(self, milliseconds: int) -> str:
         """``3 hours``, or ``hour`` for one of them, behind "each"."""
         size, name = next((unit for unit in _UNITS if milliseconds >= unit[0]), _UNITS[-1])
@@ -171,6 +176,7 @@ class Clock:
 
 
 _HEIGHT = 100
+_MINUTE_MS = 60_000
 TOPIC_COLORS = 8
 """Topics with a colour of their own; all others share one."""
 
@@ -178,7 +184,7 @@ _MEANINGS: dict[State, str] = {
     "good": "can be read",
     "unreachable": "can be read, but the next start cuts it off",
     "torn": "torn end",
-    "bad": "not as it was stored",
+    "bad": "damaged",
     "unread": "could not be read",
     "not-reached": "not checked",
 }
@@ -200,7 +206,7 @@ def log_picture(report: StoreReport) -> Html:
     ends = axis(f"offset {outcome.log_start}", f"{outcome.log_end}")
     return joined((
         element("figure", strip, ends, legend([(state, _MEANINGS[state]) for state in present])),
-        details("The extents", *_extents(outcome)),
+        details("The ranges", *_extents(outcome)),
         element("figure", shares, _topic_legend(names, timeline),
                 element("figcaption", f"Which topics each {byte_size(timeline.piece)} of the log holds.")),
         details("The numbers", _places(timeline, names, rows)),
@@ -214,7 +220,7 @@ def _extents(outcome: Outcome) -> Iterator[Html]:
         [each.physical_offset, each.physical_offset + each.size, each.size, _MEANINGS[each.state]]
         for each in islice(extents, _MAX_EXTENTS)
     ]
-    yield table("Extents of the log, by physical offset", ["From", "To", "Bytes", "State"], rows, (0, 1, 2))
+    yield table("Ranges of the log, by physical offset", ["From", "To", "Bytes", "State"], rows, (0, 1, 2))
     left = sum(1 for _ in extents)
     if left:
         yield element("p", f"and {left} more")
@@ -290,8 +296,8 @@ _RESERVED = "The dashed line is fileReservedTime ago."
 _NOW, _LATER = "The solid line is now.", "Now is {} later."
 _MUCH_LATER = 4  # times as long as the log: then now is off the picture, whose boxes would be too narrow
 _LANES = (
-    "The bars below are what groups have still to read, from its oldest message on: below a file that goes, they lose "
-    "it. All groups are in the table of consumer groups."
+    "The bars below show what groups have not read yet, from the oldest message on: below a file that is deleted, it "
+    "is lost. All groups are in the table of consumer groups."
 )
 _FileSpan = tuple[FileDecision, int, int]
 
@@ -318,11 +324,11 @@ def retention_picture(report: StoreReport, retention: Retention, clock: Clock) -
     marks += [(kept_from, "level")] if low < kept_from < high else []
     bars, names = _readers(report, low, high)
     boxes = picture("Log files in time", SCALE, 1, _boxes(spans, low, high, marks), "strip")
-    kinds = legend([("kept", "stays"), ("goes", "goes with the next run of the cleaner"), *names])
+    kinds = legend([("kept", "kept"), ("goes", "deleted by the next run of the cleaner"), *names])
     now = _LATER.format(clock.length(report.now - latest)) if is_later else _NOW
     reserved = [_RESERVED] if any(kind == "level" for _, kind in marks) else []
     caption = element("figcaption", " ".join([_BOXES, now, *reserved, *([_LANES] if names else [])]))
-    figure = element("figure", boxes, bars, axis(clock.time(low), clock.time(high)), kinds, caption)
+    figure = element("figure", boxes, bars, axis(*clock.span(low, high)), kinds, caption)
     return joined((figure, details("The files", *_files(spans, clock))))
 
 
@@ -362,7 +368,7 @@ def _files(spans: Sequence[_FileSpan], clock: Clock) -> Iterator[Html]:
 
 def _end_of(decision: FileDecision, clock: Clock) -> str:
     if decision.deleted:
-        return "goes with the next run"
+        return "deleted by the next run"
     if decision.reason == "plain-files":
         return "not while plain log files are there"
     return "never, as the last" if decision.reason == "last-file" else clock.time(decision.expires)

@@ -307,8 +307,8 @@ def show_salvage(found: Salvaged, style: Style) -> None:
 def show_derived(rebuild: RebuildPlan, console: Console, most: int | None) -> None:
     """Show the queues and the index of a new store, and what is wrong with them."""
     queues, units = len(rebuild.queues), sum(queue.units for queue in rebuild.queues)
-    print_lines(console, f"{counted(queues, 'consume queue')} with {counted(units, 'unit')}, "
-                    f"index of {counted(rebuild.index_units, 'unit')}")  # fmt: skip
+    print_lines(console, f"{counted(queues, 'consume queue')} with {counted(units, 'entry')}, "
+                    f"index of {counted(rebuild.index_units, 'entry')}")  # fmt: skip
     findings = worth_showing(rebuild.findings)
     lost = [finding for finding in findings if finding.code == _LOST]
     for finding in findings:
@@ -494,7 +494,7 @@ def convert_json(found: Converted, output: Path) -> dict[str, Any]:
     return ConvertResult.of(found, _Place(found.rebuild, [str(found.plan.conversion.store.root)], output))
 
 
-_LEFT = "physical offsets of the old log; a broker makes its timers again, and delivers once more what was due"
+_LEFT = "physical offsets of the old log; a broker builds its timers again, and delivers again what was due"
 
 
 def show_conversion(found: Converted, style: Style) -> None:
@@ -531,7 +531,7 @@ def _lines(plan: ConversionPlan, older_queues: int) -> Iterator[str]:
     if plan.missing:
         yield f"missing: {counted(plan.missing, 'committed message')}, by the Raft indices of the entries"
     if plan.wrong_bodies:
-        wrong = f"{counted(plan.wrong_bodies, 'message')} with a body that is not what was stored"
+        wrong = f"{counted(plan.wrong_bodies, 'message')} with a damaged body"
         yield f"damaged: {wrong}, taken as it is; salvage leaves such messages out, or finds them in another node"
     if older_queues:
         verb = "begins" if older_queues == 1 else "begin"

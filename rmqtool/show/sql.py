@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Form = Literal["table", "csv", "ndjson", "parquet"]
 
 _DAMAGED: Mapping[Damaged, tuple[str, str]] = {
-    "extent": ("damaged extent of the log is passed over", "damaged extents of the log are passed over"),
+    "extent": ("damaged range of the log is skipped", "damaged ranges of the log are skipped"),
     "crc": ("body does not have its CRC", "bodies do not have their CRC"),
     "compressed": ("body cannot be decompressed, and is as stored", "bodies cannot be decompressed, and are as stored"),
     "trace": ("record of traces is damaged", "records of traces are damaged"),

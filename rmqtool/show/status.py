@@ -10,7 +10,7 @@ import click
 from rmqtool.base.errors import Exit
 from rmqtool.base.numbers import Count, byte_size
 from rmqtool.base.times import Moment
-from rmqtool.base.visible import join, json_text, repeated_options, visible
+from rmqtool.base.visible import join, repeated_options, visible
 from rmqtool.findings.finding import counted, first_of
 from rmqtool.report.status import DiskStatus, GroupLag, Status, Waiting
 from rmqtool.show.output import Style, document_text, terminal_width, write_text
@@ -34,8 +34,8 @@ def exit_of(status: Status) -> Exit:
 def show_status(status: Status, style: Style, *, again: bool | None = None) -> None:
     """Print the five lines, or the document; `again` says whether it is not the first, None that it is the only one."""
     if style.json:
-        text = document_text(style, "status", StatusResult.of(status), status.findings, exit_of(status))
-        write_text(text if again is None else json_line(text))
+        result, in_one_line = StatusResult.of(status), again is not None
+        write_text(document_text(style, "status", result, status.findings, exit_of(status), in_one_line=in_one_line))
         return
     width = None if again is None else terminal_width()
     lines = [visible(f"{label:<{_LABEL_WIDTH}}{text}") for label, text in _lines(status)]
@@ -44,13 +44,6 @@ def show_status(status: Status, style: Style, *, again: bool | None = None) -> N
         shown[1] = click.style(shown[1], fg=_COLORS.get(status.verdict))
     before = _ABOVE.format(len(lines)) + _CLEAR_BELOW if again and width is not None else "\n" if again else ""
     write_text(before + "".join(f"{line}\n" for line in shown))
-
-
-def json_line(document: str) -> str:
-    """A document in one line."""
-    import json
-
-    return json_text(json.loads(document)) + "\n"
 
 
 def _lines(status: Status) -> Iterator[tuple[str, str]]:
@@ -82,7 +75,7 @@ def _checks(status: Status) -> str:
     codes = dict.fromkeys(each.code for each in status.findings if each.severity != "info")
     left_out = "".join(f"; {each} not read" for each in status.not_looked_at if each.startswith("files"))
     if not codes:
-        return f"nothing wrong at a glance{left_out}; all is checked by: rmqtool verify {root}"
+        return f"no problem at a glance{left_out}; all is checked by: rmqtool verify {root}"
     return f"{status.verdict}: {first_of(list(codes), _SHOWN_CODES)}{left_out}; next: rmqtool verify {root}"
 
 

@@ -189,7 +189,7 @@ def _show_facts(console: Console, outcome: Outcome, seconds: float) -> None:
         print_labelled(console, _label("start"), f"a broker {other.sentence}")
     bad = sum(reason != UNREAD for _, _, reason in outcome.total.extents)
     if bad:
-        text = f"{counted(bad, 'extent')} of the log, {byte_size(outcome.damaged_bytes)}, not as stored"
+        text = f"{counted(bad, 'damaged range')} of the log, {byte_size(outcome.damaged_bytes)}"
         print_labelled(console, _label("bad"), text)
     if outcome.lost:
         topics = ", ".join(f"{visible(topic)} {count}" for topic, count in outcome.lost.most_common(8))

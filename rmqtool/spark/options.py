@@ -161,7 +161,7 @@ def _flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
     if value not in allowed:
-        raise UsageError(f"option {name}: {value!r} is none of {', '.join(allowed)}")
+        raise UsageError(f"option {name}: {value!r} is not one of {', '.join(allowed)}")
     return value
 
 

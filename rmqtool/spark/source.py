@@ -210,7 +210,7 @@ def _check_whole(named: NamedStore, begin: int, stop: int, source: Any) -> None:
     elif source.end < stop:
         lost = f"the log ends at {source.end} by now, and was to be read up to {stop}"
     if lost:
-        hint = "failOnDataLoss=false goes on with what is there"
+        hint = "failOnDataLoss=false continues with what is there"
         raise RmqtoolError(f"{lost} ({hint})", file=named.store.root, offset=begin, hint=hint)
 
 

@@ -26,7 +26,7 @@ def read_checkpoint(store: Store) -> dict[str, int] | None:
             return None
         raise
     except WrongKindError as error:
-        error.hint = "move it away: no broker starts with it, and a new one is made"
+        error.hint = "move it away: no broker starts with it, and a new one is created"
         raise
     fields = np.frombuffer(data.ljust(CHECKPOINT_SIZE, b"\0"), CHECKPOINT_DTYPE)[0]
     return {name: int(fields[name]) for name in CHECKPOINT_DTYPE.names or ()}

@@ -170,7 +170,7 @@ def _parse_json(text: str) -> Any:
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a number")
 
 
 def _with_quoted_names(text: str) -> str:

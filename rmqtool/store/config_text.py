@@ -338,7 +338,7 @@ def _salvaged(path: Path, releases: Releases, *, is_sound: bool) -> Draft | None
         return None
     texts = [text for each in (path, backup_of(path)) if (text := text_of(each))]
     tables |= {name: text for name in _MEMBERS if (text := _small_member(path.name, name, texts, releases))}
-    saved = "1 whole entry" if count == 1 else f"{count} whole entries"
+    saved = "1 intact entry" if count == 1 else f"{count} intact entries"
     made = file_text({**data_version(path.name, releases), **tables})
     effect = ": their groups begin where their consumeFromWhere says" if path.name in OFFSETS else ""
     return Draft(path.name, made, [f"made of {saved} of it and its .bak"], [f"the entries that are damaged{effect}"])

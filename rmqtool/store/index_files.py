@@ -335,7 +335,7 @@ class Index:
         if self._live:
             self.problems.pop(file.path)  # more likely the broker was faster
         else:
-            self.problems[file.path] = "its newest units are not where its hash slots lead"
+            self.problems[file.path] = "its newest entries are not where its hash slots lead"
         return geometry
 
     def _select(
@@ -343,7 +343,7 @@ class Index:
     ) -> Iterator[IndexUnit]:
         for unit in units:
             if unit.seconds_since_begin < 0:
-                self.problems[file.path] = f"unit {unit.unit_index} has a time before the file's begin"
+                self.problems[file.path] = f"entry {unit.unit_index} has a time before the file's begin"
                 return
             if unit.key_hash == stored_hash and begin <= unit.timestamp <= end:
                 yield unit
@@ -394,12 +394,12 @@ class _Chain:
 
     def _problem(self, unit_index: int, before: int) -> str:
         """The problem with a link to unit `unit_index` from unit `before`, or from the slot."""
-        where = f"hash slot {self._slot}" if before == FOREVER else f"unit {before}"
+        where = f"hash slot {self._slot}" if before == FOREVER else f"entry {before}"
         if unit_index == before:
-            return f"{where} leads to itself"
+            return f"{where} points to itself"
         if before < unit_index <= self._file.keys:
-            return f"{where} leads to unit {unit_index}, which is newer: the chain never ends"
-        return f"{where} leads to unit {unit_index}, but units 1 to {self._file.keys} are there"
+            return f"{where} points to entry {unit_index}, which is newer: the chain never ends"
+        return f"{where} points to entry {unit_index}, but entries 1 to {self._file.keys} are there"
 
     def _unit(self, unit_index: int, before: int) -> tuple[int, int, int, int] | None:
         if not self._first <= unit_index < self._first + len(self._window):

@@ -179,7 +179,7 @@ def _typed(columns: Sequence[str]) -> dict[str, TypedColumn]:
     others = {*EXPORT_COLUMNS, *DECODED_COLUMNS, *FILE_COLUMNS, STORE_COLUMN, BODY_TEXT, *columns}
     for text, column in typed.items():
         if column.name in others:
-            raise UsageError(f"{text!r}: another column is named {column.name}", hint="such as: ... as other_name")
+            raise UsageError(f"{text!r}: another column is named {column.name}", hint="for example: ... as other_name")
         others.add(column.name)
     return typed
 
@@ -192,7 +192,7 @@ def _check_decoded(names: Sequence[str], decoder: Decoder | None) -> None:
     if decoder is not None and not decoded:
         raise UsageError(
             f"--decoder: --columns leaves out what it makes: {' and '.join(DECODED_COLUMNS)}",
-            hint=f"such as: --columns '*,{DECODED_COLUMNS[1]}'",
+            hint=f"for example: --columns '*,{DECODED_COLUMNS[1]}'",
         )
 
 

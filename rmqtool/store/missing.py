@@ -121,7 +121,7 @@ def _whole_file_sizes(queue: Queue) -> list[int]:
     return [file.size for file in queue.files.files if file.size > 0 and file.size % queue.unit_size == 0]
 
 
-NOTHING_FITS = "no message passes the filters"
+NOTHING_FITS = "no message matches the filters"
 _FEW = 8  # names that are listed
 
 

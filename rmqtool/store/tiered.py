@@ -342,7 +342,7 @@ def tier_of(store: Store) -> Tier | Unreadable | None:
             return (
                 None if not metadata.path else Unreadable(f"{provider} keeps nothing: what the metadata name is gone")
             )
-        return Unreadable(f"{provider} keeps its segments in a place of its own, which is not read")
+        return Unreadable(f"{provider} keeps its segments elsewhere, which is not supported")
     if not path:
         return Unreadable("broker.conf does not say where its segments are: give --tiered-path DIRECTORY")
     if not has_directory(path_of(path)):

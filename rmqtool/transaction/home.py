@@ -227,7 +227,7 @@ def _present(path: Path) -> Path:
     """The path, unless nothing is there: somebody has removed a part of the transaction."""
     with suppress(OSError):  # whoever opens it says why that fails
         if not path.exists():
-            raise _unknown(path, "is missing: somebody has removed a part of what this run had left")
+            raise _unknown(path, "is missing: part of what this run had left was removed")
     return path
 
 
@@ -235,8 +235,9 @@ def _unknown(path: Path, what: str = "not written by this version of rmqtool, or
     return UnknownRunError(
         what,
         file=path,
-        hint=f"docs/undo.md says what each file in .rmqtool is and how to put files back by hand; to go on without, "
-        f"move {path.parent} out of the store, and verify it",
+        hint=f"docs/undo.md says what each file in .rmqtool is and how to put files back by hand; to continue "
+        f"without, move {path.parent} out of the store"
+        f", and verify it",
     )
 
 
@@ -267,9 +268,9 @@ class Recovered:
         """One sentence for people."""
         what = f"the interrupted {self.command} {self.id}" if self.id else "an interrupted run"
         return {
-            "finished": f"{what} is finished now",
+            "finished": f"{what} is now finished",
             "rolled_back": f"{what} is rolled back: the store is as before it",
-            "abandoned": f"{what} cannot be finished: somebody else has written to the store meanwhile. What it had "
+            "abandoned": f"{what} cannot be finished: another process has written to the store meanwhile. What it had "
             f"replaced is in {HOME}/{self.id}/{OLD}; verify the store, and repair it again",
         }[self.outcome]
 
@@ -407,7 +408,7 @@ class UnfinishedDeletion:
     @property
     def comes_first(self) -> str:
         """What is done before anything else, for a question."""
-        return f"The interrupted {self.text}: that is done first ({self.to_keep_them})."
+        return f"The interrupted {self.text} is finished first ({self.to_keep_them})."
 
     @property
     def to_keep_them(self) -> str:

@@ -88,7 +88,7 @@ class Loss:
         if self.dropped:
             units = sum(each.units for each in self.dropped)
             parts.append(
-                f"{counted(units, 'unit')} of {counted(len(self.dropped), 'queue')} led past the end of the log"
+                f"{counted(units, 'entry')} of {counted(len(self.dropped), 'queue')} pointed past the end of the log"
             )
         parts += [f"missing: {first_of(self.files, _MAX_SHOWN)}"] if self.files else []
         topics = [f"{topic} {count}" for topic, count in Counter(self.messages).most_common()]

@@ -169,7 +169,7 @@ class StoreGuard:
         names = [os.path.relpath(path, root) for path in changed(self._seen, traces(root, self._logs))]
         if names:
             raise StoreInUseError(
-                f"written to by somebody else since this command began ({first_of(names, _SHOWN)}): nothing is written",
+                f"changed by another process since this command began ({first_of(names, _SHOWN)}): nothing is written",
                 file=root,
                 hint="a broker that is started again and again recovers each time before it finds the store in use: "
                 "stop what starts it (systemctl stop), and run this again",

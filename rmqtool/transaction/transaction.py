@@ -350,7 +350,7 @@ class Transaction(Session):
         try:
             self._settler.commit(name, journal, deferred, fresh=True)
         except ForeignError as error:
-            raise UnwritableError("somebody else writes to the store", file=self._paths.root) from error
+            raise UnwritableError("another process writes to the store", file=self._paths.root) from error
         except UnwritableError as error:
             if os.path.lexists(self._home.directory(name)):
                 error.hint = "stopped half-way: the next command that writes, or rmqtool undo, ends it"

@@ -125,9 +125,9 @@ class Undo(Session):
             kept = _kept(self._home.journal(name), self._home.state(name))
             if kept.state == "abandoned":
                 raise ChangedError(
-                    f"{name} was interrupted, and then somebody else wrote to the store: it can't be taken back",
+                    f"{name} was interrupted, and then another process wrote to the store: it can't be taken back",
                     file=self._home.directory(name),
-                    hint=f"what it replaced is in {HOME}/{name}/{OLD}; verify the store, then let go of it (--discard)",
+                    hint=f"what it replaced is in {HOME}/{name}/{OLD}; verify the store, then drop it (--discard)",
                 )
             for step in self._home.journal(name).steps:
                 self._check_step(name, step, newer)
@@ -148,7 +148,7 @@ class Undo(Session):
                 try:
                     self._settler.undo(kept.id, journal, fresh=True)
                 except ForeignError as error:
-                    raise ChangedError("somebody else writes to the store", file=self._paths.root) from error
+                    raise ChangedError("another process writes to the store", file=self._paths.root) from error
         self._guard.outlast_newcomers()
         self._guard.remember()
         return kept
@@ -195,7 +195,7 @@ class Undo(Session):
         return ChangedError(
             f"{what}: nothing is put back",
             file=path,
-            hint="a broker has run on the store since, or somebody wrote to it: the repair can no longer be taken "
+            hint="a broker has run on the store since, or something wrote to it: the repair can no longer be taken "
             f"back. What it replaced only takes space; to free that: {discard}",
         )
 
@@ -204,7 +204,7 @@ class Undo(Session):
             return ChangedError(
                 "is gone, with all that was replaced: nothing is put back",
                 file=old,
-                hint=f"somebody removed {HOME}/{name}/{OLD}: bring it back, or let go of this repair: "
+                hint=f"somebody removed {HOME}/{name}/{OLD}: bring it back, or drop this repair: "
                 f"rmqtool undo {quote(self._paths.root)} --discard",
             )
         return ChangedError(

@@ -201,7 +201,7 @@ class EntryChecks:
                 details={"problem": "unit", "index": int(indexes[row])},
                 count=len(wrong),
                 severity="error",
-                effect="no start makes it again; as leader the node cannot send this entry to another node, and one "
+                effect="no start builds it again; as leader the node cannot send this entry to another node, and one "
                 "that is new or behind never gets past it",
                 remedy=units.moving_away,
                 offset=int(frames.physical_offsets[row]),

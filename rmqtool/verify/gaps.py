@@ -107,7 +107,7 @@ def gaps_of_store(store: Store, *, has_log: bool) -> Iterator[Gap]:
             "what this store held: it has no log file and no checkpoint as a broker's first start writes it; it is "
             "new, or all of it is lost, or it lies elsewhere"
         )
-        yield Gap("anything, for the store is empty", "empty", text)
+        yield Gap("anything: the store is empty", "empty", text)
     if store.layout == "rocksdb" and not is_readable():
         text = "consume queues: they are kept in RocksDB, which needs the package rocksdict "
         text += "(pip install 'rmqtool[rocksdb]')"

@@ -55,7 +55,7 @@ _LOSSES = (
     *("commitlog.torn", "commitlog.zeroed", "commitlog.last-file-missing", "commitlog.queue-offset-restart"),
     *("consumequeue.ahead", "consumequeue.hole"),
 )
-_BELOW = "the group goes on at the minimum; the messages before it are deleted"
+_BELOW = "the group continues at the minimum; the messages before it are deleted"
 _BEYOND = "the group skips new messages until the queue has grown that far, unless it connects before"
 
 

@@ -269,7 +269,7 @@ class UnmatchedUnits:
             name = QueueName(queue.topic, queue.queue_id)
             given: dict[str, Any] = {"topic": name.topic, "queue_id": name.queue_id}
             if state is not None and is_derived(start, state):
-                given.update(severity="info", effect="the next start writes the unit that was to come into it")
+                given.update(severity="info", effect="the next start writes the entry that was to come into it")
             shown = self.store.relative(file.path)
             self.report.add("consumequeue.zero-file", file=shown, details={"size": file.size}, **given)
 

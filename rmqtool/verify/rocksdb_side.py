@@ -464,7 +464,7 @@ class _Rows:
             return None
         message = self._messages.at(offset)
         if message is None or row.fields["store_timestamp"] != message["store_timestamp"]:
-            return "no message, or one of another time" if message else f"no message at {offset}"
+            return "no message, or one from another time" if message else f"no message at {offset}"
         return None if any(key == each for each, _ in _index_keys(message)) else "its message has no such key"
 
     def timer_problem(self, key: bytes, row: Row) -> str | None:  # noqa: ARG002

@@ -69,7 +69,7 @@ class SavedProgress:
         `release` is that of this program, which may come to other results than an earlier one.
         """
         if lock_holder(store.root) is not None:
-            raise UsageError("a broker runs on this store, and changes what was verified: --resume cannot go on",
+            raise UsageError("a broker runs on this store, and changes what was verified: --resume cannot continue",
                              file=store.root, hint="--sample and --time-limit alone work on it")  # fmt: skip
         self.path = path
         self.merger: PartMerger | None = None

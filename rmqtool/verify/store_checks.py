@@ -107,7 +107,7 @@ _DIRECTORIES: Mapping[str, str] = {
 _FILES: Mapping[str, str] = {
     CHECKPOINT: "the broker refuses to start",
     LOCK_FILE: "the broker refuses to start",
-    ABORT_FILE: "the broker takes the last stop for an unclean one, and cannot write its process id there",
+    ABORT_FILE: "the broker considers the last stop unclean, and cannot write its process id there",
 }
 """Paths that must be files if they exist, and the effect on a broker when they are not."""
 
@@ -304,4 +304,4 @@ def check_abort_missing(counts: Mapping[str, int], report: Report) -> None:
         report.add("store.abort-missing", details={"problem": "crash"})
     elif counts.get("commitlog.torn"):
         report.add("store.abort-missing", details={"problem": "torn"}, severity="info",
-                   effect="the next start takes the stop for clean, and cuts the torn end all the same")  # fmt: skip
+                   effect="the next start considers the stop clean, and cuts the torn end all the same")  # fmt: skip

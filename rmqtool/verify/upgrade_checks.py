@@ -52,7 +52,7 @@ def _odd(snapshot: Snapshot, setting: BrokerSetting, value: str, releases: Relea
         return _Odd("no-number" if whole_number(meant, 64) is None else "blank-no-number", default, meaning=effect)
     if setting.kind == "flag" and has_blanks:
         is_false = meant.lower() != "true"
-        return _Odd("blank-false", "false", is_false, "the broker takes it for false")
+        return _Odd("blank-false", "false", is_false, "the broker reads it as false")
     if setting.kind == "text" and has_blanks:
         return _odd_text(snapshot, setting.name, value, releases)
     return None

@@ -181,9 +181,10 @@ _NO_OFFSETS = (
     "consumed, or gets all again"
 )
 EFFECTS = {
-    TOPICS: "the broker starts without these topics: clients are refused, or topics are made again with default queues",
+    TOPICS: "the broker starts without these topics: clients are refused, or topics are created again with default "
+    "queues",
     CONSUMER_OFFSET: _NO_OFFSETS,
-    GROUPS: "the broker starts without these groups: they are made again with default settings, or refused where "
+    GROUPS: "the broker starts without these groups: they are created again with default settings, or refused where "
     "autoCreateSubscriptionGroup is off",
     DELAYS: "the broker delivers these messages again",
     LMQ_CONSUMER_OFFSET: _NO_OFFSETS,
@@ -326,7 +327,7 @@ def check_topic_lines(witnesses: Witnesses, report: Report) -> None:
         if topic.startswith(_UNUSED):
             continue
         if topic.startswith(RETRY_PREFIX):
-            effect = "the broker makes it again when a consumer of the group connects"
+            effect = "the broker creates it again when a consumer of the group connects"
             severity: Severity | None = None if topic in witnesses.topics_with_units else "info"
             report.add("config.topic-missing", severity=severity, effect=effect, topic=topic,
                        details={"problem": "retry", **place})  # fmt: skip

@@ -113,7 +113,7 @@ def test_a_command_that_hangs(kind: str, last: str, tmp_path: Path) -> None:
     assert all("0.2 s" in str(each.error) or "closed its output" in str(each.error) for each in silent)
     if not (kind and "exec" in last):
         assert silent == 3 * [Decoded(error="no answer within 0.2 s; the decoder was ended")]
-        assert given_up.error == decoder.health.given_up == "given up: 3 times no answer within 0.2 s"
+        assert given_up.error == decoder.health.given_up == "stopped: 3 times no answer within 0.2 s"
         assert len(pids_in(tmp_path / "pids")) == 3
     assert_gone(pids_in(tmp_path / "pids"))
 
@@ -179,7 +179,7 @@ def test_a_process_that_always_ends_is_given_up() -> None:
     decoder = decoder_of(f"lines:{sh('echo broken >&2; exit 3')}")
     found = answers(decoder, *12 * [b"x"])
     assert found[:10] == 10 * [Decoded(error="the decoder ended before it answered: exit status 3: broken")]
-    reason = "given up: the decoder ended 10 times without an answer: exit status 3: broken"
+    reason = "stopped: the decoder ended 10 times without an answer: exit status 3: broken"
     assert found[10:] == 2 * [Decoded(error=reason)]
     assert decoder.health.given_up == reason
     assert answers(decoder, b"later") == [Decoded(error=reason)]
@@ -199,7 +199,7 @@ def test_no_body_is_decoded_behind_a_line_too_many() -> None:
     decoding = open_decoder(decoder)
     first, second = (list(decoding.decode([(body, {})])) for body in (b"1", b"2"))
     decoding.close(in_peace=True)
-    reason = "given up: the decoder wrote more lines than it was asked for"
+    reason = "stopped: the decoder wrote more lines than it was given"
     assert (first, second) == ([Decoded("a")], [Decoded(error=reason)])
     assert decoding.out_of_step
 
@@ -275,8 +275,8 @@ def test_a_function_that_fails(name: str, error: str) -> None:
     ("text", "error", "hint"),
     [
         ("decode-ordr", "no decoder and no command is named 'decode-ordr'", "did you mean decode-order?"),
-        ("lines:no-such-command -x", "is named 'no-such-command'", "decoders that installed packages bring: absent, "),
-        ("", "a decoder is a command or a name", "such as: --decoder 'lines:python3 decode.py'"),
+        ("lines:no-such-command -x", "is named 'no-such-command'", "installed decoders: absent, "),
+        ("", "a decoder is a command or a name", "for example: --decoder 'lines:python3 decode.py'"),
         ("lines:", "a decoder is a command or a name", ""),
         ("cat 'a", "cannot be split into words: No closing quotation", ""),
         ("cat \0", "a decoder is a command or a name", ""),
@@ -296,7 +296,7 @@ def test_what_is_no_decoder(text: str, error: str, hint: str) -> None:
 def test_without_packages_a_command_is_named_alone() -> None:
     with pytest.raises(UsageError) as caught:
         decoder_of("no-such-command")
-    assert caught.value.hint == "decoders that installed packages bring: none"
+    assert caught.value.hint == "installed decoders: none"
 
 
 def test_a_command_that_cannot_be_started(tmp_path: Path) -> None:

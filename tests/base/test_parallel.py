@@ -110,7 +110,7 @@ def test_a_process_that_is_ended_from_outside(number: signal.Signals, *, in_orde
         assert pool.workers[0].process.pid is not None
         pool.workers[0].receive(partial(Squares, os.getpid(), slow=LONG))
         os.kill(pool.workers[0].process.pid, number)
-        with pytest.raises(RmqtoolError, match="has died"):
+        with pytest.raises(RmqtoolError, match="a worker process died"):
             list(pool.steps_in_order(10) if in_order else pool.steps())
 
 
@@ -134,7 +134,7 @@ def test_a_stop_without_effect_is_heeded() -> None:
     begin = time.monotonic()
     with ready(WorkerPool[int](1)) as pool:
         pool.begin(partial(stopped_in_a_callback, os.getpid()), range(2), None)
-        with pytest.raises(RmqtoolError, match="has died"):
+        with pytest.raises(RmqtoolError, match="a worker process died"):
             list(pool.steps())
     assert time.monotonic() - begin < LONG
 

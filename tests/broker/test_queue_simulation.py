@@ -67,7 +67,7 @@ def test_the_last_three_files_decide(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rules", [OLD, NEW])
 def test_what_is_there_is_not_appended(tmp_path: Path, rules: RecoveryRules) -> None:
-    """Records up to the last unit are dropped, those that follow make units and files."""
+    """Records up to the last unit are dropped, those that follow make entries and files."""
     state = state_of(tmp_path, [SIZE * number for number in range(7)], rules)
     append(state, run(0, 7))
     assert (state.appended, state.max_offset) == (0, 7)

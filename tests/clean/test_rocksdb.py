@@ -153,7 +153,7 @@ def test_what_people_read(tmp_path: Path) -> None:
     """A line about the rows, with the reason why they stay."""
     root = store_of(tmp_path, "orders")
     done = rmqtool("clean", root, "--dry-run", "--now", "2026-11-25T04:00:00Z", "--time-zone", "+00:00")
-    assert "rows         12 rows of consumequeue/ go with their messages\n" in done.out
+    assert "rows         12 rows of consumequeue/ are deleted with their messages\n" in done.out
     manual = rmqtool("clean", root, "--dry-run", "--manual", "--now", "2026-11-25T06:00:00Z", "--time-zone", "+00:00")
     text = " ".join(manual.out.split())
     assert "12 rows of consumequeue/ lead to deleted messages then: a compaction drops them" in text

@@ -65,7 +65,7 @@ def write(position: int, data: bytes, queue: Path = LEVEL_17) -> Callable[[Path]
 
 
 def entry_of_another_record(queue: Path) -> Callable[[Path], None]:
-    """The only unit of a queue leads to 100 bytes before its message, and the broker was killed."""
+    """The only unit of a queue points to 100 bytes before its message, and the broker was killed."""
 
     def change(store: Path) -> None:
         offset = int.from_bytes((store / queue).read_bytes()[:8], "big")

@@ -109,7 +109,7 @@ def test_copies_in_damage(tmp_path: Path, place: int, data: bytes | None, expect
 
 
 def test_copies_with_a_damaged_unit(tmp_path: Path) -> None:
-    """No unit leads to the copy until the queue is derived again: the log has it."""
+    """No unit points to the copy until the queue is derived again: the log has it."""
     builder = WaitingStore()
     for key in ("K1", "K2", "K1", "K3"):
         builder.half(UNIQ_KEY=key)
@@ -153,7 +153,7 @@ def test_what_a_broker_checks(committed: int, next_offset: int, checked: set[int
 
 
 def test_an_entry_that_leads_elsewhere() -> None:
-    """A unit in the place of a lost half message leads to the next one, which a broker checks twice."""
+    """A unit in the place of a lost half message points to the next one, which a broker checks twice."""
     had = View(entries={(HALF, 0, 0): (0, 100), (HALF, 0, 1): (100, 100)}, half={0, 1})
     after = View(entries={(HALF, 0, 0): (100, 100), (HALF, 0, 1): (100, 100)}, half={0, 1})
     assert difference(had, after).half_messages_unchecked == [0]

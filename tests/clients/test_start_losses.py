@@ -140,7 +140,7 @@ def index_swapped(store: Path) -> None:
 
 
 def slots_zeroed(store: Path) -> None:
-    """No slot leads to a unit any more."""
+    """No slot points to a unit any more."""
     write(min((store / "index").iterdir()), slot_position(0), bytes(200))
 
 
@@ -742,7 +742,7 @@ def test_a_query_says_what_a_broker_would_give(bit: int, found: str, tmp_path: P
     store = stores.unpack("4.9.7-clean", tmp_path)
     size_flipped(bit)(store)
     done = run("query", store, "--key", "early-6-0")
-    assert f"an index unit leads to 4350, {found}" in done.out + done.err
+    assert f"an index entry points to 4350, {found}" in done.out + done.err
 
 
 @pytest.mark.slow

@@ -92,7 +92,7 @@ def test_secrets_stay_here(store: Path, tmp_path: Path) -> None:
     }
     assert set(settings.values()) == {"***"}
     for name in (*others, "b\\udcff\\x0a.yml"):
-        assert f"not in it: config/{name}: no file that every broker writes" in result.out
+        assert f"not in it: config/{name}: not a file that every broker writes" in result.out
 
 
 def test_hosts_alone_are_redacted_without_breaking_json(store: Path, tmp_path: Path) -> None:

@@ -53,11 +53,11 @@ def test_what_cannot_be_judged_is_told_beside(store: Path, form: list[str]) -> N
     """Deleted messages are a note; missing ones are one too, and the status."""
     found = inspect(store, "--from", "1003", *form, part=QUEUE)
     assert found.status == Exit.LOSSY
-    assert "2 units left out: their messages have been deleted" in found.err
-    assert "1 units left out: no message stands in the log where they point" in found.err
+    assert "2 entries left out: their messages have been deleted" in found.err
+    assert "1 entry left out: the log has no message where they point" in found.err
     quiet = inspect(store, "-q", "--from", "1003", *form, part=QUEUE)
     assert "deleted" not in quiet.err
-    assert "no message stands" in quiet.err
+    assert "no message where" in quiet.err
 
 
 @pytest.mark.slow
@@ -78,7 +78,7 @@ def test_a_copy_without_the_log(golden_store: GoldenStore, tmp_path: Path) -> No
     for options in (["--key", "k"], ["--from", "0"], ["--to", "5", "--key", "k"]):
         found = inspect(tmp_path, "--as", "consumequeue", *options, part="copy.bin")
         assert found.status == Exit.USAGE
-        assert "the log with the messages is not beside it" in found.err
+        assert "the commit log is not beside them" in found.err
         assert "commitlog" in found.err
     shutil.copyfile(min((source / "index").iterdir()), tmp_path / "copied-index")
     refused = inspect(tmp_path, "--as", "index", "--key", "k", part="copied-index")

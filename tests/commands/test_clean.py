@@ -77,7 +77,7 @@ def test_text_says_what_json_says(name: str, golden_store: GoldenStore) -> None:
 
 def test_verbose_shows_each_file_setting_and_queue(golden_store: GoldenStore) -> None:
     text = clean(golden_store("5.3.3-clean"), *AT_FOUR, "-v", "--file-reserved-time", "48").out
-    assert text.count("goes: expired") == 9
+    assert text.count("delete: expired") == 9
     assert "00000000000000589824" in text
     runs = clean(golden_store("5.3.3-clean"), *AT_FOUR, "-v", "--all-runs", "--delete-file-batch-max", "4").out
     assert [runs.count(f"run {number}: expired") for number in (1, 2, 3)] == [4, 4, 1]
@@ -89,9 +89,12 @@ def test_verbose_shows_each_file_setting_and_queue(golden_store: GoldenStore) ->
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--now", "2026-11-22T04:00:00Z"), "no file has expired that could go; the oldest does in"),
+        (("--now", "2026-11-22T04:00:00Z"), "no file that could be deleted has expired; the oldest expires in"),
         (("--now", "2026-11-25T03:00:00Z"), "9 files have expired, but it is not the hour"),
-        (("--now", "2026-11-22T03:00:00Z", "--disk-used-percent", "80"), "not so full that age would not count"),
+        (
+            ("--now", "2026-11-22T03:00:00Z", "--disk-used-percent", "80"),
+            "below the level at which age no longer matters",
+        ),
         (("--now", "2026-11-25T04:00:00Z", "--first-file-in-use"), "still being read"),
         (("--now", "2026-11-25T03:00:00Z", "--manual"), "deletes 9 of 10 log files"),
         (("--now", "2026-11-22T03:00:00Z", "--disk-used-percent", "91"), "the disk is 91% full, whatever their age"),
@@ -189,7 +192,7 @@ def test_the_time_that_is_named_next_deletes(golden_store: GoldenStore) -> None:
     store = golden_store("5.3.3-clean")
     options = ("--time-zone", "UTC", "--disk-used-percent", "50", "--dry-run")
     notes = clean(store, "--now", "2026-11-21T23:00:00Z", *options).err
-    assert "when the oldest file goes: " in notes
+    assert "when the oldest file is deleted: " in notes
     then = notes.rsplit("--now ", 1)[1].split()[0]
     assert clean(store, "--now", then, *options, "--json").document["result"]["state"] == "planned"
 

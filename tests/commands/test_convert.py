@@ -119,7 +119,7 @@ def test_a_store_in_use(store: Path, new: Path) -> None:
 
 @pytest.mark.slow
 def test_uncommitted(store: Path, new: Path) -> None:
-    """A queue offset that the new store does not have may be given to another message: nothing leads to it."""
+    """A queue offset that the new store does not have may be given to another message: nothing points to it."""
     (store / NODE / "checkpoint").write_text("committedIndex=44\nendIndex=59\n")
     found = convert(store, new, "--json")
     assert found.status == Exit.FINDINGS
@@ -137,7 +137,7 @@ def test_uncommitted(store: Path, new: Path) -> None:
 
 @pytest.mark.slow
 def test_a_topic_of_uncommitted_messages(new: Path, tmp_path: Path) -> None:
-    """Its queue leads to where no message is in the new log: it is not carried over."""
+    """Its queue points to where no message is in the new log: it is not carried over."""
     log = entry_log(20)
     log.put("payments", 0)
     store = finish(log.write(tmp_path / "store", committed=19))
@@ -285,5 +285,5 @@ def test_a_body_with_another_crc(store: Path, new: Path) -> None:
     assert messages(new / LOG) == messages(store / NODE / "data")
     assert len(messages(new / LOG)) == 60
     text = convert(store, new.with_name("other")).out
-    assert "damaged: 1 message with a body that is not what was stored, taken as it is" in text
+    assert "damaged: 1 message with a damaged body, taken as it is" in text
     assert str(store) not in text

@@ -287,7 +287,7 @@ def test_redacted_bodies_are_not_decoded(store: Path, tmp_path: Path) -> None:
     results.append(rmqtool("export", store, "--check", tmp_path / "out", *options))
     for result in results:
         assert (result.status, result.out) == (Exit.USAGE, "")
-        assert result.err == "rmqtool: --decoder shows what --redact bodies leaves out\n"
+        assert result.err == "rmqtool: --decoder would show what --redact bodies hides\n"
     assert bodies_seen(tmp_path) == 0
 
 
@@ -309,7 +309,7 @@ def test_a_function_does_not_get_what_is_redacted(store: Path, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("part", "options", "error"),
     [
-        ("consumequeue", [], "--decoder: what is here has no bodies"),
+        ("consumequeue", [], "--decoder: there are no bodies here"),
         ("commitlog", ["--columns", "topic,body"], "--columns leaves out what it makes: body_decoded and"),
     ],
 )

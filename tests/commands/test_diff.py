@@ -138,8 +138,8 @@ def test_what_was_lost_is_not_said_to_be_whole(tmp_path: Path) -> None:
     found = diff(a, tmp_path / "saved")
     for words in ("a dummy record in place of what was lost", "it is in neither", "queues differ, too"):
         assert words.replace("it is", "what was there is") in found.out
-    assert "A can be set up again from B, whose" not in found.out
-    assert "A can be set up again from B, whose" in diff(a, b).out
+    assert "rebuild A from B, whose" not in found.out
+    assert "rebuild A from B, whose" in diff(a, b).out
 
 
 def test_a_cut_file_does_not_catch_up(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def test_damage_is_told(tmp_path: Path, output: Path) -> None:
     images[0] = images[0][:at] + b"\xff" + images[0][at + 1 :]
     found = export(write_log(tmp_path / "store", images), output)
     assert found.status == Exit.LOSSY
-    assert "skipped      1 extent of" in found.out
+    assert "skipped      1 range of" in found.out
     assert f"{builder.offsets[4]} to {builder.offsets[5]}: physical-offset" in found.out
     assert f"1 body with another CRC than stored, exported unchanged; physical offsets {wrong}" in found.out
     assert len(rows_of(output)) == 20
@@ -190,7 +190,7 @@ def test_a_pattern_and_names(store: Path, tmp_path: Path, output: Path) -> None:
         (["--columns", "nope"], "no column is named 'nope'"),
         (["--columns", "body", "--body", "none"], "no column is left"),
         (["--include", "none"], "none of prepared, rolled-back"),
-        (["--partition-by", "tag"], "none of topic, date, hour, queue"),
+        (["--partition-by", "tag"], "not one of topic, date, hour, queue"),
         (["--compression", "rar"], "no compression is named 'rar'"),
         (["--format", "csv", "--compression", "brotli"], "csv files are not compressed with brotli"),
         (["--format", "xlsx"], "'xlsx' is not one of 'parquet', 'csv', 'ndjson'"),
@@ -361,7 +361,7 @@ def test_an_export_of_no_message_says_what_it_left(output: Path, golden_store: G
     store, options = golden_store("5.3.3-single"), ("--output", output, "--format", "csv", "--engine", "local")
     found = rmqtool("export", store, *options, "--from", "2030-01-01")
     assert found.status == Exit.FINDINGS
-    assert f"{output} holds an export of no message now: --mode overwrite replaces it" in found.err
+    assert f"{output} now holds an empty export: --mode overwrite replaces it" in found.err
     again = rmqtool("export", store, *options, "--mode", "overwrite")
     assert again.status == Exit.OK
     assert "no message now" not in again.err

@@ -180,7 +180,7 @@ def test_bad_input(unpacked: GoldenStore, tmp_path: Path, name: str, kind: str, 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "kind", "part"), PLACES)
 def test_a_file_cut_at_every_byte(unpacked: GoldenStore, tmp_path: Path, name: str, kind: str, part: str) -> None:
-    """Up to some units of each kind: what is whole is shown, the more the longer the file is.
+    """Up to some units of each kind: what is complete is shown, the more the longer the file is.
 
     `make test` cuts at every third byte.
     """
@@ -219,10 +219,10 @@ def test_a_timer_wheel_of_any_size(unpacked: GoldenStore, tmp_path: Path, size: 
 @pytest.mark.parametrize(
     ("part", "options", "words"),
     [
-        ("checkpoint", ["--topic", "t"], "--topic: what is here does not show it"),
+        ("checkpoint", ["--topic", "t"], "--topic: it is not in these files"),
         ("lock", ["--from", "-2h", "--key", "k"], "--key, --from"),
         ("index", ["--slots", "--topic", "t"], "give --topic and one of them"),
-        ("index", ["--slots", "--topic", "t", "--from", "-2h"], "--from: hash slots do not show it"),
+        ("index", ["--slots", "--topic", "t", "--from", "-2h"], "--from: it is not in hash slots"),
         ("index", ["--follow"], "--follow is for a commit log"),
         ("commitlog", ["--follow", "--reverse"], "--follow is for a commit log, without"),
         ("commitlog", ["--slots"], "--slots is for index files"),
@@ -230,7 +230,7 @@ def test_a_timer_wheel_of_any_size(unpacked: GoldenStore, tmp_path: Path, size: 
         ("commitlog", ["--columns", ","], "no such column"),
         ("commitlog", ["--json", "--format", "csv"], "--json and --format csv"),
         ("commitlog", ["--from", "5", "--to", "4"], "--from is later than --to"),
-        ("", ["--reverse", "--limit", "1"], "--limit, --reverse: works on a part of a store"),
+        ("", ["--reverse", "--limit", "1"], "--limit, --reverse: for a part of a store only"),
     ],
 )
 def test_options_that_do_not_fit(golden_store: GoldenStore, part: str, options: list[str], words: str) -> None:
@@ -278,7 +278,7 @@ def test_damage_in_csv_is_told_beside(tmp_path: Path, unpacked: GoldenStore) -> 
     file.write_bytes(data)
     found = inspect(tmp_path, "--format", "csv", "--columns", "physical_offset", part="commitlog")
     assert found.status == Exit.LOSSY
-    assert "1 damaged extents have no line in CSV" in found.err
+    assert "not in CSV: 1 damaged range" in found.err
 
 
 @pytest.mark.parametrize(("part", "word"), [("compaction", "compaction/compactionLog")])

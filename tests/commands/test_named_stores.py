@@ -116,7 +116,7 @@ def test_sql_of_a_store_by_name(home: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[stores.a\n", "rmqtool.toml: is no TOML: "),
+        ("[stores.a\n", "rmqtool.toml: is not TOML: "),
         ("\xff", "rmqtool.toml: is not UTF-8 at byte 0"),
         ("stores = 3\n", "stores are tables: [stores.NAME]"),
         ('[stores]\na = "store"\n', "stores are tables: [stores.NAME]"),
@@ -153,7 +153,7 @@ def test_unknown_names(home: Path) -> None:
     assert "did you mean @orders-a?" in rmqtool("verify", "@orders").err
     assert "there are @orders-a, @shop" in rmqtool("verify", "@x").err
     write("")
-    assert "it has no [stores.NAME]" in rmqtool("verify", "@x").err
+    assert "it has no table [stores.NAME]" in rmqtool("verify", "@x").err
     assert rmqtool("verify", "@x", "--json").document["error"]["kind"] == "usage"
 
 

@@ -168,7 +168,7 @@ def test_help_has_examples_and_exit_statuses(name: str) -> None:
     """Help of every command has lines to copy and what its exit statuses mean, in lines of 80 columns."""
     found = rmqtool(*name.split(), "--help")
     assert found.status == Exit.OK
-    examples = found.out[found.out.index("Examples:") : found.out.index("-h, --help")].splitlines()[1:]
+    examples = found.out[found.out.index("Examples:") : found.out.index("\nOptions")].splitlines()[1:]
     assert any("rmqtool " in line for line in examples)
     statuses = re.findall(r"^  (\d+) +\S", found.out[found.out.index("Exit statuses:") :], re.MULTILINE)
     needed = {"0", "2"} if name in NO_STORE else {"0", "4", "6"}
@@ -290,6 +290,9 @@ def test_a_command_that_is_none() -> None:
         ("verify --limit 3", "No such option '--limit'. Did you mean '--max-examples'?"),
         ("query --since -1h", "No such option '--since'. Did you mean '--from'?"),
         ("verify --since -1h", "No such option '--since'."),
+        ("inspect --group g", "No such option '--group'. It is one of rmqtool query and rmqtool pending."),
+        ("query --message 1", "No such option '--message'. Did you mean '--msg-id'?"),
+        ("query --topic orders", "--scan reads all that match the filters"),
         ("rebuild", "no command rebuild (did you mean rebuild-cq or rebuild-index?)"),
         ("zzz", "no command zzz\n"),
     ],
@@ -341,7 +344,7 @@ def test_help_is_at_most_100_columns_wide_and_groups_options() -> None:
     for name in cli.modules:
         shown = click.testing.CliRunner(env={"COLUMNS": "200"}).invoke(cli, [name, "--help"]).output
         assert max(map(len, shown.splitlines())) <= 100
-        assert shown.index("Examples:") < shown.index("-h, --help") < shown.index("Exit statuses:")
+        assert shown.index("Examples:") < shown.index("Options of every command") < shown.index("Exit statuses:")
         assert "x<=" not in shown
         assert "x>=" not in shown
 
@@ -353,7 +356,7 @@ def test_options_stand_in_one_order_everywhere() -> None:
         shown = click.testing.CliRunner(env={"COLUMNS": "200"}).invoke(cli, [name, "--help"]).output
         listed = [
             word
-            for line in shown[shown.index("\nOptions") :].splitlines()
+            for line in shown[shown.index("\nExamples") :].splitlines()
             for word in re.findall(r"^  (?:-\w, )?(--[a-z-]+)", line)
         ]
         assert [word for word in listed if word in shared] == [word for word in shared if word in listed], name
@@ -361,10 +364,24 @@ def test_options_stand_in_one_order_everywhere() -> None:
     assert rebuild.index("--to [") < rebuild.index("Which messages:")
 
 
+def test_options_of_every_command_are_one_line_unless_the_help_is_verbose() -> None:
+    """Their names; the help of the program, and a verbose one, explain them. A command's own groups come first."""
+    short = rmqtool("query", "--help").out
+    assert (
+        "\nOptions of every command (rmqtool --help explains them):\n  --json, --int64, --time-zone, --color" in short
+    )
+    assert "Colour text" not in short
+    for words in (["query", "--help", "--verbose"], ["-v", "query", "--help"], ["query", "-v", "-h"], ["--help"]):
+        assert "Colour text" in rmqtool(*words).out
+    assert short.index("  --key KEY ") < short.index("  --unique-key KEY ") < short.index("  --topic TOPIC ")
+    assert rmqtool("verify", "--help").out.index("  --fast ") < rmqtool("verify", "--help").out.index("  --topic ")
+
+
 def test_every_name_of_a_group_is_an_option() -> None:
     """An option that is renamed does not fall out of its group."""
     options = {name.removeprefix("--") for command in COMMANDS.values() for name in long_options(command)}
-    assert {name for names in help_page._GROUPS.values() for name in names} <= options
+    groups = [help_page._GROUPS, *(command.groups for command in COMMANDS.values())]
+    assert {name for group in groups for names in group.values() for name in names} <= options
 
 
 def test_help_version_and_completion_are_commands() -> None:

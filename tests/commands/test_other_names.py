@@ -1,4 +1,4 @@
-"""What other tools call our commands leads to ours, and what brokers print to pages and commands."""
+"""What other tools call our commands points to ours, and what brokers print to pages and commands."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def test_unknown_commands_lead_to_ours() -> None:
     for name, ours in OTHER_COMMANDS.items():
         found = rmqtool(name, "store")
         assert found.status == Exit.USAGE
-        assert found.err.startswith(f"rmqtool: no command {name}; it may be: rmqtool {ours}\n")
-    assert "it may be: rmqtool query STORE --id ID" in rmqtool("queryMsgById").err
-    assert "it may be: rmqtool verify STORE" in rmqtool("help", "fsck").err
+        assert found.err.startswith(f"rmqtool: no command {name}; try: rmqtool {ours}\n")
+    assert "try: rmqtool query STORE --id ID" in rmqtool("queryMsgById").err
+    assert "try: rmqtool verify STORE" in rmqtool("help", "fsck").err
 
 
 @pytest.mark.parametrize("name", ["fsck", "check", "ls", "tail", "lag", "dump", "recover"])
 def test_the_names_that_people_try_first(name: str) -> None:
-    """None of them is a command, and each of them leads to one."""
+    """None of them is a command, and each of them points to one."""
     assert name in OTHER_COMMANDS
     assert name not in cli.modules
 
@@ -54,7 +54,7 @@ def test_what_is_named_is_a_command_line(line: str) -> None:
 
 
 def test_other_options_are_ours() -> None:
-    """Each name leads to options that some command has."""
+    """Each name points to options that some command has."""
     ours = {name for each in cli.modules for option in command_named(each).params for name in option.opts}
     assert {name for names in OTHER_OPTIONS.values() for name in names} <= ours
 
@@ -111,7 +111,7 @@ def test_what_says_nothing_leads_nowhere(text: str) -> None:
 
 @pytest.mark.parametrize("symptom", SYMPTOMS, ids=lambda each: each.title[:40])
 def test_symptoms(symptom: Symptom) -> None:
-    """Each is found by all that it has, and leads to codes of the catalogue; what is shown fits a terminal."""
+    """Each is found by all that it has, and points to codes of the catalogue; what is shown fits a terminal."""
     printed = [*symptom.texts, *symptom.spoken, *(symptom.response or ())[:1]]
     assert printed
     for text in printed:

@@ -38,6 +38,39 @@ def offsets(result: Any) -> list[int]:
     return [line["physical_offset"] for line in result.lines]
 
 
+def test_chosen_columns(store: Path, says: dict[str, Any]) -> None:
+    """A table for people, objects in JSON; properties and fields of JSON bodies have columns of their own."""
+    record = record_of(says, topic="payments", queue_id=0, queue_offset=4)
+    place = ("--offset", str(record["physical_offset"]))
+    names = "queue_offset,tags,body.order,properties.UNIQ_KEY,body.nothing"
+    unique_key = record["properties"]["UNIQ_KEY"]
+    (row,) = query(store, "--json", *place, "--columns", names).lines
+    order = row["body.order"]
+    assert row == {"kind": "message", "queue_offset": 4, "tags": record["properties"]["TAGS"], "body.order": order,
+                   "properties.UNIQ_KEY": unique_key, "body.nothing": None}  # fmt: skip
+    head, line = query(store, *place, "--columns", names).out.splitlines()
+    assert head.split() == names.split(",")
+    assert line.split() == ["4", row["tags"], order or "-", unique_key, "-"]
+    hidden = query(store, *place, "--columns", "unique_key", "--redact", "keys").out.splitlines()
+    assert [text.strip() for text in hidden] == ["unique_key", "***"]
+    assert query(store, "--scan", "--columns", "topic,queue_offset").out.count("\n") == len(says["records"]) + 1
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--offset", "0", "--columns", "no_such"], "no such column here: no_such; there are: kind, topic, "),
+        (["--offset", "0", "--columns", ","], "no such column here: ','"),
+        (["--offset", "0", "--columns", "topic", "--trace"], "--trace does not go with --columns"),
+        (["--group", "billing", "--columns", "topic"], "--group does not go with --columns"),
+    ],
+)
+def test_columns_that_do_not_fit(store: Path, words: list[str], why: str) -> None:
+    found = query(store, *words)
+    assert (found.status, found.out) == (Exit.USAGE, "")
+    assert why in found.err
+
+
 def test_by_physical_offset(store: Path, says: dict[str, Any]) -> None:
     record = says["records"][100]
     (message,) = query(store, "--json", "--offset", str(record["physical_offset"])).lines

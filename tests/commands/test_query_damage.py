@@ -52,7 +52,7 @@ def cut_index(store: Path) -> None:
 
 
 def cycle(store: Path) -> None:
-    """Every link of the first file leads to the newest unit."""
+    """Every link of the first file points to the newest unit."""
     path = first_index(store)
     for number in range(1, 900):
         overwrite(path, 40 + 4 * 50 + 20 * number + 16, struct.pack(">i", 999))
@@ -92,7 +92,7 @@ def test_queues_without_a_log(store: Path) -> None:
     assert (answer["status"], answer["messages"]) == ("MESSAGE_WAS_REMOVING", [])
     assert pulled.status == Exit.LOSSY
     passed_over = answer["next_begin_offset"] - 3
-    assert f"{passed_over} messages passed over: no log file holds what the units lead to" in pulled.err
+    assert f"{passed_over} messages passed over: no log file has what the entries point to" in pulled.err
     assert query(store, "--json", "--group", "middle").lines[0]["committed_offset"] == 18
     assert query(store, "--scan").status == 1
     assert query(store, "--json", "--at", "0", "--topic", "orders").status == 0
@@ -132,7 +132,7 @@ def test_a_unit_that_leads_astray(store: Path) -> None:
     assert "a message with queue offset 1" in other.err
     astray = query(store, "--json", *ORDERS, "--queue-offset", "2")
     assert (astray.status, astray.out) == (1, "")
-    assert "the unit of queue offset 2 leads to 5: no record begins at offset 5; one begins at 0" in astray.err
+    assert "the entry of queue offset 2 points to 5: no record begins at offset 5; one begins at 0" in astray.err
     assert query(store, *ORDERS, "--queue-offset", "3").status == 3
     (pulled,) = query(store, "--json", "--pull", *ORDERS, "--queue-offset", "2", "--max", "2").lines
     assert [message["kind"] for message in pulled["messages"]] == ["damage", "damage"]
@@ -160,7 +160,7 @@ def test_a_wrong_body(store: Path) -> None:
     overwrite(path, record["physical_offset"] + 100, b"\xff\xff\xff\xff")
     result = query(store, "--json", "--offset", str(record["physical_offset"]), "--trace")
     assert result.status == 3
-    assert result.lines[0]["places"]["contradictions"] == ["the body does not have the CRC that is stored with it"]
+    assert result.lines[0]["places"]["contradictions"] == ["body CRC mismatch"]
 
 
 def test_a_huge_sparse_store(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from tests.commands.running import rmqtool
 
 FILES = 20
 KEYS_OF_A_FILE = 40
-MOST_BYTES_OF_A_FILE = 8192  # the header, and what proves the geometry: 64 units and their slots
+MOST_BYTES_OF_A_FILE = 8192  # the header, and what proves the geometry: 64 entries and their slots
 
 
 @pytest.fixture

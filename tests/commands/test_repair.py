@@ -146,7 +146,7 @@ def test_what_only_people_can_mend_is_not_called_nothing(
     file.symlink_to(root / "nowhere")
     found = rmqtool("repair", root, *options)
     assert "What to do" in found.out
-    assert found.err.endswith("nothing to repair: the steps above are done by hand\n")
+    assert found.err.endswith("nothing to repair: do the steps above by hand\n")
 
 
 @pytest.mark.slow
@@ -162,7 +162,7 @@ def test_a_saved_plan_is_for_the_store_that_it_was_made_from(store: Path, tmp_pa
     assert "not as it was" in refused.err
     assert repair(store, "--plan", plan, "--yes").status == Exit.FINDINGS
     assert repair(store, "--acknowledge", "--yes").out.startswith("lost: ")
-    assert repair(store, "--acknowledge", "--yes").out == "no loss is on record\n"
+    assert repair(store, "--acknowledge", "--yes").out == "no loss is recorded\n"
     assert rmqtool("verify", store).status == Exit.OK
 
 
@@ -312,7 +312,7 @@ def test_a_release_older_than_the_store_is_asked_for_first(store: Path, command:
     with unchanged(store):
         found = answered(b"n\n", command, store, "--broker-version", "4.4.0", *conf)
         assert found.out == ""
-        assert "Write by the rules of 4.4.0 all the same? [y/N]: " in found.err
+        assert "Write by the rules of 4.4.0 anyway? [y/N]: " in found.err
         shown = rmqtool(command, store, "--dry-run", "--broker-version", "4.4.0", *conf)
         assert shown.status != Exit.USAGE
         assert "WARNING: the store was written by 5." in shown.err
@@ -338,4 +338,4 @@ def test_a_reader_who_is_gone_before_anything_is_written(store: Path, capsys: py
     """What is shown before the question is not read: nobody can agree."""
     with pytest.raises(BrokenPipeError), reporting_state(Style(), store, "is written"):
         raise BrokenPipeError
-    assert capsys.readouterr().err == "nobody reads the output any more: the store is as it was\n"
+    assert capsys.readouterr().err == "the reader of the output is gone: the store is as it was\n"

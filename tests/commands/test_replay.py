@@ -243,7 +243,7 @@ def test_a_target_that_is_not_there(tmp_path: Path, fake: FakeCluster, journal: 
     gone = replay(store, fake, "--send", "--yes", "--journal", journal, "--patience", "100ms", "--json")
     assert gone.status == Exit.FAILED
     assert gone.document["error"]["kind"] == "peer"
-    assert gone.document["error"]["hint"] == "the same command goes on where it ended"
+    assert gone.document["error"]["hint"] == "the same command continues where it stopped"
 
 
 @pytest.mark.slow
@@ -274,8 +274,8 @@ def test_the_question(tmp_path: Path, fake: FakeCluster) -> None:
         (["--to-topic", "=b"], "OLD=NEW"),
         (["--rate", "fast"], "messages a second"),
         (["--rate", "0"], "messages a second"),
-        (["--timeout", "0s"], "is not a length of time"),
-        (["--patience", "soon"], "is not a length of time"),
+        (["--timeout", "0s"], "is not a duration"),
+        (["--patience", "soon"], "is not a duration"),
         (["--nameserver", "nowhere"], "HOST:PORT"),
         (["--nameserver", ";"], "no address"),
         (["--acl-file", "{store}/nowhere"], "cannot be read"),
@@ -337,8 +337,8 @@ def test_what_is_typed_wrong_comes_before_what_is_not_given(tmp_path: Path) -> N
         (store, ("--journal", store / "journal"), Exit.USAGE, "a file of the source"),
         (store, ("--acl-file", store / "nowhere"), Exit.FAILED, "cannot be read"),
         (store, ("--rate", "fast"), Exit.USAGE, "messages a second"),
-        (store, (), Exit.USAGE, "it is not said where to send to: --nameserver HOST:PORT"),
-        (store, ("--send", "--yes"), Exit.USAGE, "it is not said where to send to: --nameserver HOST:PORT"),
+        (store, (), Exit.USAGE, "no target: give --nameserver HOST:PORT"),
+        (store, ("--send", "--yes"), Exit.USAGE, "no target: give --nameserver HOST:PORT"),
     ):
         found = rmqtool("replay", source, *options)
         assert (found.status, says in found.err) == (status, True), found.err
@@ -351,7 +351,7 @@ def test_counted_without_a_name_server(tmp_path: Path, fake: FakeCluster, journa
         found = rmqtool("replay", store, "--dry-run", "--to-topic", "test", "--limit", "40")
     assert found.status == Exit.OK
     assert found.out.startswith("40 messages, ")
-    assert "before what the target has or refuses: no --nameserver is given\n" in found.out
+    assert "not compared with a target: no --nameserver is given\n" in found.out
     assert "Broker" not in found.out
     result = rmqtool("replay", store, "--dry-run", "--json").document["result"]
     assert (result["messages"], result["name_servers"], result["targets"], result["looked_up"]) == (60, [], [], False)

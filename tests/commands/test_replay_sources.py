@@ -45,7 +45,7 @@ def test_what_is_neither_store_nor_export(
     make(tmp_path / "source")
     answer = replay(tmp_path / "source", fake)
     assert answer.status == Exit.NOT_A_STORE
-    assert "neither a store (a directory with commitlog/), nor the directory or a Parquet file" in answer.err
+    assert "neither a store (a directory with commitlog/) nor an export" in answer.err
     assert f"found: {found}" in answer.err
 
 

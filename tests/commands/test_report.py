@@ -110,7 +110,7 @@ def test_a_damaged_store(store: Path, tmp_path: Path) -> None:
     assert "bad" in page.classes
     (extent,) = verified["result"]["bad_extents"]
     offset, size = extent["physical_offset"], extent["size"]
-    assert f"{offset} {offset + size} {size} not as it was stored" in page.text
+    assert f"{offset} {offset + size} {size} damaged" in page.text
 
 
 def test_an_empty_store(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_the_life_of_a_message(golden_store: GoldenStore, tmp_path: Path) -> Non
     assert any(": stored in payments queue 0 offset 3 (record at" in text for text in page.texts)
     assert "lanes" in page.classes
     assert any(": billing has passed payments queue 0 offset 3 (" in text for text in page.texts)
-    (lines,) = (text for text in page.texts if text.startswith("story  "))
+    (lines,) = (text for text in page.texts if text.startswith("history  "))
     assert lines.count("\n") > 5
     assert "\\x0a" not in page.text
     missing, page = written(store, tmp_path / "none.html", "--trace", "7F0000010000FFFFFFFFFFFFFFFFFFFF")

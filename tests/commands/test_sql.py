@@ -114,7 +114,7 @@ def test_a_statement_comes_from_a_file_or_standard_input(tmp_path: Path) -> None
         (("drop view messages",), "only reads"),
         (("select 1 as a, 2 as a",), "two columns are called a"),
         (("select 1 as a", "--format", "parquet"), "--format parquet needs --output FILE"),
-        (("select 1 as a", "--include", "all"), "'all' is none of prepared, rolled-back"),
+        (("select 1 as a", "--include", "all"), "'all' is not one of prepared, rolled-back"),
         (("select 1 as a", "--memory", "1MiB"), "is too little"),
         (("select union_value(a := 1) as a", "--format", "parquet", "-o", "never.parquet"), "Parquet holds no"),
     ],
@@ -154,7 +154,7 @@ def test_damage_is_told(tmp_path: Path) -> None:
     file.write_bytes(data)
     done = sql("select count(*) as n from messages", store=store)
     assert (done.status, done.out) == (Exit.LOSSY, "n\n4\n")
-    assert f"1 damaged extent of the log is passed over, the first in {store} at offset {offsets[2]}" in done.err
+    assert f"1 damaged range of the log is skipped, the first in {store} at offset {offsets[2]}" in done.err
     done = sql("select sum(octet_length(body)) as n from messages", store=store)
     assert (done.status, done.out) == (Exit.LOSSY, "n\n400\n")
     assert "1 body does not have its CRC" in done.err
@@ -217,6 +217,6 @@ def test_statements_are_answered_one_after_the_other(tmp_path: Path) -> None:
     shown = on_terminal("sql", str(EXAMPLE), "--no-pager", cwd=tmp_path, typed="".join(f"{line}\n" for line in typed))
     assert "one,two\n1,2\n" in shown
     assert "no table is named 'nothing'" in shown
-    assert ".nothing is no command" in shown
+    assert ".nothing is not a command" in shown
     assert "sum(" not in shown
     assert "unread" in shown

@@ -268,10 +268,10 @@ def test_an_interrupted_repair_is_finished_and_taken_back(store: Path) -> None:
     before = tree(store)
     kill_repair(store, "exchange")
     with unchanged(store):
-        assert "is ended first" in rmqtool("undo", store, "--dry-run").out
+        assert "is finished first" in rmqtool("undo", store, "--dry-run").out
     found = rmqtool("--json", "undo", store, "--yes")
     assert found.document["result"]["recovered"][0]["outcome"] == "finished"
-    assert "is finished now" in found.err
+    assert "is now finished" in found.err
     assert tree(store) == before
 
 

@@ -26,7 +26,7 @@ def test_rows_are_compared(unpacked: GoldenStore, tmp_path: Path) -> None:
         families["default"][key] = with_fields(families["default"][key], physical_offset=0)
     result = rmqtool("diff", store, other)
     assert result.status == 1
-    assert "orders queue 1: A 0 to 17, B 0 to 17, first different unit 9" in result.out
+    assert "orders queue 1: A 0 to 17, B 0 to 17, first different entry 9" in result.out
     (other / "consumequeue" / "CURRENT").write_text("MANIFEST-1\n")
     result = rmqtool("diff", store, other)
     assert result.status == 3

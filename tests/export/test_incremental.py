@@ -95,7 +95,7 @@ def test_another_log_is_refused(tmp_path: Path, length: int) -> None:
     export(LogBuilder().add_all([{"body": b"a"}] * 10).write(tmp_path / "store"), tmp_path / "out", "incremental")
     rows = rows_of(tmp_path / "out")
     other = LogBuilder().add_all([{"body": b"b", "store_timestamp": 5}] * length).write(tmp_path / "store")
-    with pytest.raises(RmqtoolError, match=r"the log ends before|another message stands"):
+    with pytest.raises(RmqtoolError, match=r"the log ends before|another message is where"):
         export(other, tmp_path / "out", "incremental")
     assert rows_of(tmp_path / "out") == rows
     export(other, tmp_path / "out", "overwrite")
@@ -162,7 +162,7 @@ def test_a_store_that_was_moved_is_not_another_one(tmp_path: Path) -> None:
     for again in (tomorrow, f"x={tomorrow}", f"x={today}"):
         with pytest.raises(UsageError, match=r"is that of first, .* twice") as raised:
             export([again], tmp_path / "out", "incremental")
-        assert str(raised.value.hint).startswith("first=STORE goes on")
+        assert str(raised.value.hint).startswith("first=STORE continues")
     export([f"first={tomorrow}"], tmp_path / "out", "incremental")
     assert offsets_of(tmp_path / "out") == builder.offsets
     other = LogBuilder().add_all([{"body": b"other"}] * 4).write(today)

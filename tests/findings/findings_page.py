@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import groupby
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rmqtool.commands.explain import sentence, shown_remedy
@@ -21,28 +20,44 @@ What a broker does depends on its release, so each page says which does what. "A
 commit log that every start does, more of it after a crash.
 """
 
+_CHAPTERS = {
+    "start": "What the next start would do",
+    "store": "The store and its files",
+    "commitlog": "The commit log",
+    "consumequeue": "Consume queues",
+    "index": "Index files",
+    "checkpoint": "The checkpoint",
+    "config": "Topics, groups and offsets",
+    "timer": "Timer messages",
+    "compaction": "Compacted topics",
+    "tiered": "Tiered storage",
+    "clean": "Retention",
+    "upgrade": "Upgrades and broker.conf",
+    "rebuild": "Rebuilds",
+    "export": "Exports",
+}
+
 
 def page() -> str:
-    """The whole page."""
-    return "\n".join([_HEAD, *_index(), *(line for entry in CATALOGUE.values() for line in _entry(entry))])
+    """The whole page: a chapter for each part, which begins with its codes."""
+    chapters: dict[str, list[Entry]] = {}
+    for entry in CATALOGUE.values():
+        chapters.setdefault(entry.code.partition(".")[0], []).append(entry)
+    return "\n".join([_HEAD, *(line for part, entries in chapters.items() for line in _chapter(part, entries))])
 
 
-def _index() -> Iterator[str]:
-    for part, entries in groupby(CATALOGUE.values(), key=_part):
-        yield f"| {part} | fault | severity | |"
-        yield "|---|---|---|---|"
-        for entry in entries:
-            anchor = entry.code.replace(".", "")
-            yield f"| [{entry.code}](#{anchor}) | {entry.fault or ''} | {entry.severity} | {entry.title} |"
-        yield ""
-
-
-def _part(entry: Entry) -> str:
-    return entry.code.partition(".")[0]
+def _chapter(part: str, entries: Sequence[Entry]) -> Iterator[str]:
+    yield from (f"## {_CHAPTERS[part]}", "", "| code | fault | severity | |", "|---|---|---|---|")
+    for entry in entries:
+        anchor = entry.code.replace(".", "")
+        yield f"| [{entry.code}](#{anchor}) | {entry.fault or ''} | {entry.severity} | {entry.title} |"
+    yield ""
+    for entry in entries:
+        yield from _entry(entry)
 
 
 def _entry(entry: Entry) -> Iterator[str]:
-    yield f"## {entry.code}"
+    yield f"### {entry.code}"
     yield ""
     yield f"**{entry.title}.** {sentence(entry.what)}"
     yield ""

@@ -43,7 +43,7 @@ def ext_unit(tags_code: int, store_timestamp: int, bit_map: bytes) -> bytes:
 
 @pytest.mark.slow
 def test_ext_units_are_where_the_queue_points(extras: Path) -> None:
-    """Each tags code is the address of the unit that follows the one before; every second unit has a bit map."""
+    """Each tags code is the address of the entry that follows the one before; every second unit has a bit map."""
     for queue in (0, 1):
         units = [
             (start + unit.position, unit)
@@ -72,7 +72,7 @@ def test_ext_units_are_built_as_the_broker_builds_them(extras: Path) -> None:
 
 @pytest.mark.parametrize("address", [0, 5, -1, -(1 << 31), (1 << 63) - 1])
 def test_a_plain_tags_code_is_no_address(address: int) -> None:
-    """What a hash or a delivery time can be never leads to an ext unit."""
+    """What a hash or a delivery time can be never points to an ext unit."""
     assert consume_queue.ext_offset(address) is None
 
 
@@ -112,7 +112,7 @@ def test_timer_log_units(extras: Path) -> None:
 
 @pytest.mark.parametrize("name", ["timerwheel", f"timerwheel.{MESSAGES * timer_wheel.UNIT_SIZE}"])
 def test_timer_wheel(extras: Path, name: str) -> None:
-    """A slot stands at its time modulo the wheel and leads to its first and newest unit; a snapshot is the same."""
+    """A slot stands at its time modulo the wheel and points to its first and newest unit; a snapshot is the same."""
     data = (extras / name).read_bytes()
     assert len(data) == timer_wheel.WHEEL_SIZE
     assert timer_wheel.is_wheel_name(name)
@@ -163,7 +163,7 @@ def test_compaction_queue_and_log(extras: Path) -> None:
 
 
 def test_dledger_entries_and_index(group: Path) -> None:
-    """Entries follow each other, wrap a record that tells the place after the header, and the index leads to them."""
+    """Entries follow each other, wrap a record that tells the place after the header, and the index points to them."""
     files = images(next(group.glob("dledger-*/data")))
     [data] = images(next(group.glob("dledger-*/index"))).values()
     units = decode_units(dledger.INDEX_DTYPE, data)

@@ -77,7 +77,7 @@ def test_index_hits(golden_store: GoldenStore, name: str) -> None:
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", STORES)
 def test_index_headers_and_chains(golden_store: GoldenStore, name: str) -> None:
-    """The headers are the release's; chains hold all units of a file, and each link leads to an older one."""
+    """The headers are the release's; chains hold all units of a file, and each link points to an older one."""
     store = golden_store(name)
     if not (store / "index").is_dir():
         pytest.skip("no message, no index")

@@ -80,7 +80,7 @@ def test_timer_log_and_wheel(extras: Path) -> None:
 
 @pytest.mark.parametrize("precision", [100, 1000])
 def test_slots_of_any_length(precision: int, tmp_path: Path) -> None:
-    """What a slot leads to shows how long slots are, where no broker.conf gives timerPrecisionMs."""
+    """What a slot points to shows how long slots are, where no broker.conf gives timerPrecisionMs."""
     store = store_with_timers(tmp_path)
     write_wheel(store, precision=precision)
     assert {slot["due_timestamp"] for slot in objects(store / "timerwheel")} == set(map(due_of, range(TIMERS)))
@@ -105,7 +105,7 @@ def test_timer_check_and_checkpoint(extras: Path) -> None:
 
 
 def test_compaction(extras: Path) -> None:
-    """Each unit of a compaction's queue leads to a message of its log; the end marks are told."""
+    """Each unit of a compaction's queue points to a message of its log; the end marks are told."""
     messages = {m["physical_offset"]: m for m in objects(extras / "compaction/compactionLog") if m["kind"] == "message"}
     units = objects(extras / "compaction/compactionCq/state/0")
     batches = [unit for unit in units if unit["kind"] == "batch"]
@@ -307,7 +307,7 @@ def naive_lengths(previous: list[int]) -> list[tuple[int, bool]]:
 @pytest.mark.slow
 @given(st.lists(st.integers(-3, 14), max_size=14))
 def test_chains_of_any_links(links: list[int]) -> None:
-    """Lengths are those of a walk; cycles, links to newer units and out of the file end a chain as broken."""
+    """Lengths are those of a walk; cycles, links to newer entries and out of the file end a chain as broken."""
     previous = [0, *links]
     lengths, broken = chain_lengths(np.array(previous, dtype=np.int32))
     assert list(zip(lengths.tolist(), broken.tolist(), strict=True)) == naive_lengths(previous)

@@ -57,7 +57,7 @@ def test_each_parameter_of_open(name: str) -> None:
         (lambda store: store.verify(jobs=True), "jobs is a whole number from 1 to 256, not True (bool)"),
         (lambda store: store.verify(time_limit=float("nan")), "time_limit is a number of at least 0, not nan"),
         (lambda store: store.messages(topic=["orders", 3]),
-         "topic is a text or a list of texts, not ['orders', 3] (list)"),
+         "topic is a text or a list of strings, not ['orders', 3] (list)"),
         (lambda store: store.messages(from_offset=-1), "from_offset is a whole number of at least 0, not -1"),
         (lambda store: store.messages(queue_id=[1 << 40]),
          "queue_id is a whole number from -2147483648 to 2147483647 or a list of whole numbers, not [1099511627776]"),
@@ -66,7 +66,7 @@ def test_each_parameter_of_open(name: str) -> None:
         (lambda store: store.messages(body="text"), "body is 'decompressed', 'stored' or 'none', not 'text' (str)"),
         (lambda store: store.clean_plan(disk_used_percent=300), "disk_used_percent is a number from 0 to 100, not 300"),
         (lambda store: store.clean_plan(settings={"deleteWhen": 4}),
-         "settings is a mapping of texts to texts, not {'deleteWhen': 4} (dict)"),
+         "settings is a mapping of strings to strings, not {'deleteWhen': 4} (dict)"),
     ],
 )  # fmt: skip
 def test_sentences(store: Store, call: Callable[[Store], Any], sentence: str) -> None:
@@ -106,7 +106,7 @@ def test_numbers_of_numpy(kind: Callable[[int], Any]) -> None:
 @pytest.mark.parametrize("method", ["batches", "to_arrow", "to_pandas"])
 def test_columns_of_messages(store: Store, method: str, columns: Any) -> None:
     """A list, as everywhere; it says so before anything is read."""
-    with pytest.raises(UsageError, match=r"^columns is a list of texts, not "):
+    with pytest.raises(UsageError, match=r"^columns is a list of strings, not "):
         getattr(store.messages(), method)(columns)
 
 

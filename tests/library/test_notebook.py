@@ -67,13 +67,13 @@ def test_messages() -> None:
     shown = cells(messages)
     assert shown.count("orders") == 10
     assert "the first 10 of them" in shown
-    assert "no message passes" in cells(rmqtool.open(EXAMPLE).messages(topic="orders", tag="none"))
+    assert "no message matches" in cells(rmqtool.open(EXAMPLE).messages(topic="orders", tag="none"))
 
 
 def test_a_preview_reads_no_large_log(monkeypatch: pytest.MonkeyPatch) -> None:
     """It says how far it has read."""
     monkeypatch.setattr("rmqtool.library.messages._PREVIEW_BYTES", 1000)
-    assert "5 messages up to physical offset 1000; count() looks at all" in cells(rmqtool.open(EXAMPLE).messages())[-1:]
+    assert "5 messages up to physical offset 1000; count() reads all" in cells(rmqtool.open(EXAMPLE).messages())[-1:]
 
 
 def test_a_message() -> None:

@@ -35,7 +35,7 @@ def test_no_bucket(s3_place: str, command: tuple[str, ...], tmp_path: Path) -> N
     uri = s3_uri(s3_place, "store").replace("@bucket/", "@buckett/")
     done = run(command, uri, tmp_path)
     assert done.status == Exit.FAILED
-    assert done.err == "rmqtool: s3://buckett: no such bucket\n  check its name, and the address that it is asked for\n"
+    assert done.err == "rmqtool: s3://buckett: no such bucket\n  check its name and the endpoint\n"
 
 
 @pytest.mark.parametrize("command", PLACES)
@@ -87,7 +87,7 @@ def test_no_permission(denying: tuple[str, list[str]], command: tuple[str, ...],
     assert done.status == Exit.FAILED
     assert done.err.startswith("rmqtool: s3://bucket/store: cannot read: ")
     assert "ACCESS_DENIED" in done.err
-    assert done.err.endswith("\n  check the credentials, and what they may read there\n")
+    assert done.err.endswith("\n  check the credentials and their permission to read\n")
     assert "secret" not in done.err
     assert len(asked) <= 4
 
@@ -150,6 +150,6 @@ def test_a_file_that_goes_or_is_cut(
     assert (found.status, found.out) == (Exit.FAILED, "")
     assert found.err == (
         f"rmqtool: s3://bucket/{done[0]}: the file was replaced or removed while it was read\n"
-        "  run it again: it begins with what is there now\n"
+        "  run it again: it starts with the present files\n"
     )
     assert "replaced" not in again.err

@@ -135,7 +135,7 @@ def test_a_file_that_goes_while_it_is_open(
     ("error", "hint"),
     [
         (OSError("AWS Error SLOW_DOWN"), "run it again when that machine answers"),
-        (PermissionError("AWS Error ACCESS_DENIED"), "check the credentials, and what they may read there"),
+        (PermissionError("AWS Error ACCESS_DENIED"), "check the credentials and their permission to read"),
     ],
 )
 @pytest.mark.parametrize("command", COMMANDS)

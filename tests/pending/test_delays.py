@@ -83,7 +83,7 @@ def test_units_without_time(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("data", [bytes(20), b"\xff" * 20, bytes(11) + b"\x09" * 9], ids=["zeros", "ones", "nowhere"])
 def test_damaged_units(tmp_path: Path, data: bytes) -> None:
-    """A queue ends at a unit that is not written; of what is behind, and of what leads to no message, is said so."""
+    """A queue ends at a unit that is not written; of what is behind, and of what points to no message, is said so."""
     store, _ = store_of_levels(tmp_path)
     path = store / "consumequeue" / SCHEDULE / "2" / ("0" * 20)
     units = bytearray(path.read_bytes())

@@ -29,7 +29,7 @@ QUEUE_FILE = 600  # bytes: 30 units
 
 
 class StoreMaker:
-    """Messages, and the units and keys that follow from them; `write` makes the store.
+    """Messages, and the entries and keys that follow from them; `write` makes the store.
 
     `offsets` are the physical offsets of the messages in the order in which they were added.
     """

@@ -12,7 +12,7 @@ from tests.query.making import StoreMaker
 
 
 def test_messages_stored_after_the_last_one_indexed(tmp_path: Path) -> None:
-    """A broker that was killed had not indexed all: the hint leads to the rest of the log."""
+    """A broker that was killed had not indexed all: the hint points to the rest of the log."""
     made = StoreMaker()
     made.add(properties={"KEYS": "a"})
     made.add(properties={"KEYS": "b"})
@@ -36,7 +36,7 @@ def test_a_log_that_ends_with_a_blank(tmp_path: Path) -> None:
     assert "--from-offset" not in why_not_found(made.snapshot(tmp_path), ["b"])
 
 
-@pytest.mark.parametrize(("key", "said"), [("a b", "separated by spaces"), ("", "is not empty")])
+@pytest.mark.parametrize(("key", "said"), [("a b", "separated by spaces"), ("", "must not be empty")])
 def test_keys_that_no_message_can_have(tmp_path: Path, key: str, said: str) -> None:
     made = StoreMaker()
     made.add(properties={"KEYS": "a"})
@@ -53,5 +53,5 @@ def test_deleted_messages_are_counted(tmp_path: Path) -> None:
     found = [message["physical_offset"] for message in by_key(view, KeyQuery("a", ["orders"]), "none", notes)]
     assert found == [offset for offset in made.offsets if offset >= 4096]
     deleted = len(made.offsets) - len(found)
-    assert f"{deleted} index units lead to messages that have been deleted from the log" in notes.lines
+    assert f"{deleted} index entries point to messages that have been deleted from the log" in notes.lines
     assert not notes.lossy

@@ -275,7 +275,7 @@ def test_a_body_with_a_wrong_crc_is_not_believed(tmp_path: Path) -> None:
 
 
 def test_a_trace_message_is_not_about_itself(tmp_path: Path) -> None:
-    """Though its unique key leads to it, and its body is noise."""
+    """Though its unique key points to it, and its body is noise."""
     made = TraceMaker()
     made.say(body=b"noise", properties={"UNIQ_KEY": OTHER, "KEYS": ID})
     assert names(story(made.snapshot(tmp_path), OTHER)) == ["sent", "stored"]

@@ -109,11 +109,11 @@ def test_who_has_not_read_it_is_last(tmp_path: Path) -> None:
         *(("sent", None), ("stored", None), ("passed", "quick"), ("not-passed", "slow")),
     ]
     assert (events[2].timestamp, events[2].until_timestamp) == (START_TIME + 100_000, START_TIME + 200_000)
-    assert "less in the .bak" in events[2].proof
+    assert "lower in the .bak" in events[2].proof
     lines = [*story_lines([event.as_json() for event in events], str)]
     assert lines[2:] == [
         (f"{START_TIME + 100_000} to {START_TIME + 200_000}",
-         "quick has passed orders queue 0 offset 1 (committed 3, less in the .bak)"),
+         "quick has passed orders queue 0 offset 1 (committed 3, lower in the .bak)"),
         ("not yet", "slow has not passed orders queue 0 offset 1 (committed 1)"),
     ]  # fmt: skip
 

@@ -58,7 +58,7 @@ def test_places_and_pulls(store: Path) -> None:
 
 
 def test_keys(store: Path, request: pytest.FixtureRequest) -> None:
-    """The index of the tier leads to them, by the hash of any release; without the path a note says what is missing."""
+    """The index of the tier points to them, by the hash of any release; without the path a note says what lacks."""
     if "5.3.3" not in request.node.name:
         pytest.skip("5.1.4 had not uploaded its index, and 5.5.1 not all of it")
     [message] = asked(store, "--key", "k3")

@@ -36,7 +36,7 @@ def places(snapshot: Snapshot, offset: int) -> MessageTrace:
 
 @pytest.mark.parametrize("name", ["4.4.0-clean", "4.9.7-clean", "5.3.3-crc32-property", "5.5.0-trimmed"])
 def test_every_message_of_a_sound_store_stands_where_it_should(golden_store: GoldenStore, name: str) -> None:
-    """In stores of real brokers each message has its units and its index units, and nothing contradicts."""
+    """In stores of real brokers each message has its entries and its index units, and nothing contradicts."""
     from rmqtool.store.store import open_store
 
     says = stores.oracle(name)
@@ -271,8 +271,8 @@ def changed(made: StoreMaker, root: Path, units: list[bytes]) -> MessageTrace:
     ("change", "state", "sentence"),
     [
         (lambda units: units[:1], "behind", "queue entries 1 to 2 are missing: 2 messages of the log are out of"),
-        (lambda units: [units[1], units[0], units[2]], "differs", "has the unit of another message at offset 1"),
-        (lambda units: [units[0], units[0], units[1]], "differs", "queue offset 2 leads to it instead"),
+        (lambda units: [units[1], units[0], units[2]], "differs", "has the entry of another message at offset 1"),
+        (lambda units: [units[0], units[0], units[1]], "differs", "queue offset 2 points to it instead"),
     ],
 )
 def test_a_queue_that_contradicts(tmp_path: Path, change: Any, state: str, sentence: str) -> None:
@@ -294,14 +294,14 @@ def test_delays_of_another_configuration(tmp_path: Path, delay: int, ok: bool) -
     offset = made.add(SCHEDULE, 2, code=START_TIME + delay, properties={"DELAY": "3"})
     page = places(made.snapshot(tmp_path), offset)
     assert [place.state for place in page.queues] == ["ok" if ok else "differs"]
-    assert any("its unit has" in line for line in page.contradictions) is not ok
+    assert any("its entry has" in line for line in page.contradictions) is not ok
 
 
 def test_a_unit_of_another_tag(tmp_path: Path) -> None:
     made = StoreMaker()
     offset = made.add(code=7, properties={"TAGS": "Aa"})
     (line,) = places(made.snapshot(tmp_path), offset).contradictions
-    assert "its unit has" in line
+    assert "its entry has" in line
     assert "tags code 7 instead of" in line
 
 
@@ -329,7 +329,7 @@ def test_a_record_of_which_a_byte_was_changed(tmp_path: Path) -> None:
     snapshot = made.snapshot(tmp_path)
     path = next((tmp_path / "commitlog").iterdir())
     path.write_bytes(path.read_bytes().replace(b"hello", b"jello"))
-    assert places(snapshot, 0).contradictions == ["the body does not have the CRC that is stored with it"]
+    assert places(snapshot, 0).contradictions == ["body CRC mismatch"]
 
 
 def test_a_key_that_the_index_lost(tmp_path: Path) -> None:
@@ -340,7 +340,7 @@ def test_a_key_that_the_index_lost(tmp_path: Path) -> None:
     made.keys[1] = (made.keys[1][0], made.offsets[0], made.keys[1][2])
     page = places_after(made, tmp_path, made.offsets[1])
     assert [place.state for place in page.index] == ["missing"]
-    assert "the index has no unit for b" in page.contradictions[0]
+    assert "the index has no entry for b" in page.contradictions[0]
 
 
 def test_prepared_and_rolled_back_have_no_unit(tmp_path: Path) -> None:

@@ -172,7 +172,7 @@ class Traces:
     """Of messages at the end of the log that are zeros now: what was never flushed is no message that clients had."""
     units: frozenset[tuple[Entry, int]]
     began_by: int
-    """Where the log begins, or one that is gone began: what units and keys lead to before it may have expired."""
+    """Where the log begins, or one that is gone began: what entries and keys lead to before it may have expired."""
     indexed: bytes
     committed: str
     unproven: frozenset[int]

@@ -63,6 +63,6 @@ def test_a_repaired_queue(
         assert harness(version).ask(broken, PULLS, SETTINGS)["pull"] != whole
     conf = tmp_path / "broker.conf"
     conf.write_text("".join(f"{key}={value}\n" for key, value in SETTINGS.items()))
-    for _ in range(2):  # units are judged again once the log is whole
+    for _ in range(2):  # units are judged again once the log is complete
         rmqtool("repair", store, "--yes", "--broker-conf", conf)
     assert harness(version).ask(store, PULLS, SETTINGS)["pull"] == whole

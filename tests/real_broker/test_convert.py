@@ -67,7 +67,7 @@ def test_ordinary_brokers_serve_the_same(
 def test_brokers_serve_what_was_salvaged(
     harness: Factory, golden_store: GoldenStore, tmp_path: Path, version: str, name: str, after: str
 ) -> None:
-    """Of one damaged node all that is whole at the same queue offsets, of two that fill each other everything."""
+    """Of one damaged node all that is complete at the same queue offsets, of two that fill each other everything."""
     root = golden_store(name)
     own = copied(root, tmp_path / "own")
     for index in own.glob("dledger-n0/index/*"):

@@ -176,7 +176,7 @@ def test_a_lost_timercheck(version: str, tmp_path: Path) -> None:
 
 
 def cut_chain(root: Path) -> None:
-    """The unit in the middle of the longest chain leads to none before it."""
+    """The unit in the middle of the longest chain points to none before it."""
     [path] = sorted((root / "timerlog").glob("*"))[:1]
     data = bytearray(path.read_bytes()[: MANY * timer_wheel.UNIT_SIZE])
     units = decode_units(timer_wheel.UNIT_DTYPE, data)

@@ -43,7 +43,7 @@ def test_queues_in_the_brokers_own_order(golden_store: GoldenStore, tmp_path: Pa
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_index_files_are_those_of_the_broker(golden_store: GoldenStore, tmp_path: Path, name: str) -> None:
-    """Header, slots, chains, units and times, byte for byte; only their names are ours."""
+    """Header, slots, chains, entries and times, byte for byte; only their names are ours."""
     root = golden_store(name)
     write_output(open_source(open_store(root), options(name, INDEX)), tmp_path)
 

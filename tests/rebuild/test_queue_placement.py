@@ -119,7 +119,7 @@ def test_queue_that_begins_again_below_its_first_file() -> None:
 
 
 def test_queue_that_begins_again_below_its_first_message() -> None:
-    """Filler stood for nothing that is lost; before the unit that is the first now messages are lost."""
+    """Filler stood for nothing that is lost; before the entry that is the first now messages are lost."""
     sink, queues = place([units([6, 7, 2], [100, 200, 800])], lost=lost(200, 600))
 
     assert sink.targets() == [800, 800, 800]

@@ -19,7 +19,7 @@ from tests.building import LogBuilder
     [
         ((0, 1, 3, *range(4, 20)), "rebuild.neutral-units", "1 message is lost: "),
         ((0, 1, 4, *range(5, 20)), "rebuild.neutral-units", "2 messages are lost: "),
-        ((*range(20), *range(19, 40)), "rebuild.superseded", "1 unit is left out: "),
+        ((*range(20), *range(19, 40)), "rebuild.superseded", "1 entry is left out: "),
         ((*range(20), 99, *range(21, 40)), "rebuild.queue-offset", "1 stored queue offset is contradicted "),
     ],
 )

@@ -42,7 +42,7 @@ ACCEPTED: Mapping[str, str] = {
     "config.topic-queues": "an operator may have set it",
     "consumequeue.kind: queue of another kind": "the type of its queues is written down",
     "consumequeue.lmq-mismatch": "the message did not name this queue",
-    "consumequeue.batch-unit": "the unit named another number of messages",
+    "consumequeue.batch-unit": "the entry named another number of messages",
     "timer.lost": "delivered a second time, as the plan says",
     "timer.again": "delivered a second time, as the plan says",
     "config.delay-offset: delay offset": "the level is new",

@@ -44,7 +44,7 @@ def is_offset(name: str, value: Any) -> bool:
 
 
 def whole(text: str) -> dict[str, str]:
-    """The whole entries of a text of offsets."""
+    """The intact entries of a text of offsets."""
     return whole_members(text, "offsetTable", ("pullOffsetTable",), is_offset) or {}
 
 

@@ -94,7 +94,7 @@ def test_a_repair_leaves_what_clients_get_until_it_is_named(store: Path, kind: K
     again = rmqtool("repair", str(store), "--json", "--dry-run").document["result"]
     assert (again["state"], again["plan"]["start_after"]) == ("nothing", None)
     assert again["plan"]["steps"][0]["command"] == losing["command"]
-    assert rmqtool("repair", str(store), "--yes").err == "nothing to repair but what is asked for by name (--lose)\n"
+    assert rmqtool("repair", str(store), "--yes").err == "nothing to repair except what needs --lose\n"
     follow(losing["command"])
     assert bytes_of(store, first) != before[0]
     assert kind.code not in {each["code"] for each in verified(store)}

@@ -195,7 +195,7 @@ def test_a_signal_during_a_call(whole: Whole, job: str, number: signal.Signals, 
     if not changed:
         assert line == "interrupted: the store is as it was"
     elif job == "repair":
-        assert "is written; undo takes it back, to go on: rmqtool repair " in line
+        assert "is written (undo takes it back); to continue: rmqtool repair " in line
     else:
         assert line.endswith(f"is put back; what is left: rmqtool undo {root} --dry-run")
     whole.check(root)
@@ -219,7 +219,7 @@ def test_a_signal_during_a_verification(whole: Whole, monkeypatch: pytest.Monkey
     assert status == Exit.INTERRUPTED
     assert len(kept_transactions(root)) == verification
     assert (
-        "is written; undo takes it back, to go on: rmqtool repair " if verification else "the store is as it was"
+        "is written (undo takes it back); to continue: rmqtool repair " if verification else "the store is as it was"
     ) in err.splitlines()[-1]
     whole.check(root)
 
@@ -244,7 +244,7 @@ def test_the_end_at_a_question(whole: Whole, monkeypatch: pytest.MonkeyPatch, qu
     assert status == (143 if answer == "SIGTERM" else 130)
     assert len(kept_transactions(root)) == question
     if question:
-        assert "is written; undo takes it back, to go on: rmqtool repair " in err.splitlines()[-1]
+        assert "is written (undo takes it back); to continue: rmqtool repair " in err.splitlines()[-1]
     else:
         assert err.splitlines()[-1] in ("nothing was changed", "interrupted: the store is as it was")
     assert tree(root) == whole.before or question
@@ -277,5 +277,5 @@ def test_a_disk_that_is_full_half_way(whole: Whole, transaction: int) -> None:
     assert "no space left on device" in err
     assert "make room on the file system of the store and run the command again" in err
     assert len(kept_transactions(root)) == transaction
-    assert ("is written; undo takes it back, to go on: rmqtool repair " in err) == bool(transaction)
+    assert ("is written (undo takes it back); to continue: rmqtool repair " in err) == bool(transaction)
     whole.check(root)

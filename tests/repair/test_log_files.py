@@ -194,7 +194,7 @@ def test_the_first_file_is_empty(store: Path) -> None:
     """The queues know which messages were in there: the plan says that they are lost, and not that nothing was."""
     os.truncate(log_file(store, 0), 0)
     step = rmqtool("verify", store, "--json").document["result"]["plan"]["steps"][0]
-    assert "of 0 bytes of the log: taken out" in str(step["changes"])
+    assert "of 0 bytes of the log: removed" in str(step["changes"])
     assert "messages that cannot be read" in str(step["lost"])
 
 
@@ -221,7 +221,7 @@ def test_a_blank_of_a_wrong_size_gets_its_own(store: Path, size: int) -> None:
 
 @pytest.mark.slow
 def test_a_blank_before_records_is_damage(store: Path) -> None:
-    """With a size that leads to the end of the file it would hide them."""
+    """With a size that points to the end of the file it would hide them."""
     patch_log(OFFSETS[3], (1 << 20).to_bytes(4, "big") + MAGIC_CODE_BLANK.to_bytes(4, "big", signed=True))(store)
     assert "commitlog.blank" in codes_of(verify(store))
     assert plan(store) == []

@@ -106,7 +106,7 @@ def test_units_that_lead_to_no_message(timers: Path) -> None:
 
 @pytest.mark.slow
 def test_an_inert_record_in_place_of_a_timer_message(timers: Path) -> None:
-    """The timer could not deliver it, and would stand still: it passes the unit over that leads there."""
+    """The timer could not deliver it, and would stand still: it passes the entry over that leads there."""
     targets = timer_units(timers)["physical_offset"]
     with log_file(timers, 0).open("r+b") as log:
         log.seek(int(targets[5]) + 4)

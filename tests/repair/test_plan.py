@@ -151,7 +151,7 @@ def test_no_older_release_is_started_on_newer_records(store: Path) -> None:
     texts = [step.text for step in plan_of(of, repairs_of(of)).steps]
     assert sum(text.startswith("version 2 of a record: Go back") for text in texts) == 1
     assert "Start the broker." not in texts
-    assert texts[-1].startswith("Start no broker of the named release")
+    assert texts[-1].startswith("Do not start a broker of the named release")
 
 
 def test_a_broker_that_refuses_is_not_to_be_started(store: Path) -> None:
@@ -311,11 +311,11 @@ def test_groups_without_offsets_wait_for_theirs(store: Path, code: str) -> None:
 @pytest.mark.parametrize(
     ("lost", "tasks"),
     [
-        ({"topics.json": "without"}, "make the lost topics again"),
+        ({"topics.json": "without"}, "create the lost topics again"),
         ({"consumerOffset.json": "empty"}, "set each group to where it was"),
         (
             {"consumerOffset.json": "without", "topics.json": "without"},
-            "make the lost topics again and set each group to where it was",
+            "create the lost topics again and set each group to where it was",
         ),
     ],
 )
@@ -341,7 +341,7 @@ def test_a_step_for_people_names_each_place(store: Path) -> None:
     places = ("config/topics", "config/consumerOffsets")
     of = diagnosis(store, *(made("config.rocksdb-damaged", "CURRENT", store=store, file=place) for place in places))
     texts = [step.text for step in plan_of(of, repairs_of(of)).steps]
-    assert [text.split(": CURRENT: Put the whole directory back")[0] for text in texts[:2]] == list(places)
+    assert [text.split(": CURRENT: Restore the whole directory")[0] for text in texts[:2]] == list(places)
 
 
 def test_one_step_for_a_database(store: Path) -> None:
@@ -353,7 +353,7 @@ def test_one_step_for_a_database(store: Path) -> None:
     ]
     of = diagnosis(store, *found)
     texts = [step.text for step in plan_of(of, repairs_of(of)).steps]
-    assert texts[0].startswith("config/topics: 000004.log is damaged; rows may be missing: Put the whole directory")
+    assert texts[0].startswith("config/topics: 000004.log is damaged; rows may be missing: Restore the whole directory")
     assert texts[1].startswith("config/topics: key ab: not JSON: ")
     assert sum("rows may be missing" in text for text in texts) == 1
 
@@ -363,7 +363,7 @@ def test_a_database_stays_for_reasons_of_its_own(store: Path, code: str) -> None
     """No slave copies a database as a file."""
     of = diagnosis(store, made(code, "CURRENT", store=store, file="config/topics"))
     [remaining] = plan_of(of, repairs_of(of)).remaining
-    assert "put the whole directory back from a backup of the same time" in remaining
+    assert "restore the whole directory from a backup from the same time" in remaining
     assert "slave" not in remaining
 
 

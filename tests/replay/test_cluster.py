@@ -30,7 +30,7 @@ def test_a_route() -> None:
     ("queues", "brokers", "reason"),
     [
         ({"perm": 4}, {"0": "h:1"}, "read only"),
-        ({"perm": 6}, {"1": "h:1"}, "its master is not there"),
+        ({"perm": 6}, {"1": "h:1"}, "its master is not available"),
         ({"writeQueueNums": 0}, {"0": "h:1"}, "0 queues to write"),
         ({"writeQueueNums": 1 << 30}, {"0": "h:1"}, "queues to write"),
     ],
@@ -74,7 +74,7 @@ def test_the_next_name_server_is_asked() -> None:
         (lambda _: (1, "java.lang.Error at x"), r"an error in the broker \(code 1: java.lang.Error at x\)"),
         (lambda _: (0, ""), "its answer is not a route"),
         (lambda _: "cut-before", "is cut"),
-        (lambda _: b"SSH-2.0-OpenSSH_9.6\r\n", "none of RocketMQ"),
+        (lambda _: b"SSH-2.0-OpenSSH_9.6\r\n", "not from RocketMQ"),
     ],
 )
 def test_a_name_server_that_answers_wrongly(fault: Fault, says: str) -> None:
@@ -150,7 +150,7 @@ def test_only_messages_with_the_key_count() -> None:
 def test_copies_that_are_none(body: bytes) -> None:
     with FakeCluster() as fake, Cluster([fake.address], SECURITY) as cluster:
         fake._query = lambda fields: (0, "", {}, body)  # type: ignore[method-assign]
-        with pytest.raises(PeerError, match="what it gives as messages is none"):
+        with pytest.raises(PeerError, match="its messages cannot be decoded"):
             cluster.find([Sought("orders", BROKER, "A", 0)])
 
 

@@ -63,12 +63,12 @@ def _drip(connection: socket.socket) -> None:
     ("answer", "says"),
     [
         (lambda connection: None, "is cut"),
-        (lambda connection: connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "none of RocketMQ"),
-        (lambda connection: connection.sendall(bytes(100)), "none of RocketMQ"),
+        (lambda connection: connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "not from RocketMQ"),
+        (lambda connection: connection.sendall(bytes(100)), "not from RocketMQ"),
         (lambda connection: connection.sendall(struct.pack(">II", 6, 2) + b"{"), "is cut"),
         (lambda connection: connection.sendall(struct.pack(">II", 6, 2) + b"{}"), "is cut"),
-        (lambda connection: connection.sendall(struct.pack(">I", 0xFFFFFFFF)), "none of RocketMQ"),
-        (lambda connection: connection.sendall(struct.pack(">II", 6, 99) + b"{}"), "none of RocketMQ"),
+        (lambda connection: connection.sendall(struct.pack(">I", 0xFFFFFFFF)), "not from RocketMQ"),
+        (lambda connection: connection.sendall(struct.pack(">II", 6, 99) + b"{}"), "not from RocketMQ"),
         (_drip, "has not answered within 0.3 s"),
     ],
 )

@@ -95,7 +95,7 @@ def test_releases_that_do_not_exist(text: str, nearest: str) -> None:
 
 def test_a_release_after_this_program() -> None:
     """A patch of the newest minor release may exist by now; it is said whose rules are taken."""
-    assert newer_than_known(_NEXT) == f"{_NEXT} is newer than {NEWEST}, whose rules are taken for it"
+    assert newer_than_known(_NEXT) == f"{_NEXT} is newer than {NEWEST}, whose rules are used for it"
     assert [newer_than_known(parse_version(text)) for text in (str(NEWEST), "5.5", "5.3", "4.4.0")] == [None] * 4
 
 

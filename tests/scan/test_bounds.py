@@ -318,7 +318,7 @@ def test_a_file_that_shrinks_is_no_crash(store: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(InputFile, "read", cut_and_read)
     for left in range(0, log.end + 1, 7):
         path.write_bytes(image)
-        with small_blocks(200), pytest.raises(UnreadableError, match="was 4096 bytes long a moment before") as raised:
+        with small_blocks(200), pytest.raises(UnreadableError, match="a moment ago it had 4096 bytes") as raised:
             list(reader.scan_files([MappedFile(path, 0, len(image))]))
         assert raised.value.file == str(path)
         assert raised.value.offset is not None

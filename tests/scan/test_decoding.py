@@ -20,7 +20,7 @@ def test_the_first_of_all_parts_is_named() -> None:
     total.merge(failures("b", out_of_step=True))
     sentences = [
         "2 of 5 bodies could not be decoded; the first: a: why",
-        "the decoder wrote more lines than it got bodies: texts may stand beside the wrong messages",
+        "the decoder wrote more lines than it got bodies: texts may belong to other messages",
     ]
     assert (total.is_lossy, list(total.sentences())) == (True, sentences)
     assert list(failures("c", bodies=1).sentences()) == ["the body could not be decoded: c: why"]

@@ -209,9 +209,9 @@ def test_the_index_of_entries(small: Path) -> None:
     first.write_bytes(units.ljust(8192, b"\0"))
     assert found() == []
     first.write_bytes(units[: 32 * 100])
-    assert found()[0]["message"] == "no unit leads to 2 of 4 entries that are looked up"
+    assert found()[0]["message"] == "no unit points to 2 of 4 entries that are looked up"
     first.write_bytes(units[: 32 * 119])
-    assert found()[0]["message"] == "no unit leads to 1 of 4 entries that are looked up"
+    assert found()[0]["message"] == "no unit points to 1 of 4 entries that are looked up"
     first.write_bytes(units[:1024])
     (index / f"{2048:020d}").write_bytes(units[2048:])
     [finding] = found()
@@ -228,7 +228,7 @@ def test_the_index_of_entries(small: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("field", ["position", "size", "index", "term", ""])
 def test_the_units_that_no_start_makes_anew(small: Path, field: str) -> None:
-    """One before the third last file that does not lead to its entry is an error, and what heals it is the plan."""
+    """One before the third last file that does not point to its entry is an error, and what heals it is the plan."""
     log = entry_log(120)
     index = small / NODE / "index" / f"{0:020d}"
     in_file = [number for number, offset in enumerate(log.offsets) if offset // FILE_SIZE == 2]
@@ -246,7 +246,7 @@ def test_the_units_that_no_start_makes_anew(small: Path, field: str) -> None:
         assert found == []
         return
     [finding] = found
-    assert finding["message"] == f"the unit of the Raft index {wrong} does not lead to its entry"
+    assert finding["message"] == f"the unit of the Raft index {wrong} does not point to its entry"
     assert (finding["severity"], finding["offset"], finding["count"]) == ("error", log.offsets[wrong], 1)
     assert result.document["result"]["verdict"] == "corrupt"
     [step] = result.document["result"]["plan"]["steps"]
@@ -278,7 +278,7 @@ def test_an_index_of_entries_that_cannot_be_read(small: Path, is_link: bool, mon
 @pytest.mark.parametrize(
     ("field", "change", "message"),
     [
-        ("position", 1, "gives the position {position}, and stands at {place}"),
+        ("position", 1, "gives the position {position}, and is at {place}"),
         ("body_size", -2, "gives its message {size} bytes, and that has {other}"),
         ("index", 1024, "has the Raft index 1124 after 99"),
         ("term", -1, "has the Raft term 0 after 1"),

@@ -162,7 +162,7 @@ TARGETS = {
 ERRORS = {
     "raise MemoryError": "out of memory",
     "import pyarrow; raise pyarrow.ArrowMemoryError('malloc of size 8 failed')": "out of memory",
-    'raise RuntimeError("can\'t start new thread")': "the system starts no more threads",
+    'raise RuntimeError("can\'t start new thread")': "the system cannot start more threads",
     "raise ImportError('libx.so: failed to map segment from shared object')": "out of memory",
     "raise OSError(12, 'Cannot allocate memory')": "out of memory",
     "raise OSError(24, 'Too many open files')": "too many open files",

@@ -237,10 +237,10 @@ def test_what_is_done_is_said_where_output_cannot_be_written(
     conf = tmp_path / "broker.conf"
     conf.write_text("mappedFileSizeConsumeQueue=6000000\nmaxHashSlotNum=50\nmaxIndexNum=1000\n")
     commands: tuple[tuple[list[str | Path], str], ...] = (
-        (["rebuild-cq", root, "--yes", "--broker-conf", conf], "is written: the store is as planned"),
+        (["rebuild-cq", root, "--yes", "--broker-conf", conf], "is already written: the store is as planned"),
         (["undo", root, "--yes"], "is put back"),
-        (["export", root, "-o", tmp_path / "out", "--engine", "local"], "out is whole"),
-        (["salvage", root, "-o", tmp_path / "new", "--broker-conf", conf], "new is whole"),
+        (["export", root, "-o", tmp_path / "out", "--engine", "local"], "out is complete"),
+        (["salvage", root, "-o", tmp_path / "new", "--broker-conf", conf], "new is complete"),
     )
     for words, done in commands:
         with Path("/dev/full").open("wb") as full:

@@ -292,7 +292,7 @@ def test_the_side_table_of_damage_has_no_bytes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "text"),
     [
-        (["inspect", "{}/commitlog", "--redact", "names"], "none of keys, properties, bodies, hosts"),
+        (["inspect", "{}/commitlog", "--redact", "names"], "not one of keys, properties, bodies, hosts"),
         (["inspect", "{}/commitlog", "--redact", "keys", "--hex"], "stored bytes in hex cannot be redacted"),
         (["inspect", "{}/commitlog", "--redact", "keys", "--columns", "topic,hex"], "in hex cannot be redacted"),
         (["inspect", "{}/commitlog", "--redact-as", "hash"], "--redact-as hash needs --redact"),
@@ -300,7 +300,7 @@ def test_the_side_table_of_damage_has_no_bytes(tmp_path: Path) -> None:
         (["inspect", "{}", "--redact", "keys"], "works on a part of a store"),
         (["query", "{}", "--offset", "0", "--redact", "bodies", "--save-body", "x"], "what --redact bodies leaves out"),
         (["query", "{}", "--group", "g", "--redact", "keys"], "--group does not go with --redact"),
-        (["export", "{}", "--output", "o", "--redact", "keys", "--key", "k"], "--key names what --redact leaves out"),
+        (["export", "{}", "--output", "o", "--redact", "keys", "--key", "k"], "--key names what --redact hides"),
         (["export", "{}", "--output", "o", "--redact", "properties", "--tag", "k"], "--tag names what"),
     ],
 )

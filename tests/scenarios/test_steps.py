@@ -80,7 +80,7 @@ def pipe_in_place_of_the_index(store: Path) -> None:
 
 
 def link_in_place_of_the_checkpoint(store: Path) -> None:
-    """It leads to nothing."""
+    """It points to nothing."""
     (store / "checkpoint").unlink()
     (store / "checkpoint").symlink_to(store / "gone")
 

@@ -49,7 +49,7 @@ def test_it_is_small_for_many_queues(report: StoreReport) -> None:
         timeline.by_time[row] = 1000
     behind = made("consumequeue.behind", topic=names[0], queue_id=0)
     findings = tuple(
-        replace(behind, message=f"{number} messages without a unit", topic=name) for number, name in enumerate(names)
+        replace(behind, message=f"{number} messages without an entry", topic=name) for number, name in enumerate(names)
     )
     page = report_page(
         replace(

@@ -131,7 +131,7 @@ def test_options_are_those_of_the_command(spark: Session, golden_store: GoldenSt
         ({"topics": "a"}, "no option is named topics"),
         ({"from": "last week"}, "option from"),
         ({"columns": "nope"}, "no column is named 'nope'"),
-        ({"redact": "names"}, "option redact: 'names' is none of keys, properties, bodies, hosts"),
+        ({"redact": "names"}, "option redact: 'names' is not one of keys, properties, bodies, hosts"),
         ({"redact": "keys", "redactAs": "hash"}, "needs redact and redactSalt"),
         ({"redactSalt": "s"}, "needs redact and redactSalt"),
     ):

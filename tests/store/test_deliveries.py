@@ -72,7 +72,7 @@ def test_where_deliveries_end(due: Sequence[int], copies: Sequence[bool | None],
     ],
 )
 def test_a_moved_time_hides_no_delivery(moved: int, copies: Sequence[bool], end: int) -> None:
-    """A copy proves that a message was delivered, whatever time its unit has now."""
+    """A copy proves that a message was delivered, whatever time its entry has now."""
     messages: Any = FakeMessages([15, 15, moved], copies)
     logged = LoggedLevels({1: 0}, {1: 3}, lambda *_: None, lambda *_: None, lambda _: 10)
     deliveries = Deliveries(messages, _NEWEST, _NEWEST + 1, 0, logged)

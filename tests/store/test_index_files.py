@@ -35,7 +35,7 @@ MOST_SECONDS = 30  # a geometry takes milliseconds; searching for it without end
 
 
 class IndexModel:
-    """`IndexFile#putKey`, step by step; the units and the slots that were written, by their number."""
+    """`IndexFile#putKey`, step by step; the entries and the slots that were written, by their number."""
 
     def __init__(self, slots: int, units: int) -> None:
         self.slots = slots
@@ -151,7 +151,7 @@ def test_whatever_the_last_unit_ends_with(tmp_path: Path, slots: int) -> None:
 
 
 def test_a_unit_that_the_header_does_not_count_yet(tmp_path: Path) -> None:
-    """A broker writes the unit first: between the two writes the geometry is still told."""
+    """A broker writes the entry first: between the two writes the geometry is still told."""
     model = IndexModel(50, 1000).fill(30)
     model.written[31] = (12345, 67890, 1, 30)
     assert geometry(model.write(tmp_path)) == Geometry(50, 1000)

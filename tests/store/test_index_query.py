@@ -98,11 +98,15 @@ def at_slot(value: int) -> Callable[[bytearray], None]:
 
 DAMAGE: dict[str, tuple[Callable[[bytearray], None], int, str]] = {
     # What is changed, how many of the ten units are still found, and what is said.
-    "a cycle": (at_unit(5, 16, 9), 6, "unit 5 leads to unit 9, which is newer: the chain never ends"),
-    "a unit that leads to itself": (at_unit(5, 16, 5), 6, "unit 5 leads to itself"),
-    "a link out of range": (at_unit(5, 16, 500_000), 6, "unit 5 leads to unit 500000, but units 1 to 10 are there"),
-    "a negative link": (at_unit(5, 16, -3), 6, "unit 5 leads to unit -3, but units 1 to 10 are there"),
-    "a negative time": (at_unit(5, 12, -1), 5, "unit 5 has a time before the file's begin"),
+    "a cycle": (at_unit(5, 16, 9), 6, "entry 5 points to entry 9, which is newer: the chain never ends"),
+    "a unit that points to itself": (at_unit(5, 16, 5), 6, "entry 5 points to itself"),
+    "a link out of range": (
+        at_unit(5, 16, 500_000),
+        6,
+        "entry 5 points to entry 500000, but entries 1 to 10 are there",
+    ),
+    "a negative link": (at_unit(5, 16, -3), 6, "entry 5 points to entry -3, but entries 1 to 10 are there"),
+    "a negative time": (at_unit(5, 12, -1), 5, "entry 5 has a time before the file's begin"),
 }
 
 
@@ -127,7 +131,7 @@ def test_a_damaged_slot(tmp_path: Path, slot: int) -> None:
     again = Index(index.paths, (SLOTS, UNITS))
     assert found(again) == []
     assert list(again.problems.values()) == [
-        f"hash slot {HASH % SLOTS} leads to unit {slot}, but units 1 to {COUNT} are there"
+        f"hash slot {HASH % SLOTS} points to entry {slot}, but entries 1 to {COUNT} are there"
     ]
 
 

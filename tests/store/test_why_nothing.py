@@ -38,8 +38,8 @@ def snapshot(tmp_path: Path) -> Snapshot:
             Filters(to_timestamp=T),
             "the log holds messages stored 2026-11-21T10:52:00.000Z to 2026-11-21T10:52:05.000Z",
         ),
-        (Filters(from_timestamp=T + 5000), "no message passes the filters"),
-        (Filters(topics=("orders",), tags=("red",)), "no message passes the filters"),
+        (Filters(from_timestamp=T + 5000), "no message matches the filters"),
+        (Filters(topics=("orders",), tags=("red",)), "no message matches the filters"),
     ],
 )
 def test_the_reason(snapshot: Snapshot, filters: Filters, expected: str) -> None:
@@ -49,7 +49,7 @@ def test_the_reason(snapshot: Snapshot, filters: Filters, expected: str) -> None
 def test_offsets_outside_the_log(snapshot: Snapshot) -> None:
     end = snapshot.log_range.max_offset
     assert why_nothing(snapshot, Filters(from_offset=end)) == f"the log holds the offsets 0 to {end}"
-    assert why_nothing(snapshot, Filters(from_offset=end - 1)) == "no message passes the filters"
+    assert why_nothing(snapshot, Filters(from_offset=end - 1)) == "no message matches the filters"
 
 
 def test_several_reasons_are_all_told(snapshot: Snapshot) -> None:
@@ -63,7 +63,7 @@ def test_several_reasons_are_all_told(snapshot: Snapshot) -> None:
 def test_where_no_topic_is_known_none_is_called_unknown(tmp_path: Path) -> None:
     """A log alone does not tell its topics without being read."""
     made = Snapshot(open_store(LogBuilder().add_all([{}]).write(tmp_path)))
-    assert why_nothing(made, Filters(topics=("x",))) == "no message passes the filters"
+    assert why_nothing(made, Filters(topics=("x",))) == "no message matches the filters"
 
 
 def test_many_names_are_cut() -> None:

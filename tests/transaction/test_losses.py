@@ -81,7 +81,7 @@ def test_a_record_says_what_was_recorded(store: Path) -> None:
     [found] = loss_findings(store)
     assert found.severity == CATALOGUE["store.recorded-loss"].severity == "warning"
     assert (store / str(found.file)).is_file()
-    for word in ("rebuild-cq of 2023-11-14T22:13:20.000Z", "4396 bytes", "22 units of 2 queues", "orders 20", "9900"):
+    for word in ("rebuild-cq of 2023-11-14T22:13:20.000Z", "4396 bytes", "22 entries of 2 queues", "orders 20", "9900"):
         assert word in found.message
 
 

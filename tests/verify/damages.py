@@ -131,7 +131,7 @@ def append_unit(data: bytes) -> Callable[[Path], None]:
 
 
 def copy_unit(source: str, target: str, number: int) -> Callable[[Path], None]:
-    """A damage that puts the unit of another queue in the same place of this one."""
+    """A damage that puts the entry of another queue in the same place of this one."""
     return lambda store: overwrite(store, target, 20 * number, read(store, source, 20 * number, 20))
 
 

@@ -87,7 +87,7 @@ UNSEEN: Mapping[str, str] = {
     "consumerOffset.json: offsets + 1": _SLAVE,
     "lmqConsumerOffset.json: offsets + 1": _SLAVE,
     "timer log file: cut in half": "the size of timer log files is stored nowhere",
-    "RMQ_SYS_TRANS_HALF_TOPIC in topics.json: line gone": "the broker makes it again",
+    "RMQ_SYS_TRANS_HALF_TOPIC in topics.json: line gone": "the broker creates it again",
 }
 """The same, and rows of which a store of that state may be as it should be."""
 

@@ -194,7 +194,7 @@ def test_a_process_that_dies(store: Path) -> None:
             worker.process.join()
 
         verification = Verification(open_store(store), VerifyRequest(part_size=350, jobs=2))
-        with pytest.raises(RmqtoolError, match="has died"):
+        with pytest.raises(RmqtoolError, match="a worker process died"):
             verification.run(progress, pool)
     assert not verification.complete
 

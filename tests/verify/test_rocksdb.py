@@ -221,7 +221,7 @@ def test_the_whole_queue_is_gone(store: Path) -> None:
         families["offset"].delete(max_key(*ORDERS))
 
     [told] = found(change(store, remove), "consumequeue.missing-queue")
-    assert told.message.startswith("17 messages without a unit")
+    assert told.message.startswith("17 messages without an entry")
 
 
 @pytest.mark.slow

@@ -256,7 +256,7 @@ def test_no_table_is_left(copy_of: Callable[[str], Path], name: str, conf: dict[
     file = root.parent / "broker.conf"
     file.write_text("".join(f"{key}={value}\n" for key, value in {**conf, "storeType": "defaultRocksDB"}.items()))
     shown = rmqtool("repair", root, "--dry-run", *(("--broker-conf", file) if conf else ())).out
-    assert "topics.json" not in shown.replace("no topics.json that can be read", "")
+    assert "topics.json" not in shown.replace("no readable topics.json", "")
     assert "Leave the database where it is" not in shown
 
 

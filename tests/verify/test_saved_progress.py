@@ -160,7 +160,7 @@ def test_of_a_command(damaged: Path, progress: Path) -> None:
     assert first.err.startswith(f"next: rmqtool verify {damaged} --resume {progress} --skip ")
     words = shlex.split(first.err)[2:]
     found = rmqtool(*words, "--json", "-j", "2")
-    assert found.err == f"{progress}: removed, for all is verified now\n"
+    assert found.err == f"{progress}: removed, because all is verified now\n"
     assert (found.document["result"], found.document["findings"]) == (whole["result"], whole["findings"])
     assert rmqtool("verify", damaged, "--resume", progress, "-q").err == ""
     assert not progress.exists()
@@ -269,7 +269,7 @@ def test_places_where_it_cannot_be(store: Path, tmp_path: Path) -> None:
     for place, why in (
         (store / "progress", "it would be a file of the store"),
         (tmp_path / "none" / "progress", "cannot be written"),
-        (Path("/dev/null"), "what is not a file would be replaced"),
+        (Path("/dev/null"), "it would replace something that is not a file"),
     ):
         with unchanged(store):
             found = rmqtool("verify", store, "--resume", place)

@@ -142,4 +142,4 @@ def test_what_is_no_length_of_time(text: str, store: Path) -> None:
     """It is named, with examples, and nothing is read."""
     wrong = rmqtool("verify", store, f"--time-limit={text}")
     assert wrong.status == Exit.USAGE
-    assert f"{text!r} is not a length of time; examples: 90s, 10m, 1h30m" in wrong.err
+    assert f"{text!r} is not a duration; examples: 90s, 10m, 1h30m" in wrong.err

@@ -24,7 +24,7 @@ DAMAGES: dict[str, tuple[Damage, dict[str, int]]] = {
     "a chain leads into another slot": (lambda s: s.set_unit(4, "previous_position", position_of(19)), {CHAIN: 4}),
     "a chain comes back": (lambda s: s.set_unit(8, "previous_position", position_of(10)), {CHAIN: TIMERS}),
     "a slot is zeroed": (lambda s: s.set_slot(0, "time", 0), {CHAIN: OLD}),
-    "a slot leads to an older unit": (lambda s: s.set_slot(0, "last_position", position_of(4)), {CHAIN: 3}),
+    "a slot points to an older unit": (lambda s: s.set_slot(0, "last_position", position_of(4)), {CHAIN: 3}),
     "an old unit is of another slot": (lambda s: s.set_unit(9, "delay", 200_000), {CHAIN: 1}),
     "a unit is of another slot": (lambda s: s.set_unit(19, "delay", 200_000), {CHAIN: 1}),
     "read ahead": (lambda s: s.set_check("last_read_timestamp", START_TIME + 200_000), {READ_TIME: TIMERS}),

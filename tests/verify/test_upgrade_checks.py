@@ -126,10 +126,10 @@ def test_evidence_that_cannot_be_read(store: Path) -> None:
 
 @pytest.mark.parametrize(("name", "value", "end"), [
     ("enableLmq", "true ", "with the blank after it, it counts as false"), ("enableLmq", "true", None),
-    ("mappedFileSizeCommitLog", "1073741824\t", "with the blank after it, it is no number, and not read"),
-    ("diskMaxUsedSpaceRatio", "75 ", "with the blank after it, it is no number, and not read"),
+    ("mappedFileSizeCommitLog", "1073741824\t", "not a number because of the blank after it, and not read"),
+    ("diskMaxUsedSpaceRatio", "75 ", "not a number because of the blank after it, and not read"),
     ("messageDelayLevel", "1s ", None), ("flushDiskType", "SYNC_FLUSH ", None), ("enableLmq", "", None),
-    ("mappedFileSizeCommitLog", "64K", "it is no number, and not read"), ("fileReservedTime", "+72", None),
+    ("mappedFileSizeCommitLog", "64K", "it is not a number, and not read"), ("fileReservedTime", "+72", None),
     ("deleteWhen", "04", None), ("enableLmq", "false ", None),
 ])  # fmt: skip
 def test_blanks_behind_a_value(name: str, value: str, end: str | None, tmp_path: Path) -> None:

@@ -139,10 +139,10 @@ def test_a_store_of_which_nothing_is_there(tmp_path: Path) -> None:
     """New, or lost as a whole; a broker's first start leaves more than empty directories."""
     (tmp_path / "commitlog").mkdir()
     (tmp_path / "lock").touch()
-    assert claim(verify(tmp_path)) == ("unproven", Exit.LOSSY, ["anything, for the store is empty"])
+    assert claim(verify(tmp_path)) == ("unproven", Exit.LOSSY, ["anything: the store is empty"])
     for written in (b"", b"lock", b"\x7f" * 4096):  # no broker wrote that
         (tmp_path / "checkpoint").write_bytes(written)
-        assert claim(verify(tmp_path)) == ("unproven", Exit.LOSSY, ["anything, for the store is empty"])
+        assert claim(verify(tmp_path)) == ("unproven", Exit.LOSSY, ["anything: the store is empty"])
     (tmp_path / "checkpoint").write_bytes(bytes(4096))
     assert claim(verify(tmp_path)) == ("clean", Exit.OK, [])
 

@@ -1,4 +1,4 @@
-"""Damage that leaves log, units and CRCs in order, and takes messages from consumers all the same."""
+"""Damage that leaves log, entries and CRCs in order, and takes messages from consumers all the same."""
 
 from __future__ import annotations
 

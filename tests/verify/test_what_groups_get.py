@@ -210,7 +210,7 @@ def test_an_empty_store(tmp_path: Path) -> None:
 
 
 def test_groups_of_a_damaged_file(store: Path) -> None:
-    """A start reads none of them: its whole entries, and the others of its .bak, say where they were."""
+    """A start reads none of them: its intact entries, and the others of its .bak, say where they were."""
     files = {"consumerOffset.json": {"orders@first": {"0": 2}, "orders@second": {"0": 2}},
              "consumerOffset.json.bak": {"orders@first": {"0": 1}, "orders@third": {"0": 1}}}  # fmt: skip
     for name, table in files.items():

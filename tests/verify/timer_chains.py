@@ -40,7 +40,7 @@ class TimerChains:
     store: Path
 
     def set_unit(self, number: int, field: str, value: int) -> None:
-        """Change a field of the unit of a message."""
+        """Change a field of the entry of a message."""
         position = position_of(number)
         path = self.store / "timerlog" / file_name(position // LOG_FILE_SIZE * LOG_FILE_SIZE)
         kind, place = timer_wheel.UNIT_DTYPE.fields[field][:2]  # type: ignore[index]

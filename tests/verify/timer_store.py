@@ -19,7 +19,7 @@ from tests.verify.small_store import FILE_SIZE, StoreBuilder, finish, write_topi
 
 TIMERS = 9
 PUT_OFF = 2
-LOG_FILE_SIZE = 4 * timer_wheel.UNIT_SIZE  # three units and a blank
+LOG_FILE_SIZE = 4 * timer_wheel.UNIT_SIZE  # three entries and a blank
 WRITTEN = START_TIME + 1000  # by the broker's clock, ms
 READ_UNTIL = START_TIME + 20_000  # the first message was due before
 
