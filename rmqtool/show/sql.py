@@ -234,7 +234,7 @@ class ScanShown(Shape):
     """A table that the statement reads."""
 
     table: str  # Its name.
-    columns: list[str] = by(lambda scan, _: list(scan.asked.needed))  # The columns that are read.
+    columns: list[str] = by(lambda scan, _: list(scan.needed))  # The columns that are read.
     condition: str | None = by(
         lambda scan, _: None if scan.asked.condition is None else str(scan.asked.condition)
     )  # The condition that rows must meet to be read whole, as Arrow writes it.
@@ -287,7 +287,7 @@ def show_scans(console: Console, scans: Iterable[Scan]) -> None:
     """What a statement would read."""
     lines: list[str] = []
     for scan in scans:
-        lines.append(f"{scan.table}: {', '.join(scan.asked.needed) or 'no column'}")
+        lines.append(f"{scan.table}: {', '.join(scan.needed) or 'no column'}")
         if scan.asked.condition is not None:
             lines.append(f"  rows where {visible(str(scan.asked.condition))}")
         lines.append(f"  {counted(len(scan.parts), 'part')} of {scan.of_parts}, "

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _ROWS_AT_ONCE = 1 << 11  # as many as the engine itself has: rows may have large bodies
 _ONLY_READS = "rmqtool sql only reads"
+_LOGGING = re.compile(r"\benable_logging\b", re.IGNORECASE)  # 1.4 lets it change a locked setting, and ends by it
 _EXPLAIN = re.compile(r"\s*explain\s+(?:analyze\s+)?(?:\([^)]*\)\s*)?", re.IGNORECASE)
 _UNKNOWN_TABLE = re.compile(r"Table with name \"?(.+?)\"? does not exist")
 _UNKNOWN_COLUMN = re.compile(r'(?:Referenced column|column named|Column) "(.+?)"')
@@ -217,18 +218,22 @@ class Database:
         """The one statement in a text; raises UsageError unless it is one that reads."""
         with _told(self.reading):
             statements = self._connection.extract_statements(text)
+        kinds = [each.type.name for each in statements]
+        # 1.4 makes several statements of such a PIVOT, and these have no text.
+        if kinds[:1] == ["MULTI"] or (kinds[1:] and not statements[0].query):
+            raise UsageError("PIVOT needs its values named", hint="such as: pivot ... on topic in ('a', 'b')")
         if len(statements) != 1:
             raise UsageError(f"one statement is answered at a time, not {len(statements)}")
-        [statement] = statements
-        kind = statement.type.name
+        [statement], [kind] = statements, kinds
+        if _LOGGING.search(statement.query):
+            raise UsageError(f"{_ONLY_READS}: it changes no setting, as enable_logging does")
         if kind == "EXPLAIN":
             inner = _EXPLAIN.sub("", statement.query, count=1)
             if _EXPLAIN.match(inner) or inner == statement.query:
                 raise UsageError(f"{_ONLY_READS}, and this explains no statement that does")
             self._checked(inner)
         elif kind != "SELECT":
-            hint = "name the values of PIVOT: ... on topic in ('a', 'b')" if kind == "MULTI" else "begin with select"
-            raise UsageError(f"{_ONLY_READS}: it answers no {kind}", hint=hint)
+            raise UsageError(f"{_ONLY_READS}: it answers no {kind}", hint="begin with select")
         return str(statement.query)
 
 

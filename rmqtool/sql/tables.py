@@ -77,6 +77,8 @@ class Scan:
     parts: tuple[Part, ...]
     of_parts: int
     of_bytes: int
+    needed: tuple[str, ...]
+    """All columns that are read, in the order of the table."""
 
     @property
     def bytes(self) -> int:
@@ -168,7 +170,8 @@ class Table(ds.Dataset):  # type: ignore[misc]
             if filter is not None:
                 parts = [part.narrowed(filter) if part.narrowed else part for part in parts]
             whole = sum(part.size for part in self._parts)
-            scan = Scan(self.name, asked, tuple(parts), len(self._parts), whole)
+            needed = tuple(name for name in self._schema.names if name in asked.needed)
+            scan = Scan(self.name, asked, tuple(parts), len(self._parts), whole, needed)
         except BaseException as error:
             self._reading.failed = error
             raise

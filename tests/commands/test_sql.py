@@ -164,7 +164,7 @@ def test_damage_is_told(tmp_path: Path) -> None:
 def test_what_would_be_read_is_explained() -> None:
     statement = "select body from messages where topic = 'payments'"
     shown = sql(statement, "--explain").out.splitlines()
-    assert shown[0] == "messages: body, topic"
+    assert shown[0] == "messages: topic, body"
     assert '(topic == "payments")' in shown[1]
     document = sql(statement, "--explain", "--json").document
     validator("sql").validate(document)

@@ -73,6 +73,7 @@ REFUSED = (
     "explain (analyze) insert into messages values (1)",
     "explain /* */ analyze drop view messages",
     "select * from enable_logging()",
+    "from system.main.enable_logging(storage = 'file', storage_path = '{place}/x')",
     "",
     "-- nothing",
 )
@@ -144,7 +145,7 @@ def test_who_consumed_what(name: str, golden_store: GoldenStore) -> None:
         ("select topik from messages", "no column is named 'topik'", "topic"),
         ("selekt 1", 'syntax error at or near "selekt"', "LINE 1: selekt 1"),
         ("drop view messages", "rmqtool sql only reads: it answers no DROP", "begin with select"),
-        ("pivot messages on topic", "rmqtool sql only reads: it answers no MULTI", "name the values of PIVOT"),
+        ("pivot messages on topic", "PIVOT needs its values named", "on topic in ('a', 'b')"),
         ("select body_text->>'$.a' from messages where topic like '%'", "Malformed JSON", None),
     ],
 )
