@@ -7,10 +7,9 @@ do not: changes of the tables, several statements at once.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +18,8 @@ import pyarrow as pa
 from rmqtool.base.errors import RmqtoolError, UnsupportedError, UsageError, reason_of
 from rmqtool.base.limits import MIB
 from rmqtool.base.new_files import own_directory
-from rmqtool.sql.log_tables import LogChoice, keys, messages, trace
-from rmqtool.sql.store_tables import Stores, store_tables
-from rmqtool.sql.tables import Reading, Table
-from rmqtool.store.message_reader import Query
-from rmqtool.store.snapshot import Snapshot
-from rmqtool.store.store import NamedStore
+from rmqtool.sql.catalog import VIEWS, tables_of, unknown
+from rmqtool.sql.tables import Reading, Stores, Table
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -37,32 +32,6 @@ _UNKNOWN_TABLE = re.compile(r"Table with name \"?(.+?)\"? does not exist")
 _UNKNOWN_COLUMN = re.compile(r'(?:Referenced column|column named|Column) "(.+?)"')
 _LINE = re.compile(r"^LINE \d+:.*", re.MULTILINE)
 _KIND = re.compile(r"^(Catalog|Binder|Parser|Permission|Invalid Input|Conversion|Out of Memory) Error: ")
-
-VIEWS: Mapping[str, str] = {
-    "unread": """
-        select g.group_name, m.* from messages m join groups g
-        on m.topic = g.topic and m.queue_id = g.queue_id and m.queue_offset >= g.committed""",
-    "hours": """
-        select topic, date_trunc('hour', store_timestamp) as hour, count(*) as messages,
-        sum(message_size)::bigint as bytes from messages group by all""",
-    "spans": """
-        select topic, queue_id, count(*) as messages, min(store_timestamp) as first, max(store_timestamp) as last,
-        max(store_timestamp) - min(store_timestamp) as span from messages group by all""",
-    "producers": """
-        select regexp_replace(born_host, ':[0-9]+$', '') as producer, topic, count(*) as messages,
-        sum(message_size)::bigint as bytes, max(born_timestamp) as last from messages group by all""",
-    "duplicates": """
-        select topic, key, count(*) as messages, min(physical_offset) as first_offset,
-        max(physical_offset) as last_offset from keys group by all having count(*) > 1""",
-    "consumed": """
-        select b.group_name, b.message_id, p.topic, b.timestamp, a.success, a.cost,
-        a.success is not null as is_ended, b.retry_times, b.client_host
-        from (from trace where type = 'SubBefore') b
-        left join (from trace where type = 'SubAfter') a on a.request_id = b.request_id and a.message_id = b.message_id
-        left join (select message_id, any_value(topic) as topic from trace where type = 'Pub' group by all) p
-        on p.message_id = b.message_id""",
-}
-"""Questions that people ask, as views: their statements by name."""
 
 _MACROS = {
     "field(body, path)": "try(json_extract_string(body, path))",
@@ -134,27 +103,11 @@ class Answer:
 class Database:
     """The tables of stores in an engine; a context, which ends it."""
 
-    def __init__(
-        self,
-        stores: Mapping[str, Snapshot],
-        query: Query,
-        reading: Reading,
-        limits: Limits,
-        *,
-        with_store: bool = False,
-        trusts_clock: bool = False,
-    ) -> None:
-        """`query` says which messages there are and how they are shown. Raises UnsupportedError without the engine.
-
-        `with_store` each table has a column of the store's name, as it has of several stores.
-        """
-        self.reading = reading
+    def __init__(self, stores: Stores, limits: Limits) -> None:
+        """Raises UnsupportedError without the engine."""
+        self.reading = stores.reading
         self._limits = limits
-        named = [NamedStore(name, snapshot.store) for name, snapshot in stores.items()]
-        with_store = with_store or len(stores) > 1
-        log = LogChoice(named, query, reading, with_store, trusts_clock)
-        beside = store_tables(Stores(stores, reading, query.redaction, with_store))
-        self.tables: list[Table] = [messages(log), keys(log), *beside, trace(log)]
+        self.tables = tables_of(stores)
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -200,7 +153,7 @@ class Database:
         `close` is called when all rows are taken.
         """
         text = self._checked(statement)
-        with _told(self.reading, self._names):
+        with _told(self.reading, self.tables):
             relation: Any = self._connection.sql(text)
             if relation is None:
                 raise UsageError("the statement has no answer", hint=_ONLY_READS)
@@ -208,11 +161,6 @@ class Database:
             read = getattr(relation, "to_arrow_reader", None) or relation.fetch_record_batch
             rows = read(_ROWS_AT_ONCE)
         return Answer(rows, self.reading, close)
-
-    def _names(self) -> list[str]:
-        """The names of all tables, views and columns."""
-        columns = (name for table in self.tables for name in table.schema.names)
-        return [*(table.name for table in self.tables), *VIEWS, *columns]
 
     def _checked(self, text: str) -> str:
         """The one statement in a text; raises UsageError unless it is one that reads."""
@@ -258,11 +206,8 @@ def _engine() -> Any:
 
 
 @contextmanager
-def _told(reading: Reading, names: Callable[[], Sequence[str]] = tuple) -> Iterator[None]:
-    """Turn what the engine raises into an RmqtoolError; an error of our own that it has wrapped is raised itself.
-
-    `names` are those that a wrong one may be a slip of.
-    """
+def _told(reading: Reading, tables: Sequence[Table] = ()) -> Iterator[None]:
+    """Turn what the engine raises into an RmqtoolError; an error of our own that it has wrapped is raised itself."""
     try:
         yield
     except RmqtoolError:
@@ -279,16 +224,14 @@ def _told(reading: Reading, names: Callable[[], Sequence[str]] = tuple) -> Itera
         if "Out of Memory" in text or type(error).__name__ == "OutOfMemoryException":
             hint = "--memory and --temp-size allow more"
             raise RmqtoolError(f"the engine needs more than it may take: {_first_line(text)}", hint=hint) from error
-        raise _wrong(text, names) from error
+        raise _wrong(text, tables) from error
 
 
-def _wrong(text: str, names: Callable[[], Sequence[str]]) -> UsageError:
+def _wrong(text: str, tables: Sequence[Table]) -> UsageError:
     """The error of a wrong statement, with names that are near to one that there is not, or the wrong line."""
     for pattern, what in ((_UNKNOWN_TABLE, "table"), (_UNKNOWN_COLUMN, "column")):
         if found := pattern.search(text):
-            near = get_close_matches(found[1], [*dict.fromkeys(names())], 3)
-            hint = f"is it {' or '.join(near)}?" if near else "rmqtool sql STORE --tables shows tables and columns"
-            return UsageError(f"no {what} is named {found[1]!r}", hint=hint)
+            return unknown(what, found[1], tables)
     line = _LINE.search(text)
     return UsageError(_first_line(text), hint=line[0] if line else None)
 

@@ -7,9 +7,9 @@ a queue, the physical offsets of a split) are Arrow expressions, too: Arrow itse
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
@@ -18,8 +18,13 @@ import pyarrow.dataset as ds
 from pyarrow.fs import LocalFileSystem
 
 from rmqtool.base.errors import EndingError, RmqtoolError
+from rmqtool.base.files import RateLimit
+from rmqtool.rules.versions import Version
+from rmqtool.scan.redaction import Redaction
 from rmqtool.scan.windows import constant_strings
-from rmqtool.store.message_reader import STORE_COLUMN, TIMESTAMP, to_timestamps
+from rmqtool.store.message_reader import STORE_COLUMN, TIMESTAMP, Query, to_timestamps
+from rmqtool.store.snapshot import Snapshot
+from rmqtool.store.store import NamedStore
 
 Expression: TypeAlias = Any
 """A `pyarrow.compute.Expression`, of which no types are known."""
@@ -59,12 +64,13 @@ class Asked:
 class Part:
     """A part of a table: what is known of its rows, how many bytes are read for them, and how.
 
-    `read` gives batches of just what was asked for. `narrowed` makes it smaller by a condition.
+    `read` gives batches of just what was asked for, of stores that may have been opened in another process: a part can
+    be pickled. `narrowed` makes it smaller by a condition.
     """
 
     guarantee: Expression
     size: int
-    read: Callable[[Asked], Iterator[pa.RecordBatch]]
+    read: Callable[[Stores, Asked], Iterator[pa.RecordBatch]]
     narrowed: Callable[[Expression], Part] | None = None
 
 
@@ -84,6 +90,15 @@ class Scan:
     def bytes(self) -> int:
         """What is read at most."""
         return sum(part.size for part in self.parts)
+
+
+@dataclass(frozen=True)
+class Losses:
+    """What a statement passed over: damage, values that do not fit, and what could not be read."""
+
+    damage: Mapping[Damaged, tuple[int, str]]
+    unfit: Mapping[str, tuple[int, str]]
+    unread: Sequence[RmqtoolError]
 
 
 @dataclass
@@ -107,6 +122,20 @@ class Reading:
     def total(self) -> int:
         """Bytes of all that is read, or will be."""
         return sum(scan.bytes for scan in self.scans)
+
+    @property
+    def losses(self) -> Losses:
+        """What was passed over, as another process is sent it."""
+        return Losses(self.damage, self.unfit, self.unread)
+
+    def add_losses(self, of: Losses) -> None:
+        """Add what another process has passed over."""
+        for what, (count, place) in of.damage.items():
+            self.add_damage(what, place, count)
+        for column, (count, place) in of.unfit.items():
+            self.add_unfit(column, place, count)
+        for error in of.unread:
+            self.skip(error)
 
     @property
     def is_lossy(self) -> bool:
@@ -142,15 +171,56 @@ class Reading:
             self.unread.append(error)
 
 
+@dataclass(frozen=True, eq=False)
+class Stores:
+    """The stores by name, which of their messages are rows, and how they are read.
+
+    `query` has its columns replaced by those that are asked for. `with_store` each table has a column of the store's
+    name. `trusts_clock` takes it that no broker's clock went back, so that a file holds no time later than the next
+    begins. `split_size` is that of the parts of a log, bytes, None for the usual one.
+    """
+
+    by_name: Mapping[str, Snapshot]
+    query: Query
+    reading: Reading
+    with_store: bool = False
+    trusts_clock: bool = False
+    split_size: int | None = None
+
+    @property
+    def redaction(self) -> Redaction | None:
+        """What is not shown."""
+        return self.query.redaction
+
+
+@dataclass(frozen=True)
+class Opening:
+    """How stores are opened to be asked, here or in another process. Small, immutable and picklable."""
+
+    stores: tuple[NamedStore, ...]
+    query: Query
+    version: Version | None = None
+    with_store: bool = False
+    fails: bool = False
+    trusts_clock: bool = False
+    split_size: int | None = None
+
+    def opened(self, reading: Reading, limit: RateLimit | None = None) -> Stores:
+        """The stores; nothing is read of them before a table is."""
+        by_name = {each.name: Snapshot(each.store, self.version, limit) for each in self.stores}
+        return Stores(by_name, self.query, reading, self.with_store, self.trusts_clock, self.split_size)
+
+
 class Table(ds.Dataset):  # type: ignore[misc]
     """A table of one or several stores; the engine calls `scanner` and nothing else."""
 
-    def __init__(self, name: str, schema: pa.Schema, parts: Callable[[], Iterable[Part]], reading: Reading) -> None:
+    def __init__(self, name: str, schema: pa.Schema, parts: Callable[[], Iterable[Part]], of: Stores) -> None:
         """`parts` lists them when the table is first read. Never calls the base class, which forbids instances."""
         self.name = name
         self._schema = schema
         self._list_parts = parts
-        self._reading = reading
+        self._of = of
+        self._reading = of.reading
 
     @property
     def schema(self) -> pa.Schema:
@@ -158,7 +228,8 @@ class Table(ds.Dataset):  # type: ignore[misc]
         return self._schema
 
     @cached_property
-    def _parts(self) -> list[Part]:
+    def parts(self) -> list[Part]:
+        """All of it, listed once."""
         return list(self._list_parts())
 
     def scanner(self, columns: Sequence[str] | None = None, filter: Expression | None = None, **_: Any) -> _Scanner:  # noqa: A002
@@ -166,25 +237,26 @@ class Table(ds.Dataset):  # type: ignore[misc]
         try:
             names = tuple(self._schema.names if columns is None else columns)
             asked = Asked(names, filter, () if filter is None else compared_by(filter, self._schema))
-            parts = self._parts if filter is None else parts_left(self._parts, self._schema, filter)
+            parts = self.parts if filter is None else parts_left(self.parts, self._schema, filter)
             if filter is not None:
                 parts = [part.narrowed(filter) if part.narrowed else part for part in parts]
-            whole = sum(part.size for part in self._parts)
+            whole = sum(part.size for part in self.parts)
             needed = tuple(name for name in self._schema.names if name in asked.needed)
-            scan = Scan(self.name, asked, tuple(parts), len(self._parts), whole, needed)
+            scan = Scan(self.name, asked, tuple(parts), len(self.parts), whole, needed)
         except BaseException as error:
             self._reading.failed = error
             raise
         self._reading.scans.append(scan)
-        return _Scanner(self, scan, self._reading)
+        return _Scanner(self, scan, self._of)
 
 
 class _Scanner:
     """One reading of a table."""
 
-    def __init__(self, table: Table, scan: Scan, reading: Reading) -> None:
+    def __init__(self, table: Table, scan: Scan, of: Stores) -> None:
         self._scan = scan
-        self._reading = reading
+        self._of = of
+        self._reading = of.reading
         self.projected_schema = pa.schema([table.schema.field(name) for name in scan.asked.columns])
 
     def to_reader(self) -> pa.RecordBatchReader:
@@ -195,18 +267,20 @@ class _Scanner:
         """The batches; an error reaches the engine as text, so that it is kept for whoever has asked the engine."""
         try:
             for part in () if self._reading.is_dry else self._scan.parts:
-                yield from self._batches_of(part)
+                yield from rows_of(self._of, part, self._scan.asked)
         except GeneratorExit:
             raise
         except BaseException as error:
             self._reading.failed = error
             raise
 
-    def _batches_of(self, part: Part) -> Iterator[pa.RecordBatch]:
-        try:
-            yield from part.read(self._scan.asked)
-        except RmqtoolError as error:
-            self._reading.skip(error)
+
+def rows_of(of: Stores, part: Part, asked: Asked) -> Iterator[pa.RecordBatch]:
+    """What is asked of a part; what cannot be read is passed over, or raises RmqtoolError."""
+    try:
+        yield from part.read(of, asked)
+    except RmqtoolError as error:
+        of.reading.skip(error)
 
 
 def compared_by(condition: Expression, schema: pa.Schema) -> tuple[str, ...]:
@@ -237,27 +311,32 @@ def possible(guarantees: Sequence[Expression], schema: pa.Schema, condition: Exp
     return sorted(int(fragment.path) for fragment in files.get_fragments(condition))
 
 
-def whole_part(batches: Callable[[], Iterable[pa.RecordBatch]], size: int = 0) -> Part:
+def whole_part(batches: Callable[[Stores], Iterable[pa.RecordBatch]], size: int = 0) -> Part:
     """The one part of a table of which nothing is known before it is read; its batches have all columns."""
+    return Part(ANYTHING, size, partial(_chosen, batches))
 
-    def read(asked: Asked) -> Iterator[pa.RecordBatch]:
-        for batch in batches():
-            yield from asked.of(batch)
 
-    return Part(ANYTHING, size, read)
+def _chosen(
+    batches: Callable[[Stores], Iterable[pa.RecordBatch]], of: Stores, asked: Asked
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches(of):
+        yield from asked.of(batch)
 
 
 def of_store(part: Part, store: str, first: str) -> Part:
     """A part of the table of several stores, in which a column names the `store`; `first` is another."""
+    known = part.guarantee & (pc.field(STORE_COLUMN) == store)
+    return replace(part, guarantee=known, read=partial(_named_rows, part.read, store, first), narrowed=None)
 
-    def read(asked: Asked) -> Iterator[pa.RecordBatch]:
-        own = tuple(name for name in asked.needed if name != STORE_COLUMN)
-        for batch in part.read(Asked(own or (first,))):
-            names = constant_strings(store, batch.num_rows)
-            columns = [names if name == STORE_COLUMN else batch.column(name) for name in asked.needed]
-            yield from asked.of(pa.RecordBatch.from_arrays(columns, names=list(asked.needed)))
 
-    return replace(part, guarantee=part.guarantee & (pc.field(STORE_COLUMN) == store), read=read, narrowed=None)
+def _named_rows(
+    read: Callable[[Stores, Asked], Iterator[pa.RecordBatch]], store: str, first: str, of: Stores, asked: Asked
+) -> Iterator[pa.RecordBatch]:
+    own = tuple(name for name in asked.needed if name != STORE_COLUMN)
+    for batch in read(of, Asked(own or (first,))):
+        names = constant_strings(store, batch.num_rows)
+        columns = [names if name == STORE_COLUMN else batch.column(name) for name in asked.needed]
+        yield from asked.of(pa.RecordBatch.from_arrays(columns, names=list(asked.needed)))
 
 
 def with_store(schema: pa.Schema) -> pa.Schema:

@@ -15,7 +15,7 @@ import rmqtool
 from rmqtool.scan.redaction import Redaction
 from rmqtool.sql.engine import Database, Limits
 from rmqtool.sql.log_tables import MESSAGE_COLUMNS
-from rmqtool.sql.tables import Reading
+from rmqtool.sql.tables import Reading, Stores
 from rmqtool.store.message_reader import Query
 from tests.export.exporting import export
 
@@ -58,7 +58,7 @@ def asking(
     snapshots = {path.name: rmqtool.open(path).snapshot for path in stores}
     query = Query(include=tuple(include), redaction=redaction)
     reading = Reading(fails=fails, is_dry=is_dry)
-    with Database(snapshots, query, reading, Limits(), trusts_clock=trusts_clock) as database:
+    with Database(Stores(snapshots, query, reading, len(stores) > 1, trusts_clock), Limits()) as database:
         yield Asked(database)
 
 

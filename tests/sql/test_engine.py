@@ -10,8 +10,9 @@ import pytest
 import rmqtool as library
 from rmqtool.base.errors import RmqtoolError, UsageError
 from rmqtool.base.limits import MIB
-from rmqtool.sql.engine import VIEWS, Database, Limits
-from rmqtool.sql.tables import Reading
+from rmqtool.sql.catalog import VIEWS
+from rmqtool.sql.engine import Database, Limits
+from rmqtool.sql.tables import Reading, Stores
 from rmqtool.store.message_reader import Query
 from tests.building import LogBuilder
 from tests.commands.running import ROOT
@@ -207,7 +208,7 @@ def test_dry_reads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_memory_is_that_of_its_options() -> None:
     snapshots = {"one": library.open(EXAMPLE).snapshot}
-    with Database(snapshots, Query(), Reading(), Limits(memory=64 * MIB)) as database:
+    with Database(Stores(snapshots, Query(), Reading()), Limits(memory=64 * MIB)) as database:
         statement = "select list(repeat(key, 1000000)) from keys, range(1000)"
         with pytest.raises(RmqtoolError, match="needs more than it may take") as caught:
             database.ask(statement).to_arrow()
