@@ -281,8 +281,8 @@ def _on_spark(given: SqlOptions, opening: Opening, reading: Reading) -> Iterator
     from rmqtool.spark.session import spark_context
 
     settings = {**({} if given.master else _LOCAL_SPARK), **given.conf}
-    with spark_context(given.master, settings) as context:
-        yield SparkDatabase(context, opening, reading)
+    with spark_context(given.master, settings) as context, SparkDatabase(context, opening, reading) as database:
+        yield database
 
 
 def _statement(given: SqlOptions) -> str:

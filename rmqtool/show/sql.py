@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import timedelta
 from typing import IO, TYPE_CHECKING, Any, Literal, Protocol
 
 import pyarrow as pa
@@ -153,7 +154,7 @@ def _shown(column: pa.Array, form: Form) -> tuple[pa.Array, bool]:
         return column, False
     if pa.types.is_date(kind) or pa.types.is_time(kind):
         return column.cast(pa.string()), False
-    is_interval = kind == pa.month_day_nano_interval()
+    is_interval = kind == pa.month_day_nano_interval() or pa.types.is_duration(kind)
     write = _interval if is_interval else _as_json
     texts = [None if value is None else write(value) for value in column.to_pylist()]
     return pa.array(texts, pa.string()), not is_interval
@@ -222,7 +223,9 @@ def _plain(value: Any) -> Any:
 
 
 def _interval(value: Any) -> str:
-    """``1 month 2 days 03:04:05.123``."""
+    """``1 month 2 days 03:04:05.123``; Spark's spans have no months."""
+    if isinstance(value, timedelta):
+        value = pa.MonthDayNano([0, value.days, (value.seconds * 10**6 + value.microseconds) * 1000])
     seconds, rest = divmod(value.nanoseconds, 10**9)
     clock = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
     fraction = f".{rest:09d}".rstrip("0").rstrip(".")

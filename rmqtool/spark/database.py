@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 import pickle
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.accumulators import AccumulatorParam
@@ -29,6 +29,9 @@ from rmqtool.spark.source import arrow_schema, conform, ddl_of, in_tasks, rows_o
 from rmqtool.sql.catalog import VIEWS, tables_of, unknown
 from rmqtool.sql.engine import Answer
 from rmqtool.sql.tables import Asked, Losses, Opening, Reading, Scan, Table
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _ONLY_READS = "rmqtool sql only reads"
 _MOST_SHUFFLES = 200
@@ -62,7 +65,7 @@ class _LossesParam(AccumulatorParam[_Losses]):
 
 
 class SparkDatabase:
-    """The tables of stores as views of a Spark session, which answers as `sql.engine.Database` does."""
+    """The tables of stores as views of a Spark session, which answers as `sql.engine.Database` does; a context."""
 
     def __init__(self, context: Any, opening: Opening, reading: Reading) -> None:
         """Raises UnsupportedError without pandas, by which Spark runs functions of Python."""
@@ -76,6 +79,8 @@ class SparkDatabase:
         self._opening = opening
         self._context = context
         self.tables: list[Table] = tables_of(opening.opened(reading))
+        self._empty: dict[str, Any] = {}
+        self._stack = ExitStack()
         self._session = SparkSession(context)
         shuffles = min(_MOST_SHUFFLES, 2 * context.defaultParallelism)
         for name, value in (
@@ -85,12 +90,24 @@ class SparkDatabase:
         ):
             self._session.conf.set(name, value)
 
+    def __enter__(self) -> Self:
+        """Have all tables as empty files, and the views over them: what statements are planned with."""
+        self._folder = self._stack.enter_context(own_directory("rmqtool-sql-"))
+        for table in self.tables:
+            path = os.path.join(self._folder, table.name)
+            os.mkdir(path)
+            self._empty[table.name] = self._session.read.schema(ddl_of(table.schema)).parquet(f"file:{path}")
+        self._register(self._empty, VIEWS)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
     def columns(self) -> Iterator[tuple[str, str, str]]:
         """Table, name and type of each column, of views too."""
-        with self._planned() as names:
-            for name in names:
-                for field in self._session.table(f"`{name}`").schema.fields:
-                    yield name, field.name, field.dataType.simpleString()
+        for name in (*self._empty, *VIEWS):
+            for field in self._session.table(f"`{name}`").schema.fields:
+                yield name, field.name, field.dataType.simpleString()
 
     def ask(self, statement: str, close: Callable[[], None] = lambda: None) -> Answer:
         """The answer to one statement that reads, in memory; raises UsageError for any other, and SparkError."""
@@ -98,36 +115,31 @@ class SparkDatabase:
             raise UsageError(f"{_ONLY_READS}: it calls no Java")
         with self._told():
             _require_reading(self._session._jsparkSession.sessionState().sqlParser().parsePlan(statement))
-            with self._planned():
-                needed = self._needed(self._session.sql(statement))
+            planned = self._session.sql(statement)
+            needed = self._needed(planned)
             self._note(needed)
-            losses = self._context.accumulator({}, _LossesParam())
-            self._register({name: self._rows(name, columns, losses) for name, columns in needed.items()})
-            rows = self._session.sql(statement)
-            answer = pa.table(rows.limit(0).toArrow() if self.reading.is_dry else rows.toArrow())
-        self._add(losses.value)
+            answer = planned.toArrow() if self.reading.is_dry else self._answered(statement, needed)
         reader = pa.RecordBatchReader.from_batches(answer.schema, answer.to_batches())
         return Answer(reader, self.reading, close)
 
-    @contextmanager
-    def _planned(self) -> Iterator[Sequence[str]]:
-        """Have all tables as empty files, and the views over them; their names."""
-        with own_directory("rmqtool-sql-") as folder:
-            self._folder = folder
-            frames = {}
-            for table in self.tables:
-                path = os.path.join(folder, table.name)
-                os.mkdir(path)
-                frames[table.name] = self._session.read.schema(ddl_of(table.schema)).parquet(f"file:{path}")
-            self._register(frames)
-            yield [*frames, *VIEWS]
+    def _answered(self, statement: str, needed: Mapping[str, tuple[str, ...]]) -> pa.Table:
+        """All rows; meanwhile the tables that are needed are read, of which some columns are null."""
+        losses = self._context.accumulator({}, _LossesParam())
+        views = [name for name in VIEWS if name in statement.lower()]
+        self._register({name: self._rows(name, columns, losses) for name, columns in needed.items()}, views)
+        try:
+            answer: pa.Table = self._session.sql(statement).toArrow()
+        finally:
+            self._register({name: self._empty[name] for name in needed}, views)
+        self._add(losses.value)
+        return answer
 
-    def _register(self, frames: Mapping[str, Any]) -> None:
+    def _register(self, frames: Mapping[str, Any], views: Iterable[str]) -> None:
         """Have these frames as views, and over them our views, which keep the plan of what they are made of."""
         for name, frame in frames.items():
             frame.createOrReplaceTempView(f"`{name}`")
-        for name, statement in VIEWS.items():
-            self._session.sql(statement).createOrReplaceTempView(name)
+        for name in views:
+            self._session.sql(VIEWS[name]).createOrReplaceTempView(name)
 
     def _needed(self, frame: Any) -> dict[str, tuple[str, ...]]:
         """The columns of each table that Spark would read, by the plan over empty files; at least the first one."""
@@ -143,7 +155,7 @@ class SparkDatabase:
         by_name = {table.name: table for table in self.tables}
         return {
             name: tuple(each for each in by_name[name].schema.names if each in columns)
-            or by_name[name].schema.names[:1]
+            or (by_name[name].schema.names[0],)
             for name, columns in found.items()
         }
 
@@ -158,7 +170,7 @@ class SparkDatabase:
         """A frame of a table whose columns are null beside these."""
         [table] = [each for each in self.tables if each.name == name]
         tasks = [pickle.dumps(parts) for parts in in_tasks(table.parts)]
-        schema = arrow_schema(self._session.table(f"`{name}`").schema)
+        schema = arrow_schema(self._empty[name].schema)
         read = partial(_read, name, tasks, self._opening, tuple(columns), schema, losses)
         numbers = self._session.range(0, len(tasks), 1, max(1, len(tasks)))
         return numbers.mapInArrow(_as_function(read), ddl_of(table.schema))

@@ -107,13 +107,7 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _conformed(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    if column.type == kind and not pa.types.is_nested(kind):
-        return column
-    if pa.types.is_map(kind):
-        return pa.MapArray.from_arrays(column.offsets, column.keys, column.items, type=kind)
-    if pa.types.is_list(kind):
-        return pa.ListArray.from_arrays(column.offsets, column.values, type=kind)
-    return column.cast(kind)
+    return column if column.type == kind and not pa.types.is_nested(kind) else column.cast(kind)
 
 
 class SplitPartition(InputPartition):  # type: ignore[misc]
@@ -253,9 +247,10 @@ class RocketMQDataSource(DataSource):  # type: ignore[misc]
 
     def reader(self, schema: Any) -> DataSourceReader:
         """The reader of a query; a schema that the user gave says which columns are read at all."""
-        options = parse_options(self.options, self._columns(schema))
+        columns, options = self._columns(schema), parse_options(self.options)
         if options.table is not None:
             return TableReader(options, schema)
+        options = parse_options(self.options, columns)
         if self._loaded is None:
             return RocketMQReader(options, schema, tuple(_sources(options)))
         filters, sources = self._loaded  # of the time of loading, as a relative `from` or `to` is

@@ -17,6 +17,7 @@ from rmqtool.sql.engine import Database, Limits
 from rmqtool.sql.log_tables import MESSAGE_COLUMNS
 from rmqtool.sql.tables import Reading, Stores
 from rmqtool.store.message_reader import Query
+from tests.building import LogBuilder
 from tests.export.exporting import export
 
 Rows = list[dict[str, Any]]
@@ -71,3 +72,15 @@ def asking_export(store: Path, output: Path) -> Iterator[Any]:
         connection.execute("set TimeZone = 'UTC'")
         connection.execute(f"create view messages as from read_parquet('{output}/**/*.parquet')")
         yield lambda statement: connection.sql(statement).to_arrow_table().to_pylist()
+
+
+def damaged_store(path: Path) -> Path:
+    """A store with a record that is none."""
+    log = LogBuilder()
+    offsets = [log.add(topic="t", body=b"x" * 100) for _ in range(5)]
+    store = log.write(path / "store")
+    [file] = (store / "commitlog").iterdir()
+    data = bytearray(file.read_bytes())
+    data[offsets[2] : offsets[2] + 50] = b"\xff" * 50
+    file.write_bytes(data)
+    return store

@@ -14,10 +14,9 @@ from rmqtool.sql.catalog import VIEWS
 from rmqtool.sql.engine import Database, Limits
 from rmqtool.sql.tables import Reading, Stores
 from rmqtool.store.message_reader import Query
-from tests.building import LogBuilder
 from tests.commands.running import ROOT
 from tests.conftest import GoldenStore
-from tests.sql.asking import Asked, asking
+from tests.sql.asking import Asked, asking, damaged_store
 
 pytestmark = pytest.mark.budget(2)
 
@@ -158,26 +157,14 @@ def test_what_is_wrong_is_told(statement: str, message: str, hint: str | None, a
 
 def test_an_error_of_ours_is_raised_as_it_is(tmp_path: Path) -> None:
     """And not as the text that the engine makes of it."""
-    store = damaged(tmp_path)
+    store = damaged_store(tmp_path)
     with asking(store, fails=True) as ask, pytest.raises(RmqtoolError, match="neither a message nor a blank") as caught:
         ask("select count(*) from messages")
     assert caught.value.offset is not None
 
 
-def damaged(path: Path) -> Path:
-    """A store with a record that is none."""
-    log = LogBuilder()
-    offsets = [log.add(topic="t", body=b"x" * 100) for _ in range(5)]
-    store = log.write(path / "store")
-    [file] = (store / "commitlog").iterdir()
-    data = bytearray(file.read_bytes())
-    data[offsets[2] : offsets[2] + 50] = b"\xff" * 50
-    file.write_bytes(data)
-    return store
-
-
 def test_damage_is_passed_over_and_counted(tmp_path: Path) -> None:
-    with asking(damaged(tmp_path)) as ask:
+    with asking(damaged_store(tmp_path)) as ask:
         assert 0 < ask("select count(*) as n from messages")[0]["n"] < 5
         assert ask.reading.is_lossy
         [(what, (count, place))] = ask.reading.damage.items()
