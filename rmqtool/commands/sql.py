@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from rmqtool.show.sql import Form, RowWriter
     from rmqtool.spark.database import SparkDatabase
     from rmqtool.sql.engine import Answer, Database, Limits
-    from rmqtool.sql.tables import Opening, Reading
+    from rmqtool.sql.tables import Opening, Reading, Trusted
     from rmqtool.store.store import NamedStore
 
 _ON_TERMINAL = 1000  # rows
@@ -75,9 +75,10 @@ class SqlOptions(OnStores):
     on_damage: Literal["skip", "fail"] = option(
         "Pass over what is damaged, and say so; or end there.", type=click.Choice(["skip", "fail"]), default="skip"
     )
-    trust: tuple[str, ...] = option(
-        "clock: no broker's clock went back, so that conditions on store_timestamp spare files.",
-        multiple=True, type=click.Choice(["clock"]), metavar="WHAT",
+    trust: tuple[Trusted, ...] = option(
+        "clock: no broker's clock went back, so that conditions on store_timestamp spare files. index: it leads to all "
+        "messages, so that conditions on keys read only these.",
+        multiple=True, type=click.Choice(["clock", "index"]), metavar="WHAT",
     )  # fmt: skip
     memory: int | None = shared.memory_option()
     temporary: Path | None = option(
@@ -265,7 +266,7 @@ def _database(given: SqlOptions, stores: list[NamedStore]) -> AbstractContextMan
         given.broker_version,
         with_store=len(stores) > 1 or any(map(may_be_several, given.stores)),  # whether a pattern fits one store or two
         fails=given.on_damage == "fail",
-        trusts_clock="clock" in given.trust,
+        trusts=frozenset(given.trust),
     )
     reading = Reading(fails=opening.fails, is_dry=given.explain)
     if given.engine == "spark":

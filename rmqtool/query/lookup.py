@@ -216,7 +216,7 @@ class KeyQuery:
 
 def by_key(snapshot: Snapshot, query: KeyQuery, body: BodyChoice, notes: Notes) -> Iterator[Message]:
     """The messages in the order of the log; with `hash_matches` one for each index unit, with `key_matches`."""
-    offsets = _indexed_offsets(snapshot, query, notes)
+    offsets = indexed_offsets(snapshot, query, notes)
     limit = limit_of(snapshot, query)
     if len(offsets) >= limit:
         notes.add(f"{limit} index units are as many as were asked for: there may be older messages; --limit N")
@@ -276,7 +276,7 @@ def _is_message_id(text: str) -> bool:
     return True
 
 
-def _indexed_offsets(snapshot: Snapshot, query: KeyQuery, notes: Notes) -> list[int]:
+def indexed_offsets(snapshot: Snapshot, query: KeyQuery, notes: Notes) -> list[int]:
     """The physical offsets that the index gives, ascending; of several topics, the newest units up to the limit.
 
     A broker asks either the files or RocksDB; what only one of them knows is found here, too.

@@ -309,7 +309,9 @@ def show_columns(console: Console, columns: Iterable[tuple[str, str, str]]) -> N
 
 
 def notes_on(reading: Reading) -> Iterator[str]:
-    """What was damaged or not read, a sentence for each."""
+    """What was damaged or not read, and what was trusted, a sentence for each."""
+    if "index" in reading.trusted:
+        yield "keys were looked up in the index: a message that it does not have is not in this answer"
     for what, (count, place) in reading.damage.items():
         yield f"{count} {_DAMAGED[what][count > 1]}, the first in {place}"
     for name, (count, place) in reading.unfit.items():

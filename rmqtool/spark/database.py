@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -54,7 +55,7 @@ _Losses = dict[tuple[str, int], tuple[Losses, RmqtoolError | None]]
 """By table and task what was passed over, and the error that ended it: a task that is done twice counts once."""
 
 
-class _LossesParam(AccumulatorParam[_Losses]):
+class _LossesParam(AccumulatorParam):  # type: ignore[misc]
     """How Spark joins the losses of tasks."""
 
     def zero(self, value: _Losses) -> _Losses:  # noqa: ARG002
@@ -70,11 +71,9 @@ class SparkDatabase:
     def __init__(self, context: Any, opening: Opening, reading: Reading) -> None:
         """Raises UnsupportedError without pandas, by which Spark runs functions of Python."""
         show_pandas()
-        try:
-            import pandas  # noqa: F401 - whether it is there
-        except ImportError as error:
+        if find_spec("pandas") is None:
             message = "SQL on Spark needs the package pandas, here and on the workers"
-            raise UnsupportedError(message, hint="pip install 'pyspark[sql]'") from error
+            raise UnsupportedError(message, hint="pip install 'pyspark[sql]'")
         self.reading = reading
         self._opening = opening
         self._context = context

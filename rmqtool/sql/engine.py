@@ -30,6 +30,7 @@ _LOGGING = re.compile(r"\benable_logging\b", re.IGNORECASE)  # 1.4 lets it chang
 _EXPLAIN = re.compile(r"\s*explain\s+(?:analyze\s+)?(?:\([^)]*\)\s*)?", re.IGNORECASE)
 _UNKNOWN_TABLE = re.compile(r"Table with name \"?(.+?)\"? does not exist")
 _UNKNOWN_COLUMN = re.compile(r'(?:Referenced column|column named|Column) "(.+?)"')
+_TEXT = re.compile(r"'((?:[^']|'')*)'")
 _LINE = re.compile(r"^LINE \d+:.*", re.MULTILINE)
 _KIND = re.compile(r"^(Catalog|Binder|Parser|Permission|Invalid Input|Conversion|Out of Memory) Error: ")
 
@@ -153,6 +154,7 @@ class Database:
         `close` is called when all rows are taken.
         """
         text = self._checked(statement)
+        self.reading.texts = [each.replace("''", "'") for each in _TEXT.findall(text)]
         with _told(self.reading, self.tables):
             relation: Any = self._connection.sql(text)
             if relation is None:

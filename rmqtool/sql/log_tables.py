@@ -20,13 +20,27 @@ import pyarrow.compute as pc
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import ReadPolicy
 from rmqtool.formats.message_trace import TraceRecord, decode_trace
+from rmqtool.query.by_place import Notes
+from rmqtool.query.lookup import KeyQuery, indexed_offsets
 from rmqtool.rules.system_topics import TRACE_PREFIX, TRACE_TOPIC
 from rmqtool.scan.block import REASON_MEANINGS, Damage
 from rmqtool.scan.columns import BODY_TEXT
 from rmqtool.scan.filters import ANY, Filters
 from rmqtool.scan.frames import RecordRun, sound_prefix
 from rmqtool.scan.reader import scan_block, scan_files
-from rmqtool.sql.tables import ANYTHING, Asked, Damaged, Expression, Part, Reading, Stores, Table, possible, times
+from rmqtool.sql.tables import (
+    ANYTHING,
+    Asked,
+    Damaged,
+    Expression,
+    Part,
+    Reading,
+    Stores,
+    Table,
+    implied,
+    possible,
+    times,
+)
 from rmqtool.store.message_reader import (
     EXPORT_COLUMNS,
     FILE_COLUMNS,
@@ -49,6 +63,7 @@ _ROW = "\0row"  # no column has such a name
 _PIECES = 16  # that a range of offsets is cut into, to see where a condition may be true
 _LEAST_RANGE = 1 << 20  # bytes; a smaller one takes no time to read
 _MOST_SPLITS = 1000
+_EVERY = 1 << 30  # entries of an index
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +95,8 @@ def messages(of: Stores) -> Table:
     typed = tuple(column.name for column in of.query.typed)
     names = (*MESSAGE_COLUMNS, *typed, *((STORE_COLUMN,) if of.with_store else ()))
     schema = replace(of.query, columns=names).schema
-    return Table("messages", schema, partial(_parts, of, schema, _messages), of)
+    find = partial(_by_key, "unique_key", of, schema, _messages)
+    return Table("messages", schema, partial(_parts, of, schema, _messages), of, find)
 
 
 def _messages(split: Split, of: Stores, asked: Asked) -> Iterator[pa.RecordBatch]:
@@ -149,12 +165,35 @@ def _parts(of: Stores, schema: pa.Schema, read: _Read) -> list[Part]:
     ]
 
 
+def _by_key(column: str, of: Stores, schema: pa.Schema, read: _Read, condition: Expression) -> list[Part] | None:
+    """The records to which an index leads that is trusted, a part for each; None where not only keys are asked for."""
+    if "index" not in of.trusts or of.redaction is not None or column not in schema.names:
+        return None
+    keys = implied(column, of.reading.texts, schema, condition)
+    if keys is None:
+        return None
+    of.reading.trusted.add("index")
+    parts = []
+    for name, snapshot in of.by_name.items():
+        source = find_source(NamedStore(name, snapshot.store), of.query.filters.start, of.query.filters.stop)
+        notes, topics = Notes(), [*snapshot.topic_names]
+        if "topic" in schema.names:
+            left = possible([pc.field("topic") == each for each in topics], schema, condition)
+            topics = [topics[number] for number in left]
+        queries = (KeyQuery(key, topics=topics, limit=_EVERY) for key in keys if topics)
+        offsets = {each for query in queries for each in indexed_offsets(snapshot, query, notes)}
+        for offset in sorted(each for each in offsets if source.start <= each < source.stop):
+            alone = replace(source, start=offset, stop=offset + 1)
+            parts += [_part(split, schema, read, ANYTHING) for split in split_source(alone)]
+    return parts
+
+
 def _known(of: Stores, schema: pa.Schema, splits: Sequence[Split]) -> list[Expression]:
     """What is known of the rows of each split of one log beside their offsets."""
     known = [ANYTHING] * len(splits)
     if STORE_COLUMN in schema.names:
         known = [pc.field(STORE_COLUMN) == split.store for split in splits]
-    if of.trusts_clock and "store_timestamp" in schema.names:
+    if "clock" in of.trusts and "store_timestamp" in schema.names:
         times = [*map(_first_time, splits), None]
         known = [each & _between(*ends) for each, ends in zip(known, pairwise(times), strict=True)]
     return known
@@ -237,7 +276,8 @@ def _derived(
     several = (STORE_COLUMN,) if of.with_store else ()
     schema = pa.schema([*schema, *(pa.field(each, pa.string()) for each in several)])
     query = _with_columns(query, (*query.columns, *several))
-    return Table(name, schema, partial(_parts, of, schema, partial(_made_rows, schema, rows_of, query)), of)
+    read = partial(_made_rows, schema, rows_of, query)
+    return Table(name, schema, partial(_parts, of, schema, read), of, partial(_by_key, "key", of, schema, read))
 
 
 def _made_rows(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import pairwise
 from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
@@ -31,6 +32,9 @@ Expression: TypeAlias = Any
 
 Damaged = Literal["extent", "crc", "compressed", "trace"]
 """Of the log an extent, a body that lacks its CRC, one that cannot be decompressed, a record of a trace message."""
+
+Trusted = Literal["clock", "index"]
+"""What may be taken for right without reading all that proves it."""
 
 ANYTHING = pc.scalar(True)
 """What is known of a part of which nothing is."""
@@ -105,7 +109,8 @@ class Losses:
 class Reading:
     """What happens while a statement reads: progress, damage that is passed over, and the error that ended it.
 
-    With `is_dry` nothing is read, and tables have no rows. `fails` lets the first damage end the statement.
+    With `is_dry` nothing is read, and tables have no rows. `fails` lets the first damage end the statement. `texts` are
+    the string literals of the statement; `trusted` is what an answer relies on.
     """
 
     progress: Callable[[int, int], None] = lambda _done, _total: None
@@ -117,6 +122,8 @@ class Reading:
     unfit: dict[str, tuple[int, str]] = field(default_factory=dict)
     unread: list[RmqtoolError] = field(default_factory=list)
     failed: BaseException | None = None
+    texts: Sequence[str] = ()
+    trusted: set[Trusted] = field(default_factory=set)
 
     @property
     def total(self) -> int:
@@ -145,7 +152,7 @@ class Reading:
     def begin(self, progress: Callable[[int, int], None]) -> None:
         """Forget the statement before."""
         self.progress, self.done, self.failed = progress, 0, None
-        for kept in (self.scans, self.damage, self.unfit, self.unread):
+        for kept in (self.scans, self.damage, self.unfit, self.unread, self.trusted):
             kept.clear()
 
     def add(self, size: int) -> None:
@@ -176,15 +183,15 @@ class Stores:
     """The stores by name, which of their messages are rows, and how they are read.
 
     `query` has its columns replaced by those that are asked for. `with_store` each table has a column of the store's
-    name. `trusts_clock` takes it that no broker's clock went back, so that a file holds no time later than the next
-    begins. `split_size` is that of the parts of a log, bytes, None for the usual one.
+    name. `trusts` the clock: no broker's went back, so that a file holds no time later than the next begins; the index:
+    it leads to all messages. `split_size` is that of the parts of a log, bytes, None for the usual one.
     """
 
     by_name: Mapping[str, Snapshot]
     query: Query
     reading: Reading
     with_store: bool = False
-    trusts_clock: bool = False
+    trusts: frozenset[Trusted] = frozenset()
     split_size: int | None = None
 
     @property
@@ -202,21 +209,32 @@ class Opening:
     version: Version | None = None
     with_store: bool = False
     fails: bool = False
-    trusts_clock: bool = False
+    trusts: frozenset[Trusted] = frozenset()
     split_size: int | None = None
 
     def opened(self, reading: Reading, limit: RateLimit | None = None) -> Stores:
         """The stores; nothing is read of them before a table is."""
         by_name = {each.name: Snapshot(each.store, self.version, limit) for each in self.stores}
-        return Stores(by_name, self.query, reading, self.with_store, self.trusts_clock, self.split_size)
+        return Stores(by_name, self.query, reading, self.with_store, self.trusts, self.split_size)
 
 
 class Table(ds.Dataset):  # type: ignore[misc]
     """A table of one or several stores; the engine calls `scanner` and nothing else."""
 
-    def __init__(self, name: str, schema: pa.Schema, parts: Callable[[], Iterable[Part]], of: Stores) -> None:
-        """`parts` lists them when the table is first read. Never calls the base class, which forbids instances."""
+    def __init__(
+        self,
+        name: str,
+        schema: pa.Schema,
+        parts: Callable[[], Iterable[Part]],
+        of: Stores,
+        find: Callable[[Expression], list[Part] | None] = lambda _: None,
+    ) -> None:
+        """`parts` lists them when the table is first read; `find` may know fewer for a condition, or None.
+
+        Never calls the base class, which forbids instances.
+        """
         self.name = name
+        self._find = find
         self._schema = schema
         self._list_parts = parts
         self._of = of
@@ -232,14 +250,19 @@ class Table(ds.Dataset):  # type: ignore[misc]
         """All of it, listed once."""
         return list(self._list_parts())
 
+    def _parts_for(self, condition: Expression) -> list[Part]:
+        found = self._find(condition)
+        if found is not None:
+            return found
+        left = parts_left(self.parts, self._schema, condition)
+        return [part.narrowed(condition) if part.narrowed else part for part in left]
+
     def scanner(self, columns: Sequence[str] | None = None, filter: Expression | None = None, **_: Any) -> _Scanner:  # noqa: A002
         """What the engine pulls batches from."""
         try:
             names = tuple(self._schema.names if columns is None else columns)
             asked = Asked(names, filter, () if filter is None else compared_by(filter, self._schema))
-            parts = self.parts if filter is None else parts_left(self.parts, self._schema, filter)
-            if filter is not None:
-                parts = [part.narrowed(filter) if part.narrowed else part for part in parts]
+            parts = self.parts if filter is None else self._parts_for(filter)
             whole = sum(part.size for part in self.parts)
             needed = tuple(name for name in self._schema.names if name in asked.needed)
             scan = Scan(self.name, asked, tuple(parts), len(self.parts), whole, needed)
@@ -309,6 +332,19 @@ def possible(guarantees: Sequence[Expression], schema: pa.Schema, condition: Exp
     fragments = [form.make_fragment(str(number), system, guarantee) for number, guarantee in enumerate(guarantees)]
     files = ds.FileSystemDataset(fragments, schema, form, system)
     return sorted(int(fragment.path) for fragment in files.get_fragments(condition))
+
+
+def implied(column: str, texts: Iterable[str], schema: pa.Schema, condition: Expression) -> list[str] | None:
+    """Those of some texts one of which a column must be for a condition to be true; None where it may be another."""
+    ordered = sorted({*texts}, key=str.encode)[: _MOST_PARTS // 4]
+    field = pc.field(column)
+    if not ordered:
+        return None
+    between = [(field > low) & (field < high) for low, high in pairwise(ordered)]
+    others = [field.is_null(), field < ordered[0], *between, field > ordered[-1]]
+    if possible(others, schema, condition):
+        return None
+    return [ordered[number] for number in possible([field == each for each in ordered], schema, condition)]
 
 
 def whole_part(batches: Callable[[Stores], Iterable[pa.RecordBatch]], size: int = 0) -> Part:

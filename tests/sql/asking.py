@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ import rmqtool
 from rmqtool.scan.redaction import Redaction
 from rmqtool.sql.engine import Database, Limits
 from rmqtool.sql.log_tables import MESSAGE_COLUMNS
-from rmqtool.sql.tables import Reading, Stores
+from rmqtool.sql.tables import Reading, Stores, Trusted
 from rmqtool.store.message_reader import Query
 from tests.building import LogBuilder
 from tests.export.exporting import export
@@ -36,8 +36,7 @@ class Asked:
 
     def table(self, statement: str) -> pa.Table:
         """The same as Arrow; what was read before is forgotten."""
-        self.reading.scans.clear()
-        self.reading.done = 0
+        self.reading.begin(lambda _done, _total: None)
         return self.database.ask(statement).to_arrow()
 
     @property
@@ -53,13 +52,13 @@ def asking(
     redaction: Redaction | None = None,
     fails: bool = False,
     is_dry: bool = False,
-    trusts_clock: bool = False,
+    trusts: Collection[Trusted] = (),
 ) -> Iterator[Asked]:
     """An engine over stores, named by their directories."""
     snapshots = {path.name: rmqtool.open(path).snapshot for path in stores}
     query = Query(include=tuple(include), redaction=redaction)
     reading = Reading(fails=fails, is_dry=is_dry)
-    with Database(Stores(snapshots, query, reading, len(stores) > 1, trusts_clock), Limits()) as database:
+    with Database(Stores(snapshots, query, reading, len(stores) > 1, frozenset(trusts)), Limits()) as database:
         yield Asked(database)
 
 

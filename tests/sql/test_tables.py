@@ -170,12 +170,39 @@ def test_a_time_range_reads_few_files_where_clocks_are_trusted(tmp_path: Path) -
     statement = "select physical_offset from messages where store_timestamp < to_timestamp(1700000001)"
     with asking(store) as ask:
         assert len(ask(statement)) == 2
-    with asking(store, trusts_clock=True) as ask:
+    with asking(store, trusts=["clock"]) as ask:
         assert len(ask(statement)) == 1
         [scan] = ask.reading.scans
         assert len(scan.parts) < scan.of_parts
         between = "store_timestamp >= to_timestamp(1700000040) and store_timestamp < to_timestamp(1700000050)"
         assert len(ask(f"from messages where {between}")) == 10
+
+
+@pytest.mark.parametrize("name", ["5.3.3-shop", pytest.param("5.5.0-clean", marks=pytest.mark.slow)])
+def test_keys_are_looked_up_where_the_index_is_trusted(name: str, golden_store: GoldenStore) -> None:
+    """With the same rows as without, and only records are read to which it leads."""
+    store = golden_store(name)
+    with asking(store) as ask, asking(store, trusts=["index"]) as trusting:
+        rows = ask("select key, kind, topic from keys order by key, topic")
+        one, other = rows[len(rows) // 3], rows[-1]
+        unique = ask("select unique_key from messages where unique_key is not null limit 1")[0]["unique_key"]
+        for table, condition in (
+            ("keys", f"key = '{one['key']}'"),
+            ("keys", f"key in ('{one['key']}', '{other['key']}', 'none') and topic = '{one['topic']}'"),
+            ("keys", f"(key = '{one['key']}' and kind = '{one['kind']}') or key = 'it''s'"),
+            ("messages", f"unique_key = '{unique}'"),
+        ):
+            statement = f"from {table} where {condition} order by all"
+            assert trusting(statement) == ask(statement) != []
+            assert trusting.reading.trusted == {"index"}
+            [scan] = trusting.reading.scans
+            assert scan.bytes < scan.of_bytes / 100
+            assert trusting.reading.done < ask.reading.done / 2
+        for condition in (f"key >= '{one['key']}'", f"key = '{one['key']}' or topic = 'orders'", "key is null"):
+            statement = f"select count(*) as n from keys where {condition}"
+            assert trusting(statement) == ask(statement)
+            assert not trusting.reading.trusted
+        assert trusting("from keys where key = 'nobody has it'") == []
 
 
 def test_units_of_one_queue_are_read_alone(example: Asked) -> None:
