@@ -146,6 +146,7 @@ class SqlOptions(OnStores):
         'rmqtool sql /data/rocketmq/store "from hours order by bytes desc" \\\n    --format ndjson',
         "rmqtool sql /data/rocketmq/store \\\n    \"select * from messages where tags = 'web'\" --explain",
         "rmqtool sql '/brokers/*/store' \\\n    \"select group_name, sum(lag) from groups group by all\"",
+        "rmqtool sql '/brokers/*/store' --engine spark \\\n    --master spark://master:7077 'select * from hours'",
     ),
     {
         Exit.OK: "answered, with rows or without",
@@ -159,8 +160,9 @@ def sql(style: Style, given: SqlOptions) -> Exit:
 
     What is in a store are tables: messages, keys, queues, groups, index, and more. STORE is a directory that
     broker.conf calls storePathRootDir, or its URI (s3://, hdfs://, ...), NAME=STORE, or a pattern of such directories
-    in quotes; of several stores each table has a column `store`. SQL is one statement of DuckDB that reads, in quotes;
-    without it, it is read from standard input. What it does not need is not read. Nothing in the store is changed.
+    in quotes; of several stores each table has a column `store`. SQL is one statement of DuckDB, or of Spark, that
+    reads, in quotes; without it, it is read from standard input. What it does not need is not read. Nothing in the
+    store is changed.
     """
     from rmqtool.store.store import open_stores
 

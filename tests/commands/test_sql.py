@@ -116,6 +116,8 @@ def test_a_statement_comes_from_a_file_or_standard_input(tmp_path: Path) -> None
         (("select 1 as a", "--format", "parquet"), "--format parquet needs --output FILE"),
         (("select 1 as a", "--include", "all"), "'all' is none of prepared, rolled-back"),
         (("select 1 as a", "--memory", "1MiB"), "is too little"),
+        (("select 1 as a", "--master", "local"), "--master and --conf are for --engine spark"),
+        (("select 1 as a", "--engine", "spark", "--threads", "2"), "--threads is for --engine duckdb"),
         (("select union_value(a := 1) as a", "--format", "parquet", "-o", "never.parquet"), "Parquet holds no"),
     ],
 )

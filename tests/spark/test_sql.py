@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -10,13 +13,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from rmqtool.base.errors import Exit
 from rmqtool.sql.catalog import VIEWS, tables_of
 from rmqtool.sql.tables import Reading, Stores
 from rmqtool.store.message_reader import Query
-from tests.commands.running import ROOT
+from tests.commands.running import ROOT, environment
 from tests.conftest import GoldenStore
 from tests.spark import jobs
-from tests.spark.sessions import Session
+from tests.spark.sessions import Session, require_spark
 from tests.sql.asking import asking, damaged_store
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -153,3 +157,17 @@ def test_damage_is_counted_or_ends_it(spark: Session, tmp_path: Path) -> None:
     assert damage == {"extent": 1}
     [(error, *_)] = spark.run(jobs.asked, store, texts, True)
     assert "neither a message nor a blank" in error
+
+
+def test_the_command_answers_by_spark(tmp_path: Path) -> None:
+    """In a process of its own, with damage, which is told."""
+    require_spark()
+    store = damaged_store(tmp_path)
+    arguments = ("sql", store, "--engine", "spark", "--master", "local[1]", "--json", "select topic from messages")
+    done = subprocess.run(
+        [sys.executable, "-m", "rmqtool", *arguments],
+        capture_output=True, text=True, check=False, cwd=ROOT, env=environment(),
+    )  # fmt: skip
+    assert done.returncode == Exit.LOSSY, done.stderr
+    assert {row["topic"] for row in json.loads(done.stdout)["result"]["rows"]} == {"t"}
+    assert "1 damaged extent of the log is passed over" in done.stderr
