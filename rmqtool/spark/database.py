@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
 from pyspark.accumulators import AccumulatorParam
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
@@ -113,13 +114,20 @@ class SparkDatabase:
         if _CALLS_JAVA.search(statement):
             raise UsageError(f"{_ONLY_READS}: it calls no Java")
         with self._told():
-            _require_reading(self._session._jsparkSession.sessionState().sqlParser().parsePlan(statement))
+            _require_reading(self._parsed(statement))
             planned = self._session.sql(statement)
             needed = self._needed(planned)
             self._note(needed)
             answer = planned.toArrow() if self.reading.is_dry else self._answered(statement, needed)
         reader = pa.RecordBatchReader.from_batches(answer.schema, answer.to_batches())
         return Answer(reader, self.reading, close)
+
+    def _parsed(self, statement: str) -> Any:
+        """The plan of a statement, nothing of which is looked up or done."""
+        try:
+            return self._session._jsparkSession.sessionState().sqlParser().parsePlan(statement)
+        except Py4JJavaError as error:  # of a script, which pyspark does not know
+            raise self._wrong(str(error.java_exception.getMessage())) from error
 
     def _answered(self, statement: str, needed: Mapping[str, tuple[str, ...]]) -> pa.Table:
         """All rows; meanwhile the tables that are needed are read, of which some columns are null."""
