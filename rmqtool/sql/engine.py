@@ -131,7 +131,13 @@ class Database:
             self._connection.execute(f"create temp macro {signature} as {meaning}")
         for name, statement in VIEWS.items():
             self._connection.execute(f"create temp view {name} as {statement}")
-        for setting in ("TimeZone = 'UTC'", "enable_external_access = false", "lock_configuration = true"):
+        # The engine takes Python without a script for somebody who wants to see its own bar.
+        for setting in (
+            "TimeZone = 'UTC'",
+            "enable_progress_bar = false",
+            "enable_external_access = false",
+            "lock_configuration = true",
+        ):
             self._connection.execute(f"set {setting}")
         return self
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import rmqtool as library
 from rmqtool.scan import columns as scan_columns
 from rmqtool.scan.redaction import HIDDEN, Redaction
 from rmqtool.sql import log_tables
@@ -24,6 +25,10 @@ pytestmark = pytest.mark.budget(2)  # the engine takes a tenth of a second to lo
 
 EXAMPLE = ROOT / "examples" / "store"
 STORES = ("5.3.3-shop", "4.9.7-clean", "5.5.1-killed")
+OTHER_KINDS = (
+    "more/4.9.7-dledger", "more/5.3.3-converted", "more/5.5.1-rocksdb", "more/5.3.3-compacted", "more/5.5.1-tiered",
+    "5.1.4-trimmed", "5.5.1-crc32-property",
+)  # fmt: skip
 _COMPARED = (
     "physical_offset", "topic", "queue_id", "queue_offset", "tags", "unique_key", "store_timestamp", "born_host",
     "body_size", "transaction", "body_text", "file", "file_position", "reconsume_times",
@@ -80,11 +85,11 @@ def conditions(chance: random.Random, rows: list[dict[str, Any]]) -> Iterator[st
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", STORES)
+@pytest.mark.parametrize("name", [*STORES, *(pytest.param(name, marks=pytest.mark.one_in(4)) for name in OTHER_KINDS)])
 def test_each_statement_is_answered_as_on_an_export(
     name: str, golden_store: GoldenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    size = sum(path.stat().st_size for path in (golden_store(name) / "commitlog").iterdir())
+    size = sum(file.size for file in library.open(golden_store(name)).snapshot.log.files)
     monkeypatch.setattr(log_tables, "SPLIT_SIZE", size // 4)
     chance = random.Random(name)
     with ExitStack() as stack:
