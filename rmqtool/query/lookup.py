@@ -295,6 +295,15 @@ def indexed_offsets(snapshot: Snapshot, query: KeyQuery, notes: Notes) -> list[i
     return offsets[max(0, len(offsets) - limit) :]
 
 
+def indexed_range(snapshot: Snapshot) -> tuple[int, int]:
+    """From where to before where in the log keys are in the index, physical offsets, as far as it says."""
+    files = [file for file in snapshot.index.files if file.keys]
+    last = RocksDbIndex(snapshot.store).last_offset()
+    if last is not None:
+        return 0, max(last, *(file.end_physical_offset for file in files), 0)
+    return (files[0].begin_physical_offset, files[-1].end_physical_offset) if files else (0, 0)
+
+
 def needs_rocksdb(snapshot: Snapshot) -> bool:
     """Whether keys are likely to be in RocksDB: broker.conf says so, or no index file knows any."""
     is_on = snapshot.store.conf.is_on("indexRocksDBEnable")

@@ -21,7 +21,7 @@ from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import ReadPolicy
 from rmqtool.formats.message_trace import TraceRecord, decode_trace
 from rmqtool.query.by_place import Notes
-from rmqtool.query.lookup import KeyQuery, indexed_offsets
+from rmqtool.query.lookup import KeyQuery, indexed_offsets, indexed_range
 from rmqtool.rules.system_topics import TRACE_PREFIX, TRACE_TOPIC
 from rmqtool.scan.block import REASON_MEANINGS, Damage
 from rmqtool.scan.columns import BODY_TEXT
@@ -166,7 +166,10 @@ def _parts(of: Stores, schema: pa.Schema, read: _Read) -> list[Part]:
 
 
 def _by_key(column: str, of: Stores, schema: pa.Schema, read: _Read, condition: Expression) -> list[Part] | None:
-    """The records to which an index leads that is trusted, a part for each; None where not only keys are asked for."""
+    """The records to which an index leads that is trusted, a part for each; None where not only keys are asked for.
+
+    What lies before and after all that it has is read.
+    """
     if "index" not in of.trusts or of.redaction is not None or column not in schema.names:
         return None
     keys = implied(column, of.reading.texts, schema, condition)
@@ -182,9 +185,11 @@ def _by_key(column: str, of: Stores, schema: pa.Schema, read: _Read, condition: 
             topics = [topics[number] for number in left]
         queries = (KeyQuery(key, topics=topics, limit=_EVERY) for key in keys if topics)
         offsets = {each for query in queries for each in indexed_offsets(snapshot, query, notes)}
-        for offset in sorted(each for each in offsets if source.start <= each < source.stop):
-            alone = replace(source, start=offset, stop=offset + 1)
-            parts += [_part(split, schema, read, ANYTHING) for split in split_source(alone)]
+        first, last = (min(max(each, source.start), source.stop) for each in indexed_range(snapshot))
+        alone = [(offset, offset + 1) for offset in sorted(offsets) if first <= offset < last]
+        for start, stop in ((source.start, first), *alone, (max(first, last), source.stop)):
+            splits = split_source(replace(source, start=start, stop=stop)) if start < stop else ()
+            parts += [_part(split, schema, read, ANYTHING) for split in splits]
     return parts
 
 

@@ -9,7 +9,7 @@ import argparse
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -68,7 +68,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _measured(cases: dict[str, Callable[[Path, Path], object]], store: Path, runs: int) -> list[Run]:
+def _measured(cases: Mapping[str, Callable[[Path, Path], object]], store: Path, runs: int) -> list[Run]:
     """The better of the runs of each case."""
     found = measure_cases([Case(name, run) for name, run in cases.items()], store, runs)
     return [min(each, key=lambda run: run.cpu_seconds) for each in found]
@@ -111,9 +111,9 @@ def ask_store(statement: str, store: Path, _: Path) -> None:
 
 def ask_files(exported: Path, statement: str, store: Path, _: Path) -> None:
     """Take all rows of the same statement on exported files."""
-    settings = {"memory_limit": "512MiB", "threads": 1}
-    with duckdb.connect(":memory:", config=settings) as connection:
+    with duckdb.connect(":memory:", config={"memory_limit": "512MiB", "threads": "1"}) as connection:
         connection.execute("set TimeZone = 'UTC'")
+        connection.execute("set enable_progress_bar = false")
         files = f"read_parquet('{exported}/**/*.parquet')"
         connection.execute(f"create view messages as from {files}")
         if "groups" in statement:
