@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
@@ -16,7 +16,16 @@ from rmqtool.base.errors import Exit, RmqtoolError, UsageError
 from rmqtool.base.numbers import byte_size
 from rmqtool.base.paths import is_remote
 from rmqtool.commands import shared_options as shared
-from rmqtool.commands.options import OnStores, argument, command, flag, option, size_of_at_least
+from rmqtool.commands.options import (
+    OnStores,
+    argument,
+    command,
+    conf_option,
+    flag,
+    master_option,
+    option,
+    size_of_at_least,
+)
 from rmqtool.commands.writing import check_place, unwritable
 from rmqtool.show.output import Style, note, terminal_width, write_document, write_error, write_text
 from rmqtool.show.pager import begin_paging, end_paging
@@ -27,13 +36,17 @@ if TYPE_CHECKING:
 
     from rmqtool.scan.redaction import Redaction
     from rmqtool.show.sql import Form, RowWriter
+    from rmqtool.spark.database import SparkDatabase
     from rmqtool.sql.engine import Answer, Database, Limits
+    from rmqtool.sql.tables import Opening, Reading, Trusted
     from rmqtool.store.store import NamedStore
 
 _ON_TERMINAL = 1000  # rows
 _MIB = 1 << 20
 _MEMORY, _LEAST_MEMORY = 512 * _MIB, 64 * _MIB  # of the engine
+_TEMPORARY = 4096 * _MIB
 _STDIN = "-"
+_LOCAL_SPARK = {"spark.driver.memory": "2g"}  # the JVM sorts and joins
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,20 +75,36 @@ class SqlOptions(OnStores):
     on_damage: Literal["skip", "fail"] = option(
         "Skip what is damaged, with a warning; or stop there.", type=click.Choice(["skip", "fail"]), default="skip"
     )
-    trust: tuple[str, ...] = option(
-        "clock: no broker's clock went back, so that conditions on store_timestamp spare files.",
-        multiple=True, type=click.Choice(["clock"]), metavar="WHAT",
+    trust: tuple[Trusted, ...] = option(
+        "clock: no broker's clock went back, so that conditions on store_timestamp spare files. index: it leads to all "
+        "messages, so that conditions on keys read only these.",
+        multiple=True, type=click.Choice(["clock", "index"]), metavar="WHAT",
     )  # fmt: skip
     memory: int | None = shared.memory_option()
     temporary: Path | None = option(
         "Where temporary files are made. Default: the system's place.",
         "--temp", type=click.Path(path_type=Path, file_okay=False, exists=True), metavar="DIR",
     )  # fmt: skip
-    temporary_size: int = option(
-        "Limit for temporary files.", "--temp-size", callback=size_of_at_least(_MIB), default="4GiB", metavar="SIZE"
+    temporary_size: int | None = option(
+        "Limit for temporary files. Default: 4 GiB.", "--temp-size", callback=size_of_at_least(_MIB), metavar="SIZE"
     )
     threads: int = option("Threads for sorts and joins.", type=click.IntRange(1, 64), default=1, metavar="N")
+    engine: Literal["duckdb", "spark"] = option(
+        "DuckDB in this process, or Spark, for stores that are too large for one machine.",
+        type=click.Choice(["duckdb", "spark"]), default="duckdb",
+    )  # fmt: skip
+    master: str | None = master_option()
+    conf: dict[str, str] = conf_option()
     redaction: Redaction | None = shared.redact_options()
+
+    def require_consistent(self) -> None:
+        """Raise UsageError for options that do not fit the engine."""
+        if self.engine == "spark":
+            given = self.words("memory", "temporary", "temporary_size", "threads", "trust", "limit_rate")
+            if given:
+                raise UsageError(f"{given[0]} is for --engine duckdb: --conf gives settings of Spark")
+        elif self.master or self.conf:
+            raise UsageError("--master and --conf are for --engine spark")
 
     @property
     def statement(self) -> str | None:
@@ -104,7 +133,7 @@ class SqlOptions(OnStores):
             raise UsageError(
                 f"--memory {byte_size(memory)} is too little: at least {byte_size(_LEAST_MEMORY)} are needed"
             )
-        return Limits(memory, self.temporary, self.temporary_size, self.threads)
+        return Limits(memory, self.temporary, self.temporary_size or _TEMPORARY, self.threads)
 
 
 @command(
@@ -117,6 +146,7 @@ class SqlOptions(OnStores):
         'rmqtool sql /data/rocketmq/store "from hours order by bytes desc" \\\n    --format ndjson',
         "rmqtool sql /data/rocketmq/store \\\n    \"select * from messages where tags = 'web'\" --explain",
         "rmqtool sql '/brokers/*/store' \\\n    \"select group_name, sum(lag) from groups group by all\"",
+        "rmqtool sql '/brokers/*/store' --engine spark \\\n    --master spark://master:7077 'select * from hours'",
     ),
     {
         Exit.OK: "answered, with rows or without",
@@ -130,11 +160,13 @@ def sql(style: Style, given: SqlOptions) -> Exit:
 
     What is in a store are tables: messages, keys, queues, groups, index, and more. STORE is a directory that
     broker.conf calls storePathRootDir, or its URI (s3://, hdfs://, ...), NAME=STORE, or a pattern of such directories
-    in quotes; of several stores each table has a column `store`. SQL is one statement of DuckDB that reads, in quotes;
-    without it, it is read from standard input. What it does not need is not read. Nothing in the store is changed.
+    in quotes; of several stores each table has a column `store`. SQL is one statement of DuckDB, or of Spark, that
+    reads, in quotes; without it, it is read from standard input. What it does not need is not read. Nothing in the
+    store is changed.
     """
     from rmqtool.store.store import open_stores
 
+    given.require_consistent()
     if style.json and (given.form or given.output):
         raise UsageError(
             "--json prints one document: it goes with neither --format nor --output", hint="--format ndjson"
@@ -153,7 +185,7 @@ def sql(style: Style, given: SqlOptions) -> Exit:
         return _answer(style, given, database, form, _statement(given))
 
 
-def _answer(style: Style, given: SqlOptions, database: Database, form: Form, statement: str) -> Exit:
+def _answer(style: Style, given: SqlOptions, database: Database | SparkDatabase, form: Form, statement: str) -> Exit:
     """Show the answer to a statement, and what was damaged or not read for it."""
     from rmqtool.show.sql import notes_on
 
@@ -175,7 +207,7 @@ def _answer(style: Style, given: SqlOptions, database: Database, form: Form, sta
     return status
 
 
-def _converse(style: Style, given: SqlOptions, database: Database) -> Exit:
+def _converse(style: Style, given: SqlOptions, database: Database | SparkDatabase) -> Exit:
     """Answer statements that somebody types, each ended by a semicolon, until the input ends."""
     with suppress(ImportError):
         import readline  # noqa: F401 - gives input() lines that can be edited, and those before
@@ -210,7 +242,7 @@ def _converse(style: Style, given: SqlOptions, database: Database) -> Exit:
             sys.stdout.flush()
 
 
-def _command(style: Style, database: Database, words: list[str], form: Form) -> Form:
+def _command(style: Style, database: Database | SparkDatabase, words: list[str], form: Form) -> Form:
     """Do one of the commands beside statements; the form of rows from now on."""
     match words:
         case [".tables"]:
@@ -222,19 +254,38 @@ def _command(style: Style, database: Database, words: list[str], form: Form) -> 
     return form
 
 
-def _database(given: SqlOptions, stores: list[NamedStore]) -> Database:
-    from rmqtool.sql.engine import Database
-    from rmqtool.sql.tables import Reading
+def _database(given: SqlOptions, stores: list[NamedStore]) -> AbstractContextManager[Database | SparkDatabase]:
+    """The engine that answers."""
+    from rmqtool.sql.tables import Opening, Reading
     from rmqtool.store.message_reader import more_columns
-    from rmqtool.store.snapshot import Snapshot
     from rmqtool.store.store import may_be_several
 
-    reading = Reading(fails=given.on_damage == "fail", is_dry=given.explain)
-    snapshots = {each.name: Snapshot(each.store, given.broker_version, given.limit_rate) for each in stores}
     query = replace(more_columns(given.columns), include=given.include, redaction=given.redaction,
                     bytes_per_second=given.bytes_per_second)  # fmt: skip
-    with_store = any(map(may_be_several, given.stores))  # whether a pattern fits one store or two
-    return Database(snapshots, query, reading, given.limits, with_store=with_store, trusts_clock="clock" in given.trust)
+    opening = Opening(
+        tuple(stores),
+        query,
+        given.broker_version,
+        with_store=len(stores) > 1 or any(map(may_be_several, given.stores)),  # whether a pattern fits one store or two
+        fails=given.on_damage == "fail",
+        trusts=frozenset(given.trust),
+    )
+    reading = Reading(fails=opening.fails, is_dry=given.explain)
+    if given.engine == "spark":
+        return _on_spark(given, opening, reading)
+    from rmqtool.sql.engine import Database
+
+    return Database(opening.opened(reading, given.limit_rate), given.limits)
+
+
+@contextmanager
+def _on_spark(given: SqlOptions, opening: Opening, reading: Reading) -> Iterator[SparkDatabase]:
+    from rmqtool.spark.database import SparkDatabase
+    from rmqtool.spark.session import spark_context
+
+    settings = {**({} if given.master else _LOCAL_SPARK), **given.conf}
+    with spark_context(given.master, settings) as context, SparkDatabase(context, opening, reading) as database:
+        yield database
 
 
 def _statement(given: SqlOptions) -> str:
@@ -341,7 +392,7 @@ def _writer(style: Style, given: SqlOptions, form: Form, schema: pa.Schema) -> I
             raise unwritable(given.output, error) from error
 
 
-def _show_tables(style: Style, database: Database) -> Exit:
+def _show_tables(style: Style, database: Database | SparkDatabase) -> Exit:
     from rmqtool.show.sql import result_of, show_columns
 
     if style.json:

@@ -270,13 +270,14 @@ class Store:
         and UnsupportedError without the package duckdb.
         """
         from rmqtool.sql.engine import Database, Limits
-        from rmqtool.sql.tables import Reading
+        from rmqtool.sql.tables import Reading, Stores
         from rmqtool.store.message_reader import more_columns
 
         rate = self.snapshot.bytes_per_second
         query = replace(more_columns(columns), include=tuple(include), bytes_per_second=rate)
         reading = Reading(fails=on_damage == "raise")
-        database = Database({self.path.name: self.snapshot}, query, reading, Limits(memory, threads=threads))
+        stores = Stores({self.path.name: self.snapshot}, query, reading)
+        database = Database(stores, Limits(memory, threads=threads))
         try:
             return database.__enter__().ask(statement, database.close)
         except BaseException:

@@ -216,7 +216,7 @@ class KeyQuery:
 
 def by_key(snapshot: Snapshot, query: KeyQuery, body: BodyChoice, notes: Notes) -> Iterator[Message]:
     """The messages in the order of the log; with `hash_matches` one for each index unit, with `key_matches`."""
-    offsets = _indexed_offsets(snapshot, query, notes)
+    offsets = indexed_offsets(snapshot, query, notes)
     limit = limit_of(snapshot, query)
     if len(offsets) >= limit:
         notes.add(f"stopped at {limit} index entries: there may be older messages; --limit N")
@@ -276,7 +276,7 @@ def _is_message_id(text: str) -> bool:
     return True
 
 
-def _indexed_offsets(snapshot: Snapshot, query: KeyQuery, notes: Notes) -> list[int]:
+def indexed_offsets(snapshot: Snapshot, query: KeyQuery, notes: Notes) -> list[int]:
     """The physical offsets that the index gives, ascending; of several topics, the newest units up to the limit.
 
     A broker asks either the files or RocksDB; what only one of them knows is found here, too.
@@ -293,6 +293,15 @@ def _indexed_offsets(snapshot: Snapshot, query: KeyQuery, notes: Notes) -> list[
         notes.add(f"{in_rocksdb.problem}: keys may not be found; --scan looks at every message instead", lossy=True)
     offsets.sort()
     return offsets[max(0, len(offsets) - limit) :]
+
+
+def indexed_range(snapshot: Snapshot) -> tuple[int, int]:
+    """From where to before where in the log keys are in the index, physical offsets, as far as it says."""
+    files = [file for file in snapshot.index.files if file.keys]
+    last = RocksDbIndex(snapshot.store).last_offset()
+    if last is not None:
+        return 0, max(last, *(file.end_physical_offset for file in files), 0)
+    return (files[0].begin_physical_offset, files[-1].end_physical_offset) if files else (0, 0)
 
 
 def needs_rocksdb(snapshot: Snapshot) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import timedelta
 from typing import IO, TYPE_CHECKING, Any, Literal, Protocol
 
 import pyarrow as pa
@@ -153,7 +154,7 @@ def _shown(column: pa.Array, form: Form) -> tuple[pa.Array, bool]:
         return column, False
     if pa.types.is_date(kind) or pa.types.is_time(kind):
         return column.cast(pa.string()), False
-    is_interval = kind == pa.month_day_nano_interval()
+    is_interval = kind == pa.month_day_nano_interval() or pa.types.is_duration(kind)
     write = _interval if is_interval else _as_json
     texts = [None if value is None else write(value) for value in column.to_pylist()]
     return pa.array(texts, pa.string()), not is_interval
@@ -222,7 +223,9 @@ def _plain(value: Any) -> Any:
 
 
 def _interval(value: Any) -> str:
-    """``1 month 2 days 03:04:05.123``."""
+    """``1 month 2 days 03:04:05.123``; Spark's spans have no months."""
+    if isinstance(value, timedelta):
+        value = pa.MonthDayNano([0, value.days, (value.seconds * 10**6 + value.microseconds) * 1000])
     seconds, rest = divmod(value.nanoseconds, 10**9)
     clock = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
     fraction = f".{rest:09d}".rstrip("0").rstrip(".")
@@ -234,7 +237,7 @@ class ScanShown(Shape):
     """A table that the statement reads."""
 
     table: str  # Its name.
-    columns: list[str] = by(lambda scan, _: list(scan.asked.needed))  # The columns that are read.
+    columns: list[str] = by(lambda scan, _: list(scan.needed))  # The columns that are read.
     condition: str | None = by(
         lambda scan, _: None if scan.asked.condition is None else str(scan.asked.condition)
     )  # The condition that rows must meet to be read whole, as Arrow writes it.
@@ -287,7 +290,7 @@ def show_scans(console: Console, scans: Iterable[Scan]) -> None:
     """What a statement would read."""
     lines: list[str] = []
     for scan in scans:
-        lines.append(f"{scan.table}: {', '.join(scan.asked.needed) or 'no column'}")
+        lines.append(f"{scan.table}: {', '.join(scan.needed) or 'no column'}")
         if scan.asked.condition is not None:
             lines.append(f"  rows where {visible(str(scan.asked.condition))}")
         lines.append(f"  {counted(len(scan.parts), 'part')} of {scan.of_parts}, "
@@ -306,7 +309,9 @@ def show_columns(console: Console, columns: Iterable[tuple[str, str, str]]) -> N
 
 
 def notes_on(reading: Reading) -> Iterator[str]:
-    """What was damaged or not read, a sentence for each."""
+    """What was damaged or not read, and what was trusted, a sentence for each."""
+    if "index" in reading.trusted:
+        yield "keys were looked up in the index: a message that it does not have is not in this answer"
     for what, (count, place) in reading.damage.items():
         yield f"{count} {_DAMAGED[what][count > 1]}, the first in {place}"
     for name, (count, place) in reading.unfit.items():

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import pyarrow as pa
+
 from rmqtool.base.errors import UsageError
 from rmqtool.base.times import parse_time
 from rmqtool.rules.broker_conf import BrokerConf, read_broker_conf
@@ -15,6 +17,9 @@ from rmqtool.scan.filters import Filters
 from rmqtool.scan.message_rows import BodyChoice
 from rmqtool.scan.redaction import REDACTABLE, How, Redaction
 from rmqtool.scan.typed_columns import split_columns, typed_column
+from rmqtool.sql.catalog import table_named
+from rmqtool.sql.log_tables import MESSAGE_COLUMNS
+from rmqtool.sql.tables import Opening, Reading
 from rmqtool.store.message_reader import INCLUDABLE, Query, make_query
 from rmqtool.store.splits import SPLIT_SIZE
 from rmqtool.store.store import NamedStore, open_stores
@@ -22,11 +27,17 @@ from rmqtool.store.store import NamedStore, open_stores
 OnDamage = Literal["skip", "fail"]
 
 OPTIONS = (
-    "path", "paths", "columns", "body", "topic", "excludeTopic", "queue", "tag", "key", "transaction", "from", "to",
-    "fromOffset", "toOffset", "include", "storeColumn", "splitSize", "brokerConf", "onDamage",
+    "path", "paths", "table", "columns", "body", "topic", "excludeTopic", "queue", "tag", "key", "transaction", "from",
+    "to", "fromOffset", "toOffset", "include", "storeColumn", "splitSize", "brokerConf", "onDamage",
     "redact", "redactAs", "redactSalt", "maxBytesPerTrigger", "startingOffsets", "failOnDataLoss",
 )  # fmt: skip
 """Their names; upper and lower case are the same to Spark."""
+
+_OF_ALL_TABLES = (
+    "path", "paths", "table", "include", "storeColumn", "splitSize", "brokerConf", "onDamage", "redact", "redactAs",
+    "redactSalt",
+)  # fmt: skip
+_MESSAGES = "messages"
 
 _LEAST_SPLIT = 1 << 20
 _TRANSACTIONS = ("none", "prepared", "commit", "rollback")
@@ -34,11 +45,13 @@ _TRANSACTIONS = ("none", "prepared", "commit", "rollback")
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """The options of a reader, parsed."""
+    """The options of a reader, parsed; without a `table` messages are read."""
 
     paths: tuple[str, ...]
     query: Query
     conf: BrokerConf
+    table: str | None = None
+    with_store: bool = False
     split_size: int = SPLIT_SIZE
     on_damage: OnDamage = "skip"
     max_bytes: int | None = None
@@ -48,6 +61,18 @@ class SourceOptions:
     def stores(self) -> list[NamedStore]:
         """The stores, opened; raises RmqtoolError."""
         return open_stores(self.paths, self.conf)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of the rows; nothing is read for it."""
+        if self.table is None:
+            return self.query.schema
+        return table_named(self.opening(()).opened(Reading()), self.table).schema
+
+    def opening(self, stores: Sequence[NamedStore]) -> Opening:
+        """How the stores are asked for a table, on each worker."""
+        fails = self.on_damage == "fail"
+        return Opening(tuple(stores), self.query, None, self.with_store, fails, split_size=self.split_size)
 
 
 def parse_options(options: Mapping[str, Any], columns: tuple[str, ...] | None = None) -> SourceOptions:
@@ -62,9 +87,15 @@ def parse_options(options: Mapping[str, Any], columns: tuple[str, ...] | None = 
         if name not in known:
             raise UsageError(f"no option is named {name}", hint=f"options: {', '.join(OPTIONS)}")
     options_by_name = {known[name]: value for name, value in given.items()}
+    table = options_by_name.get("table")
+    if table not in (None, _MESSAGES):
+        for name in options_by_name:
+            if name not in _OF_ALL_TABLES:
+                raise UsageError(f"the option {name} is for messages, and not for the table {table}")
     paths = _paths(options_by_name)
     named = tuple(split_columns(options_by_name.get("columns", "")))
-    names = named or None if columns is None else _with_types(columns, named)
+    usual = MESSAGE_COLUMNS if table == _MESSAGES else None
+    names = named or usual if columns is None else _with_types(columns, named)
     # More than one store is only known once patterns are expanded, which is done where there are several anyway.
     with_store = _flag(options_by_name, "storeColumn", default=len(paths) > 1 or any("*" in path for path in paths))
     include = _texts(options_by_name, "include")
@@ -80,10 +111,12 @@ def parse_options(options: Mapping[str, Any], columns: tuple[str, ...] | None = 
             body,
             _filters(options_by_name),
             include,
-            with_store=with_store and columns is None,
+            with_store=with_store and columns is None and table in (None, _MESSAGES),
             redaction=_redaction(options_by_name),
         ),
         conf=_conf(options_by_name.get("brokerConf")),
+        table=None if table == _MESSAGES else table,
+        with_store=with_store,
         split_size=max(_LEAST_SPLIT, _integer(options_by_name, "splitSize") or SPLIT_SIZE),
         on_damage=on_damage,
         max_bytes=_integer(options_by_name, "maxBytesPerTrigger"),

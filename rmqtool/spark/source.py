@@ -1,4 +1,4 @@
-"""``spark.read.format("rocketmq")`` and ``readStream``: a store's messages as rows, in Arrow batches.
+"""``spark.read.format("rocketmq")`` and ``readStream``: messages and other tables of stores, in Arrow batches.
 
 Spark compares their Arrow schema with its own field by field.
 """
@@ -17,8 +17,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from rmqtool.base.errors import RmqtoolError, UsageError
 from rmqtool.base.parallel import keep_arrow_to_one_thread
 from rmqtool.scan.filters import Filters
-from rmqtool.scan.typed_columns import TypedColumn
 from rmqtool.spark.options import SourceOptions, parse_options
+from rmqtool.sql.catalog import table_named
+from rmqtool.sql.tables import Asked, Opening, Part, Reading, rows_of
 from rmqtool.store.commit_log import log_start
 from rmqtool.store.message_reader import Query, read_messages, require_column
 from rmqtool.store.splits import Source, Split, find_source, find_sources, split_source, whole_records_end
@@ -29,6 +30,8 @@ try:  # pyspark 4.2 and later
 except ImportError:
     ReadAllAvailable = ReadMaxBytes = None
     SupportsTriggerAvailableNow = object
+
+_MOST_TASKS = 1000  # of a table
 
 Offsets = dict[str, int]
 """Physical offset after the last record that was read, bytes, by the store's name."""
@@ -52,24 +55,31 @@ def _ddl(kind: pa.DataType) -> str:
     return f"decimal({kind.precision},{kind.scale})" if pa.types.is_decimal(kind) else _DDL[kind]
 
 
-def ddl_of(query: Query) -> str:
-    """The columns of a query in Spark's language."""
-    names = [name if name.isidentifier() else "`" + name.replace("`", "``") + "`" for name in query.schema.names]
-    return ", ".join(f"{name} {_ddl(field.type)}" for name, field in zip(names, query.schema, strict=True))
+def ddl_of(schema: pa.Schema) -> str:
+    """The columns of a schema in Spark's language."""
+    names = [name if name.isidentifier() else "`" + name.replace("`", "``") + "`" for name in schema.names]
+    return ", ".join(f"{name} {_ddl(field.type)}" for name, field in zip(names, schema, strict=True))
 
 
-def columns_of(schema: Any, typed: Sequence[TypedColumn] = ()) -> tuple[str, ...]:
-    """The columns that a schema of Spark asks for; raises UsageError where it is not one of messages.
+def _known_field(name: str, options: SourceOptions) -> pa.Field:
+    """A column of the table; raises UsageError where there is none of this name.
 
     Beside the columns that each message has there are those that the options have given a type.
     """
+    if options.table is None:
+        typed = options.query.typed
+        if all(name != each.name for each in typed):
+            require_column(name)
+        return Query((name,), typed=typed).schema.field(0)
+    if name not in options.schema.names:
+        raise UsageError(f"no column is named {name!r}", hint=f"columns: {', '.join(options.schema.names)}")
+    return options.schema.field(name)
+
+
+def columns_of(schema: Any, options: SourceOptions) -> tuple[str, ...]:
+    """The columns that a schema of Spark asks for; raises UsageError where it is not one of the table."""
     for field in schema.fields:
-        if all(field.name != each.name for each in typed):
-            require_column(field.name)
-        known, given = (
-            _ddl(Query((field.name,), typed=tuple(typed)).schema.field(0).type),
-            field.dataType.simpleString(),
-        )
+        known, given = _ddl(_known_field(field.name, options).type), field.dataType.simpleString()
         if given != known:
             raise UsageError(f"the column {field.name} is {known}, and the schema says {given}")
     names: tuple[str, ...] = tuple(schema.fieldNames())
@@ -97,13 +107,7 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _conformed(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    if column.type == kind and not pa.types.is_nested(kind):
-        return column
-    if pa.types.is_map(kind):
-        return pa.MapArray.from_arrays(column.offsets, column.keys, column.items, type=kind)
-    if pa.types.is_list(kind):
-        return pa.ListArray.from_arrays(column.offsets, column.values, type=kind)
-    return column.cast(kind)
+    return column if column.type == kind and not pa.types.is_nested(kind) else column.cast(kind)
 
 
 class SplitPartition(InputPartition):  # type: ignore[misc]
@@ -227,8 +231,8 @@ class RocketMQDataSource(DataSource):  # type: ignore[misc]
         """Spark pickles a source once, as soon as it is loaded, and unpickles it for each plan."""
         # What cannot be read now is an error of the query, which shows it better than one of pickling.
         with suppress(RmqtoolError):
-            if self._loaded is None:
-                options = parse_options(self.options)
+            options = parse_options(self.options)
+            if self._loaded is None and options.table is None:
                 self._loaded = options.query.filters, tuple(_sources(options))
         return dict(self.__dict__)
 
@@ -239,21 +243,26 @@ class RocketMQDataSource(DataSource):  # type: ignore[misc]
 
     def schema(self) -> str:
         """The columns that the options ask for."""
-        return ddl_of(parse_options(self.options).query)
+        return ddl_of(parse_options(self.options).schema)
 
     def reader(self, schema: Any) -> DataSourceReader:
         """The reader of a query; a schema that the user gave says which columns are read at all."""
-        options = parse_options(self.options, self._columns(schema))
+        columns, options = self._columns(schema), parse_options(self.options)
+        if options.table is not None:
+            return TableReader(options, schema)
+        options = parse_options(self.options, columns)
         if self._loaded is None:
             return RocketMQReader(options, schema, tuple(_sources(options)))
         filters, sources = self._loaded  # of the time of loading, as a relative `from` or `to` is
         return RocketMQReader(replace(options, query=replace(options.query, filters=filters)), schema, sources)
 
     def _columns(self, schema: Any) -> tuple[str, ...]:
-        return columns_of(schema, parse_options(self.options).query.typed)
+        return columns_of(schema, parse_options(self.options))
 
     def streamReader(self, schema: Any) -> Any:  # noqa: N802 - Spark's name
         """The reader of a streaming query."""
+        if (table := parse_options(self.options).table) is not None:
+            raise UsageError(f"the table {table} cannot be streamed: messages can")
         return RocketMQStreamReader(parse_options(self.options, self._columns(schema)), schema)
 
 
@@ -278,6 +287,56 @@ class RocketMQReader(DataSourceReader):  # type: ignore[misc]
         """The rows of a split; of no split, as Spark asks where there is none, no rows."""
         if isinstance(partition, SplitPartition):
             yield from read_batches(partition.split, self.options, self.schema)
+
+
+class PartsPartition(InputPartition):  # type: ignore[misc]
+    """Parts of a table as Spark schedules them."""
+
+    def __init__(self, parts: Sequence[Part], opening: Opening) -> None:
+        self.parts = parts
+        self.opening = opening
+
+
+class TableReader(DataSourceReader):  # type: ignore[misc]
+    """Reads a table other than messages, as it is when a statement reads it."""
+
+    def __init__(self, options: SourceOptions, schema: Any) -> None:
+        self.options = options
+        self.schema = schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The parts of all stores, several together where there are many."""
+        opening = self.options.opening(self.options.stores())
+        table = table_named(opening.opened(Reading()), str(self.options.table))
+        return [PartsPartition(parts, opening) for parts in in_tasks(table.parts)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of parts; of no part, as Spark asks where there is none, no rows."""
+        if isinstance(partition, PartsPartition):
+            reading = Reading(fails=partition.opening.fails)
+            keep_arrow_to_one_thread()
+            expected = arrow_schema(self.schema)
+            for batch in rows_of_parts(partition.parts, partition.opening, reading, expected.names):
+                yield conform(batch, expected)
+
+
+def in_tasks(parts: Sequence[Part]) -> list[tuple[Part, ...]]:
+    """Parts as tasks of Spark do them: one each, unless there are very many."""
+    size = max(1, -(-len(parts) // _MOST_TASKS))
+    return [tuple(parts[first : first + size]) for first in range(0, len(parts), size)]
+
+
+def rows_of_parts(
+    parts: Sequence[Part], opening: Opening, reading: Reading, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """Columns of all rows of parts, read in this process; raises RmqtoolError where nothing is passed over."""
+    stores = opening.opened(reading)
+    try:
+        for part in parts:
+            yield from rows_of(stores, part, Asked(tuple(columns)))
+    finally:
+        for snapshot in stores.by_name.values():
+            snapshot.databases.close()
 
 
 def _sources(options: SourceOptions) -> list[Source]:

@@ -7,10 +7,9 @@ do not: changes of the tables, several statements at once.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,49 +18,21 @@ import pyarrow as pa
 from rmqtool.base.errors import RmqtoolError, UnsupportedError, UsageError, reason_of
 from rmqtool.base.limits import MIB
 from rmqtool.base.new_files import own_directory
-from rmqtool.sql.log_tables import LogChoice, keys, messages, trace
-from rmqtool.sql.store_tables import Stores, store_tables
-from rmqtool.sql.tables import Reading, Table
-from rmqtool.store.message_reader import Query
-from rmqtool.store.snapshot import Snapshot
-from rmqtool.store.store import NamedStore
+from rmqtool.sql.catalog import VIEWS, tables_of, unknown
+from rmqtool.sql.tables import Reading, Stores, Table
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 _ROWS_AT_ONCE = 1 << 11  # as many as the engine itself has: rows may have large bodies
 _ONLY_READS = "rmqtool sql only reads"
+_LOGGING = re.compile(r"\benable_logging\b", re.IGNORECASE)  # 1.4 lets it change a locked setting, and ends by it
 _EXPLAIN = re.compile(r"\s*explain\s+(?:analyze\s+)?(?:\([^)]*\)\s*)?", re.IGNORECASE)
 _UNKNOWN_TABLE = re.compile(r"Table with name \"?(.+?)\"? does not exist")
 _UNKNOWN_COLUMN = re.compile(r'(?:Referenced column|column named|Column) "(.+?)"')
+_TEXT = re.compile(r"'((?:[^']|'')*)'")
 _LINE = re.compile(r"^LINE \d+:.*", re.MULTILINE)
 _KIND = re.compile(r"^(Catalog|Binder|Parser|Permission|Invalid Input|Conversion|Out of Memory) Error: ")
-
-VIEWS: Mapping[str, str] = {
-    "unread": """
-        select g.group_name, m.* from messages m join groups g
-        on m.topic = g.topic and m.queue_id = g.queue_id and m.queue_offset >= g.committed""",
-    "hours": """
-        select topic, date_trunc('hour', store_timestamp) as hour, count(*) as messages,
-        sum(message_size)::bigint as bytes from messages group by all""",
-    "spans": """
-        select topic, queue_id, count(*) as messages, min(store_timestamp) as first, max(store_timestamp) as last,
-        max(store_timestamp) - min(store_timestamp) as span from messages group by all""",
-    "producers": """
-        select regexp_replace(born_host, ':[0-9]+$', '') as producer, topic, count(*) as messages,
-        sum(message_size)::bigint as bytes, max(born_timestamp) as last from messages group by all""",
-    "duplicates": """
-        select topic, key, count(*) as messages, min(physical_offset) as first_offset,
-        max(physical_offset) as last_offset from keys group by all having count(*) > 1""",
-    "consumed": """
-        select b.group_name, b.message_id, p.topic, b.timestamp, a.success, a.cost,
-        a.success is not null as is_ended, b.retry_times, b.client_host
-        from (from trace where type = 'SubBefore') b
-        left join (from trace where type = 'SubAfter') a on a.request_id = b.request_id and a.message_id = b.message_id
-        left join (select message_id, any_value(topic) as topic from trace where type = 'Pub' group by all) p
-        on p.message_id = b.message_id""",
-}
-"""Questions that people ask, as views: their statements by name."""
 
 _MACROS = {
     "field(body, path)": "try(json_extract_string(body, path))",
@@ -133,27 +104,11 @@ class Answer:
 class Database:
     """The tables of stores in an engine; a context, which ends it."""
 
-    def __init__(
-        self,
-        stores: Mapping[str, Snapshot],
-        query: Query,
-        reading: Reading,
-        limits: Limits,
-        *,
-        with_store: bool = False,
-        trusts_clock: bool = False,
-    ) -> None:
-        """`query` says which messages there are and how they are shown. Raises UnsupportedError without the engine.
-
-        `with_store` each table has a column of the store's name, as it has of several stores.
-        """
-        self.reading = reading
+    def __init__(self, stores: Stores, limits: Limits) -> None:
+        """Raises UnsupportedError without the engine."""
+        self.reading = stores.reading
         self._limits = limits
-        named = [NamedStore(name, snapshot.store) for name, snapshot in stores.items()]
-        with_store = with_store or len(stores) > 1
-        log = LogChoice(named, query, reading, with_store, trusts_clock)
-        beside = store_tables(Stores(stores, reading, query.redaction, with_store))
-        self.tables: list[Table] = [messages(log), keys(log), *beside, trace(log)]
+        self.tables = tables_of(stores)
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -176,7 +131,13 @@ class Database:
             self._connection.execute(f"create temp macro {signature} as {meaning}")
         for name, statement in VIEWS.items():
             self._connection.execute(f"create temp view {name} as {statement}")
-        for setting in ("TimeZone = 'UTC'", "enable_external_access = false", "lock_configuration = true"):
+        # The engine takes Python without a script for somebody who wants to see its own bar.
+        for setting in (
+            "TimeZone = 'UTC'",
+            "enable_progress_bar = false",
+            "enable_external_access = false",
+            "lock_configuration = true",
+        ):
             self._connection.execute(f"set {setting}")
         return self
 
@@ -199,7 +160,8 @@ class Database:
         `close` is called when all rows are taken.
         """
         text = self._checked(statement)
-        with _told(self.reading, self._names):
+        self.reading.texts = [each.replace("''", "'") for each in _TEXT.findall(text)]
+        with _told(self.reading, self.tables):
             relation: Any = self._connection.sql(text)
             if relation is None:
                 raise UsageError("the statement has no answer", hint=_ONLY_READS)
@@ -208,27 +170,26 @@ class Database:
             rows = read(_ROWS_AT_ONCE)
         return Answer(rows, self.reading, close)
 
-    def _names(self) -> list[str]:
-        """The names of all tables, views and columns."""
-        columns = (name for table in self.tables for name in table.schema.names)
-        return [*(table.name for table in self.tables), *VIEWS, *columns]
-
     def _checked(self, text: str) -> str:
         """The one statement in a text; raises UsageError unless it is one that reads."""
         with _told(self.reading):
             statements = self._connection.extract_statements(text)
+        kinds = [each.type.name for each in statements]
+        # 1.4 makes several statements of such a PIVOT, and these have no text.
+        if kinds[:1] == ["MULTI"] or (kinds[1:] and not statements[0].query):
+            raise UsageError("PIVOT needs its values named", hint="such as: pivot ... on topic in ('a', 'b')")
         if len(statements) != 1:
             raise UsageError(f"one statement is answered at a time, not {len(statements)}")
-        [statement] = statements
-        kind = statement.type.name
+        [statement], [kind] = statements, kinds
+        if _LOGGING.search(statement.query):
+            raise UsageError(f"{_ONLY_READS}: it changes no setting, as enable_logging does")
         if kind == "EXPLAIN":
             inner = _EXPLAIN.sub("", statement.query, count=1)
             if _EXPLAIN.match(inner) or inner == statement.query:
                 raise UsageError(f"{_ONLY_READS}, and this explains no statement that does")
             self._checked(inner)
         elif kind != "SELECT":
-            hint = "name the values of PIVOT: ... on topic in ('a', 'b')" if kind == "MULTI" else "begin with select"
-            raise UsageError(f"{_ONLY_READS}: it answers no {kind}", hint=hint)
+            raise UsageError(f"{_ONLY_READS}: it answers no {kind}", hint="begin with select")
         return str(statement.query)
 
 
@@ -253,11 +214,8 @@ def _engine() -> Any:
 
 
 @contextmanager
-def _told(reading: Reading, names: Callable[[], Sequence[str]] = tuple) -> Iterator[None]:
-    """Turn what the engine raises into an RmqtoolError; an error of our own that it has wrapped is raised itself.
-
-    `names` are those that a wrong one may be a slip of.
-    """
+def _told(reading: Reading, tables: Sequence[Table] = ()) -> Iterator[None]:
+    """Turn what the engine raises into an RmqtoolError; an error of our own that it has wrapped is raised itself."""
     try:
         yield
     except RmqtoolError:
@@ -274,16 +232,14 @@ def _told(reading: Reading, names: Callable[[], Sequence[str]] = tuple) -> Itera
         if "Out of Memory" in text or type(error).__name__ == "OutOfMemoryException":
             hint = "--memory and --temp-size allow more"
             raise RmqtoolError(f"the engine needs more than it may take: {_first_line(text)}", hint=hint) from error
-        raise _wrong(text, names) from error
+        raise _wrong(text, tables) from error
 
 
-def _wrong(text: str, names: Callable[[], Sequence[str]]) -> UsageError:
+def _wrong(text: str, tables: Sequence[Table]) -> UsageError:
     """The error of a wrong statement, with names that are near to one that there is not, or the wrong line."""
     for pattern, what in ((_UNKNOWN_TABLE, "table"), (_UNKNOWN_COLUMN, "column")):
         if found := pattern.search(text):
-            near = get_close_matches(found[1], [*dict.fromkeys(names())], 3)
-            hint = f"is it {' or '.join(near)}?" if near else "rmqtool sql STORE --tables shows tables and columns"
-            return UsageError(f"no {what} is named {found[1]!r}", hint=hint)
+            return unknown(what, found[1], tables)
     line = _LINE.search(text)
     return UsageError(_first_line(text), hint=line[0] if line else None)
 

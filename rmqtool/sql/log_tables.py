@@ -11,7 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -20,13 +20,27 @@ import pyarrow.compute as pc
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import ReadPolicy
 from rmqtool.formats.message_trace import TraceRecord, decode_trace
+from rmqtool.query.by_place import Notes
+from rmqtool.query.lookup import KeyQuery, indexed_offsets, indexed_range
 from rmqtool.rules.system_topics import TRACE_PREFIX, TRACE_TOPIC
 from rmqtool.scan.block import REASON_MEANINGS, Damage
 from rmqtool.scan.columns import BODY_TEXT
 from rmqtool.scan.filters import ANY, Filters
 from rmqtool.scan.frames import RecordRun, sound_prefix
 from rmqtool.scan.reader import scan_block, scan_files
-from rmqtool.sql.tables import ANYTHING, Asked, Damaged, Expression, Part, Reading, Table, possible, times
+from rmqtool.sql.tables import (
+    ANYTHING,
+    Asked,
+    Damaged,
+    Expression,
+    Part,
+    Reading,
+    Stores,
+    Table,
+    implied,
+    possible,
+    times,
+)
 from rmqtool.store.message_reader import (
     EXPORT_COLUMNS,
     FILE_COLUMNS,
@@ -49,20 +63,7 @@ _ROW = "\0row"  # no column has such a name
 _PIECES = 16  # that a range of offsets is cut into, to see where a condition may be true
 _LEAST_RANGE = 1 << 20  # bytes; a smaller one takes no time to read
 _MOST_SPLITS = 1000
-
-
-@dataclass(frozen=True)
-class LogChoice:
-    """Which messages of which logs are rows: `query` has its columns replaced by those that are asked for.
-
-    `trusts_clock` takes it that no broker's clock went back, so that a file holds no time later than the next begins.
-    """
-
-    stores: Sequence[NamedStore]
-    query: Query
-    reading: Reading
-    with_store: bool = False
-    trusts_clock: bool = False
+_EVERY = 1 << 30  # entries of an index
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,22 +90,23 @@ class _Condition(Filters):
         return sound_prefix(chosen.block, chosen.positions[kept]) if len(kept) else None
 
 
-def messages(of: LogChoice) -> Table:
+def messages(of: Stores) -> Table:
     """All messages that consumers may see, with the columns of an export."""
     typed = tuple(column.name for column in of.query.typed)
     names = (*MESSAGE_COLUMNS, *typed, *((STORE_COLUMN,) if of.with_store else ()))
     schema = replace(of.query, columns=names).schema
+    find = partial(_by_key, "unique_key", of, schema, _messages)
+    return Table("messages", schema, partial(_parts, of, schema, _messages), of, find)
 
-    def read(split: Split, asked: Asked) -> Iterator[pa.RecordBatch]:
-        filters: Filters = of.query.filters
-        reader = None
-        if asked.condition is not None:
-            compared = _with_columns(of.query, asked.compared or ("physical_offset",))
-            reader = SplitReader(split, compared, proves_bodies=False)
-            filters = _Condition(**vars(filters), condition=asked.condition, reader=reader)
-        yield from _read(of, split, replace(_with_columns(of.query, asked.columns), filters=filters), reader)
 
-    return Table("messages", schema, partial(_parts, of, schema, read), of.reading)
+def _messages(split: Split, of: Stores, asked: Asked) -> Iterator[pa.RecordBatch]:
+    filters: Filters = of.query.filters
+    reader = None
+    if asked.condition is not None:
+        compared = _with_columns(of.query, asked.compared or ("physical_offset",))
+        reader = SplitReader(split, compared, proves_bodies=False)
+        filters = _Condition(**vars(filters), condition=asked.condition, reader=reader)
+    yield from _read(of, split, replace(_with_columns(of.query, asked.columns), filters=filters), reader)
 
 
 def _with_columns(query: Query, names: tuple[str, ...]) -> Query:
@@ -112,7 +114,7 @@ def _with_columns(query: Query, names: tuple[str, ...]) -> Query:
     return replace(query, columns=names, typed=tuple(each for each in query.typed if each.name in names))
 
 
-def _read(of: LogChoice, split: Split, query: Query, compared: SplitReader | None = None) -> Iterator[pa.RecordBatch]:
+def _read(of: Stores, split: Split, query: Query, compared: SplitReader | None = None) -> Iterator[pa.RecordBatch]:
     """The messages of a split; damage is counted, or raised where it is not passed over.
 
     Of the columns that a condition is about, which `compared` reads, all values are counted that do not fit their type.
@@ -147,10 +149,14 @@ def _add_damage(reading: Reading, split: Split, damage: Damage) -> None:
     reading.add_damage("extent", f"{split.root} at offset {damage.physical_offset}")
 
 
-def _parts(of: LogChoice, schema: pa.Schema, read: Callable[[Split, Asked], Iterator[pa.RecordBatch]]) -> list[Part]:
+_Read: TypeAlias = Callable[[Split, Stores, Asked], Iterator[pa.RecordBatch]]
+
+
+def _parts(of: Stores, schema: pa.Schema, read: _Read) -> list[Part]:
     """The splits of all logs as parts of a table."""
-    sources = [find_source(named, of.query.filters.start, of.query.filters.stop) for named in of.stores]
-    size = max(SPLIT_SIZE, sum(source.stop - source.start for source in sources) // _MOST_SPLITS)
+    named = [NamedStore(name, snapshot.store) for name, snapshot in of.by_name.items()]
+    sources = [find_source(each, of.query.filters.start, of.query.filters.stop) for each in named]
+    size = max(of.split_size or SPLIT_SIZE, sum(source.stop - source.start for source in sources) // _MOST_SPLITS)
     splits = [[*split_source(source, size)] for source in sources]
     return [
         _part(split, schema, read, known)
@@ -159,12 +165,40 @@ def _parts(of: LogChoice, schema: pa.Schema, read: Callable[[Split, Asked], Iter
     ]
 
 
-def _known(of: LogChoice, schema: pa.Schema, splits: Sequence[Split]) -> list[Expression]:
+def _by_key(column: str, of: Stores, schema: pa.Schema, read: _Read, condition: Expression) -> list[Part] | None:
+    """The records to which an index leads that is trusted, a part for each; None where not only keys are asked for.
+
+    What lies before and after all that it has is read.
+    """
+    if "index" not in of.trusts or of.redaction is not None or column not in schema.names:
+        return None
+    keys = implied(column, of.reading.texts, schema, condition)
+    if keys is None:
+        return None
+    of.reading.trusted.add("index")
+    parts = []
+    for name, snapshot in of.by_name.items():
+        source = find_source(NamedStore(name, snapshot.store), of.query.filters.start, of.query.filters.stop)
+        notes, topics = Notes(), [*snapshot.topic_names]
+        if "topic" in schema.names:
+            left = possible([pc.field("topic") == each for each in topics], schema, condition)
+            topics = [topics[number] for number in left]
+        queries = (KeyQuery(key, topics=topics, limit=_EVERY) for key in keys if topics)
+        offsets = {each for query in queries for each in indexed_offsets(snapshot, query, notes)}
+        first, last = (min(max(each, source.start), source.stop) for each in indexed_range(snapshot))
+        alone = [(offset, offset + 1) for offset in sorted(offsets) if first <= offset < last]
+        for start, stop in ((source.start, first), *alone, (max(first, last), source.stop)):
+            splits = split_source(replace(source, start=start, stop=stop)) if start < stop else ()
+            parts += [_part(split, schema, read, ANYTHING) for split in splits]
+    return parts
+
+
+def _known(of: Stores, schema: pa.Schema, splits: Sequence[Split]) -> list[Expression]:
     """What is known of the rows of each split of one log beside their offsets."""
     known = [ANYTHING] * len(splits)
     if STORE_COLUMN in schema.names:
         known = [pc.field(STORE_COLUMN) == split.store for split in splits]
-    if of.trusts_clock and "store_timestamp" in schema.names:
+    if "clock" in of.trusts and "store_timestamp" in schema.names:
         times = [*map(_first_time, splits), None]
         known = [each & _between(*ends) for each, ends in zip(known, pairwise(times), strict=True)]
     return known
@@ -187,14 +221,14 @@ def _between(first: int | None, last: int | None) -> Expression:
     return known
 
 
-def _part(
-    split: Split, schema: pa.Schema, read: Callable[[Split, Asked], Iterator[pa.RecordBatch]], known: Expression
-) -> Part:
-    def narrowed(condition: Expression) -> Part:
-        start, stop = _narrowed(split.start, split.stop, schema, condition)
-        return _part(replace(split, start=start, stop=stop), schema, read, known)
+def _part(split: Split, schema: pa.Schema, read: _Read, known: Expression) -> Part:
+    guarantee = known & _in_range(split.start, split.stop)
+    return Part(guarantee, split.size, partial(read, split), partial(_narrowed_part, split, schema, read, known))
 
-    return Part(known & _in_range(split.start, split.stop), split.size, partial(read, split), narrowed)
+
+def _narrowed_part(split: Split, schema: pa.Schema, read: _Read, known: Expression, condition: Expression) -> Part:
+    start, stop = _narrowed(split.start, split.stop, schema, condition)
+    return _part(replace(split, start=start, stop=stop), schema, read, known)
 
 
 def _in_range(start: int, stop: int) -> Expression:
@@ -227,36 +261,42 @@ KEYS = pa.schema(
 """The columns of `keys`, a row for each key of a message; `kind` is ``unique`` or ``key``."""
 
 
-def keys(of: LogChoice) -> Table:
+def keys(of: Stores) -> Table:
     """The keys by which messages are found: the unique key, and each of KEYS."""
-    return _derived("keys", KEYS, of, _keys_of, ("physical_offset", "unique_key", "keys", "topic", "store_timestamp"))
+    columns = ("physical_offset", "unique_key", "keys", "topic", "store_timestamp")
+    return _derived("keys", KEYS, of, _keys_of, _with_columns(of.query, columns))
+
+
+_RowsOf: TypeAlias = Callable[[Stores, pa.RecordBatch], dict[str, Any]]
 
 
 def _derived(
     name: str,
     schema: pa.Schema,
-    of: LogChoice,
-    rows_of: Callable[[pa.RecordBatch], dict[str, Any]],
-    columns: tuple[str, ...],
-    filters: Filters | None = None,
+    of: Stores,
+    rows_of: _RowsOf,
+    query: Query,
 ) -> Table:
-    """A table whose rows are made of messages with these columns."""
+    """A table whose rows are made of messages, as the `query` gives them."""
     several = (STORE_COLUMN,) if of.with_store else ()
     schema = pa.schema([*schema, *(pa.field(each, pa.string()) for each in several)])
-    query = replace(_with_columns(of.query, (*columns, *several)), filters=filters or of.query.filters)
-
-    def read(split: Split, asked: Asked) -> Iterator[pa.RecordBatch]:
-        for batch in _read(of, split, query):
-            made = rows_of(batch)
-            rows = made.pop(_ROW)
-            for each in several:
-                made[each] = batch.column(each).take(rows)
-            yield from asked.of(pa.RecordBatch.from_arrays([made[each.name] for each in schema], schema=schema))
-
-    return Table(name, schema, partial(_parts, of, schema, read), of.reading)
+    query = _with_columns(query, (*query.columns, *several))
+    read = partial(_made_rows, schema, rows_of, query)
+    return Table(name, schema, partial(_parts, of, schema, read), of, partial(_by_key, "key", of, schema, read))
 
 
-def _keys_of(batch: pa.RecordBatch) -> dict[str, Any]:
+def _made_rows(
+    schema: pa.Schema, rows_of: _RowsOf, query: Query, split: Split, of: Stores, asked: Asked
+) -> Iterator[pa.RecordBatch]:
+    for batch in _read(of, split, query):
+        made = rows_of(of, batch)
+        rows = made.pop(_ROW)
+        for each in (STORE_COLUMN,) if of.with_store else ():
+            made[each] = batch.column(each).take(rows)
+        yield from asked.of(pa.RecordBatch.from_arrays([made[each.name] for each in schema], schema=schema))
+
+
+def _keys_of(_: Stores, batch: pa.RecordBatch) -> dict[str, Any]:
     """The keys of messages: of each message the unique key comes first."""
     unique, lists = batch.column("unique_key"), batch.column("keys")
     with_unique = np.flatnonzero(np.asarray(unique.is_valid()))
@@ -298,38 +338,38 @@ TRACE = pa.schema(
 _OF_RECORD = {"group_name": "group"}
 
 
-def trace(of: LogChoice) -> Table:
+def trace(of: Stores) -> Table:
     """What clients said of messages: who sent and who consumed them."""
-    redaction = of.query.redaction
-    plain = replace(of, query=replace(of.query, redaction=None))  # bodies are decoded, and their fields redacted
-
-    def rows_of(batch: pa.RecordBatch) -> dict[str, Any]:
-        found: list[tuple[int, TraceRecord, str]] = []
-        for row, body in enumerate(batch.column("body").to_pylist()):
-            decoded = decode_trace(body)
-            if decoded.unreadable:
-                place = f"the trace message at offset {batch.column('physical_offset')[row]}"
-                of.reading.add_damage("trace", place, decoded.unreadable)
-            found += [(row, record, each) for record in decoded.records for each in record.message_ids]
-        rows = pa.array([row for row, *_ in found], pa.int64())
-        columns = {_ROW: rows, "physical_offset": batch.column("physical_offset").take(rows)}
-        columns["message_id"] = pa.array([each for *_, each in found], pa.string())
-        for each in TRACE:
-            if each.name not in columns:
-                values = [getattr(record, _OF_RECORD.get(each.name, each.name)) for _, record, _ in found]
-                is_time = each.type == TIMESTAMP
-                column = pa.array(values, pa.int64() if is_time else each.type)
-                columns[each.name] = times(column) if is_time else column
-        if redaction is not None:
-            for name in ("message_id", "client_host"):
-                columns[name] = redaction.column(name, columns[name])
-        return columns
-
-    filters = replace(of.query.filters, topics=_trace_topics(of))
-    return _derived("trace", TRACE, plain, rows_of, ("physical_offset", "body"), filters)
+    plain = replace(of.query, redaction=None)  # bodies are decoded, and their fields redacted
+    filters = replace(plain.filters, topics=_trace_topics(of))
+    query = replace(_with_columns(plain, ("physical_offset", "body")), filters=filters)
+    return _derived("trace", TRACE, of, _traces_of, query)
 
 
-def _trace_topics(of: LogChoice) -> tuple[str, ...]:
+def _traces_of(of: Stores, batch: pa.RecordBatch) -> dict[str, Any]:
+    found: list[tuple[int, TraceRecord, str]] = []
+    for row, body in enumerate(batch.column("body").to_pylist()):
+        decoded = decode_trace(body)
+        if decoded.unreadable:
+            place = f"the trace message at offset {batch.column('physical_offset')[row]}"
+            of.reading.add_damage("trace", place, decoded.unreadable)
+        found += [(row, record, each) for record in decoded.records for each in record.message_ids]
+    rows = pa.array([row for row, *_ in found], pa.int64())
+    columns = {_ROW: rows, "physical_offset": batch.column("physical_offset").take(rows)}
+    columns["message_id"] = pa.array([each for *_, each in found], pa.string())
+    for each in TRACE:
+        if each.name not in columns:
+            values = [getattr(record, _OF_RECORD.get(each.name, each.name)) for _, record, _ in found]
+            is_time = each.type == TIMESTAMP
+            column = pa.array(values, pa.int64() if is_time else each.type)
+            columns[each.name] = times(column) if is_time else column
+    if of.redaction is not None:
+        for name in ("message_id", "client_host"):
+            columns[name] = of.redaction.column(name, columns[name])
+    return columns
+
+
+def _trace_topics(of: Stores) -> tuple[str, ...]:
     """The topics of trace messages: as usual, as configured, and those of a cloud's regions."""
-    configured = [named.store.conf.text("msgTraceTopicName") for named in of.stores]
+    configured = [snapshot.store.conf.text("msgTraceTopicName") for snapshot in of.by_name.values()]
     return tuple({TRACE_TOPIC, f"{TRACE_PREFIX}{ANY}", *filter(None, configured)})

@@ -6,11 +6,10 @@ Each is made when a statement reads it, by the job that shows the same.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -32,10 +31,10 @@ from rmqtool.pending.messages import SCHEMA as WAITING
 from rmqtool.pending.work import PendingRequest, waiting_messages
 from rmqtool.rules.broker_conf import broker_settings
 from rmqtool.rules.system_topics import is_system_topic
-from rmqtool.scan.redaction import Redaction
 from rmqtool.scan.windows import constant_strings
-from rmqtool.sql.tables import Asked, Part, Reading, Table, of_store, times, whole_part, with_store
-from rmqtool.store.consume_queues import Queue
+from rmqtool.sql.tables import Asked, Part, Stores, Table, of_store, times, whole_part, with_store
+from rmqtool.store.consume_queues import Queue, queue_in
+from rmqtool.store.index_files import IndexFile
 from rmqtool.store.message_reader import TIMESTAMP, to_timestamps
 from rmqtool.store.paths import named_by
 from rmqtool.store.snapshot import Snapshot
@@ -47,16 +46,6 @@ from rmqtool.verify.verification import Verification
 
 _TEXT, _INT, _LONG, _FLAG = pa.string(), pa.int32(), pa.int64(), pa.bool_()
 _AT_ONCE = 1 << 14  # rows that are Python objects at the same time
-
-
-@dataclass(frozen=True)
-class Stores:
-    """The stores by name, and how they are read."""
-
-    by_name: Mapping[str, Snapshot]
-    reading: Reading
-    redaction: Redaction | None
-    with_store: bool
 
 
 def _rows(schema: pa.Schema, rows: Iterable[tuple[Any, ...]]) -> Iterator[pa.RecordBatch]:
@@ -86,15 +75,24 @@ UNITS = pa.schema(
 )
 
 
-def _units(of: Stores, snapshot: Snapshot) -> Iterator[Part]:
+def _units(of: Stores, store: str) -> Iterator[Part]:
     """A part for each queue, of which topic and queue id are known."""
-    for queue in snapshot.queues:
+    for queue in of.by_name[store].queues:
         known = (pc.field("topic") == queue.topic) & (pc.field("queue_id") == queue.queue_id)
         size = sum(file.size for file in queue.files.files)
-        yield Part(known, size, partial(_units_of, of, snapshot, queue))
+        read = partial(_units_of, store, queue)
+        if queue.database:  # a handle stays in this process
+            read = partial(_units_in_rocksdb, store, queue.topic, queue.queue_id)
+        yield Part(known, size, read)
 
 
-def _units_of(of: Stores, snapshot: Snapshot, queue: Queue, asked: Asked) -> Iterator[pa.RecordBatch]:
+def _units_in_rocksdb(store: str, topic: str, queue_id: int, of: Stores, asked: Asked) -> Iterator[pa.RecordBatch]:
+    if database := of.by_name[store].database:
+        yield from _units_of(store, queue_in(database, topic, queue_id), of, asked)
+
+
+def _units_of(store: str, queue: Queue, of: Stores, asked: Asked) -> Iterator[pa.RecordBatch]:
+    snapshot = of.by_name[store]
     with open_units(queue, snapshot.reading) as opened:
         for numbers, units in opened.written(opened.start, opened.data_end):
             of.reading.add(units.nbytes)
@@ -198,14 +196,16 @@ INDEX = pa.schema(
 )
 
 
-def _index(of: Stores, snapshot: Snapshot) -> Iterator[Part]:
+def _index(of: Stores, store: str) -> Iterator[Part]:
     """A part for each index file, of which the name is known."""
+    snapshot = of.by_name[store]
     for file in snapshot.index_files:
         name = snapshot.store.relative(file.path)
-        yield Part(pc.field("file") == name, file.size, partial(_index_of, of, snapshot, file))
+        yield Part(pc.field("file") == name, file.size, partial(_index_of, store, file))
 
 
-def _index_of(of: Stores, snapshot: Snapshot, file: Any, asked: Asked) -> Iterator[pa.RecordBatch]:
+def _index_of(store: str, file: IndexFile, of: Stores, asked: Asked) -> Iterator[pa.RecordBatch]:
+    snapshot = of.by_name[store]
     options = ListingOptions(conf=snapshot.store.conf, reading=snapshot.reading)
     location = locate(file.path, "index", snapshot.store.conf)
     for rows in list_index(location, options) if isinstance(location, Location) else ():
@@ -281,8 +281,9 @@ PENDING = pa.schema(
 ).insert(2, pa.field("overdue", _FLAG))
 
 
-def _pending(of: Stores, snapshot: Snapshot) -> Iterator[pa.RecordBatch]:
+def _pending(store: str, of: Stores) -> Iterator[pa.RecordBatch]:
     """What waits, as `rmqtool pending --list` has it."""
+    snapshot = of.by_name[store]
     errors, now = ReadErrors(), time.time_ns() // 1_000_000
     for rows in waiting_messages(snapshot.within(errors.scope), errors, PendingRequest(now)):
         columns = dict(zip(WAITING.names, rows.columns, strict=True))
@@ -341,32 +342,37 @@ def _settings(_: Stores, snapshot: Snapshot) -> Iterator[tuple[Any, ...]]:
 def store_tables(of: Stores) -> list[Table]:
     """All tables of this module."""
     return [
-        _of_parts("units", UNITS, of, partial(_units, of)),
+        _of_parts("units", UNITS, of, _units),
         _of_rows("queues", QUEUES, of, _queues),
         _of_rows("groups", GROUPS, of, _groups),
         _of_rows("topics", TOPICS, of, _topics),
-        _of_parts("index", INDEX, of, partial(_index, of)),
+        _of_parts("index", INDEX, of, _index),
         _of_rows("files", FILES, of, _files),
-        _of_parts("pending", PENDING, of, lambda each: [whole_part(lambda: _pending(of, each))]),
+        _of_parts("pending", PENDING, of, lambda _, store: [whole_part(partial(_pending, store))]),
         _of_rows("findings", FINDINGS, of, _findings),
         _of_rows("settings", SETTINGS, of, _settings),
-    ]  # fmt: skip
+    ]
 
 
-def _of_rows(
-    name: str, schema: pa.Schema, of: Stores, rows: Callable[[Stores, Snapshot], Iterator[tuple[Any, ...]]]
-) -> Table:
+_MadeRows: TypeAlias = Callable[[Stores, Snapshot], Iterator[tuple[Any, ...]]]
+
+
+def _of_rows(name: str, schema: pa.Schema, of: Stores, rows: _MadeRows) -> Table:
     """A table of few rows, which are tuples."""
-    return _of_parts(name, schema, of, lambda each: [whole_part(lambda: _rows(schema, rows(of, each)))])
+    return _of_parts(name, schema, of, lambda _, store: [whole_part(partial(_rows_of, schema, rows, store))])
 
 
-def _of_parts(name: str, schema: pa.Schema, of: Stores, parts: Callable[[Snapshot], Iterable[Part]]) -> Table:
+def _rows_of(schema: pa.Schema, rows: _MadeRows, store: str, of: Stores) -> Iterator[pa.RecordBatch]:
+    return _rows(schema, rows(of, of.by_name[store]))
+
+
+def _of_parts(name: str, schema: pa.Schema, of: Stores, parts: Callable[[Stores, str], Iterable[Part]]) -> Table:
     """A table whose parts are those of all stores."""
     if not of.with_store:
-        return Table(name, schema, lambda: [part for each in of.by_name.values() for part in parts(each)], of.reading)
+        return Table(name, schema, lambda: [part for store in of.by_name for part in parts(of, store)], of)
 
     def every() -> Iterator[Part]:
-        for store, snapshot in of.by_name.items():
-            yield from (of_store(part, store, schema.names[0]) for part in parts(snapshot))
+        for store in of.by_name:
+            yield from (of_store(part, store, schema.names[0]) for part in parts(of, store))
 
-    return Table(name, with_store(schema), every, of.reading)
+    return Table(name, with_store(schema), every, of)

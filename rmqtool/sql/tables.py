@@ -7,9 +7,10 @@ a queue, the physical offsets of a split) are Arrow expressions, too: Arrow itse
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import pairwise
 from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
@@ -18,14 +19,22 @@ import pyarrow.dataset as ds
 from pyarrow.fs import LocalFileSystem
 
 from rmqtool.base.errors import EndingError, RmqtoolError
+from rmqtool.base.files import RateLimit
+from rmqtool.rules.versions import Version
+from rmqtool.scan.redaction import Redaction
 from rmqtool.scan.windows import constant_strings
-from rmqtool.store.message_reader import STORE_COLUMN, TIMESTAMP, to_timestamps
+from rmqtool.store.message_reader import STORE_COLUMN, TIMESTAMP, Query, to_timestamps
+from rmqtool.store.snapshot import Snapshot
+from rmqtool.store.store import NamedStore
 
 Expression: TypeAlias = Any
 """A `pyarrow.compute.Expression`, of which no types are known."""
 
 Damaged = Literal["extent", "crc", "compressed", "trace"]
 """Of the log an extent, a body that lacks its CRC, one that cannot be decompressed, a record of a trace message."""
+
+Trusted = Literal["clock", "index"]
+"""What may be taken for right without reading all that proves it."""
 
 ANYTHING = pc.scalar(True)
 """What is known of a part of which nothing is."""
@@ -59,12 +68,13 @@ class Asked:
 class Part:
     """A part of a table: what is known of its rows, how many bytes are read for them, and how.
 
-    `read` gives batches of just what was asked for. `narrowed` makes it smaller by a condition.
+    `read` gives batches of just what was asked for, of stores that may have been opened in another process: a part can
+    be pickled. `narrowed` makes it smaller by a condition.
     """
 
     guarantee: Expression
     size: int
-    read: Callable[[Asked], Iterator[pa.RecordBatch]]
+    read: Callable[[Stores, Asked], Iterator[pa.RecordBatch]]
     narrowed: Callable[[Expression], Part] | None = None
 
 
@@ -77,6 +87,8 @@ class Scan:
     parts: tuple[Part, ...]
     of_parts: int
     of_bytes: int
+    needed: tuple[str, ...]
+    """All columns that are read, in the order of the table."""
 
     @property
     def bytes(self) -> int:
@@ -84,11 +96,21 @@ class Scan:
         return sum(part.size for part in self.parts)
 
 
+@dataclass(frozen=True)
+class Losses:
+    """What a statement passed over: damage, values that do not fit, and what could not be read."""
+
+    damage: Mapping[Damaged, tuple[int, str]]
+    unfit: Mapping[str, tuple[int, str]]
+    unread: Sequence[RmqtoolError]
+
+
 @dataclass
 class Reading:
     """What happens while a statement reads: progress, damage that is passed over, and the error that ended it.
 
-    With `is_dry` nothing is read, and tables have no rows. `fails` lets the first damage end the statement.
+    With `is_dry` nothing is read, and tables have no rows. `fails` lets the first damage end the statement. `texts` are
+    the string literals of the statement; `trusted` is what an answer relies on.
     """
 
     progress: Callable[[int, int], None] = lambda _done, _total: None
@@ -100,11 +122,27 @@ class Reading:
     unfit: dict[str, tuple[int, str]] = field(default_factory=dict)
     unread: list[RmqtoolError] = field(default_factory=list)
     failed: BaseException | None = None
+    texts: Sequence[str] = ()
+    trusted: set[Trusted] = field(default_factory=set)
 
     @property
     def total(self) -> int:
         """Bytes of all that is read, or will be."""
         return sum(scan.bytes for scan in self.scans)
+
+    @property
+    def losses(self) -> Losses:
+        """What was passed over, as another process is sent it."""
+        return Losses(self.damage, self.unfit, self.unread)
+
+    def add_losses(self, of: Losses) -> None:
+        """Add what another process has passed over."""
+        for what, (count, place) in of.damage.items():
+            self.add_damage(what, place, count)
+        for column, (count, place) in of.unfit.items():
+            self.add_unfit(column, place, count)
+        for error in of.unread:
+            self.skip(error)
 
     @property
     def is_lossy(self) -> bool:
@@ -114,7 +152,7 @@ class Reading:
     def begin(self, progress: Callable[[int, int], None]) -> None:
         """Forget the statement before."""
         self.progress, self.done, self.failed = progress, 0, None
-        for kept in (self.scans, self.damage, self.unfit, self.unread):
+        for kept in (self.scans, self.damage, self.unfit, self.unread, self.trusted):
             kept.clear()
 
     def add(self, size: int) -> None:
@@ -140,15 +178,67 @@ class Reading:
             self.unread.append(error)
 
 
+@dataclass(frozen=True, eq=False)
+class Stores:
+    """The stores by name, which of their messages are rows, and how they are read.
+
+    `query` has its columns replaced by those that are asked for. `with_store` each table has a column of the store's
+    name. `trusts` the clock: no broker's went back, so that a file holds no time later than the next begins; the index:
+    it leads to all messages. `split_size` is that of the parts of a log, bytes, None for the usual one.
+    """
+
+    by_name: Mapping[str, Snapshot]
+    query: Query
+    reading: Reading
+    with_store: bool = False
+    trusts: frozenset[Trusted] = frozenset()
+    split_size: int | None = None
+
+    @property
+    def redaction(self) -> Redaction | None:
+        """What is not shown."""
+        return self.query.redaction
+
+
+@dataclass(frozen=True)
+class Opening:
+    """How stores are opened to be asked, here or in another process. Small, immutable and picklable."""
+
+    stores: tuple[NamedStore, ...]
+    query: Query
+    version: Version | None = None
+    with_store: bool = False
+    fails: bool = False
+    trusts: frozenset[Trusted] = frozenset()
+    split_size: int | None = None
+
+    def opened(self, reading: Reading, limit: RateLimit | None = None) -> Stores:
+        """The stores; nothing is read of them before a table is."""
+        by_name = {each.name: Snapshot(each.store, self.version, limit) for each in self.stores}
+        return Stores(by_name, self.query, reading, self.with_store, self.trusts, self.split_size)
+
+
 class Table(ds.Dataset):  # type: ignore[misc]
     """A table of one or several stores; the engine calls `scanner` and nothing else."""
 
-    def __init__(self, name: str, schema: pa.Schema, parts: Callable[[], Iterable[Part]], reading: Reading) -> None:
-        """`parts` lists them when the table is first read. Never calls the base class, which forbids instances."""
+    def __init__(
+        self,
+        name: str,
+        schema: pa.Schema,
+        parts: Callable[[], Iterable[Part]],
+        of: Stores,
+        find: Callable[[Expression], list[Part] | None] = lambda _: None,
+    ) -> None:
+        """`parts` lists them when the table is first read; `find` may know fewer for a condition, or None.
+
+        Never calls the base class, which forbids instances.
+        """
         self.name = name
+        self._find = find
         self._schema = schema
         self._list_parts = parts
-        self._reading = reading
+        self._of = of
+        self._reading = of.reading
 
     @property
     def schema(self) -> pa.Schema:
@@ -156,32 +246,40 @@ class Table(ds.Dataset):  # type: ignore[misc]
         return self._schema
 
     @cached_property
-    def _parts(self) -> list[Part]:
+    def parts(self) -> list[Part]:
+        """All of it, listed once."""
         return list(self._list_parts())
+
+    def _parts_for(self, condition: Expression) -> list[Part]:
+        found = self._find(condition)
+        if found is not None:
+            return found
+        left = parts_left(self.parts, self._schema, condition)
+        return [part.narrowed(condition) if part.narrowed else part for part in left]
 
     def scanner(self, columns: Sequence[str] | None = None, filter: Expression | None = None, **_: Any) -> _Scanner:  # noqa: A002
         """What the engine pulls batches from."""
         try:
             names = tuple(self._schema.names if columns is None else columns)
             asked = Asked(names, filter, () if filter is None else compared_by(filter, self._schema))
-            parts = self._parts if filter is None else parts_left(self._parts, self._schema, filter)
-            if filter is not None:
-                parts = [part.narrowed(filter) if part.narrowed else part for part in parts]
-            whole = sum(part.size for part in self._parts)
-            scan = Scan(self.name, asked, tuple(parts), len(self._parts), whole)
+            parts = self.parts if filter is None else self._parts_for(filter)
+            whole = sum(part.size for part in self.parts)
+            needed = tuple(name for name in self._schema.names if name in asked.needed)
+            scan = Scan(self.name, asked, tuple(parts), len(self.parts), whole, needed)
         except BaseException as error:
             self._reading.failed = error
             raise
         self._reading.scans.append(scan)
-        return _Scanner(self, scan, self._reading)
+        return _Scanner(self, scan, self._of)
 
 
 class _Scanner:
     """One reading of a table."""
 
-    def __init__(self, table: Table, scan: Scan, reading: Reading) -> None:
+    def __init__(self, table: Table, scan: Scan, of: Stores) -> None:
         self._scan = scan
-        self._reading = reading
+        self._of = of
+        self._reading = of.reading
         self.projected_schema = pa.schema([table.schema.field(name) for name in scan.asked.columns])
 
     def to_reader(self) -> pa.RecordBatchReader:
@@ -192,18 +290,20 @@ class _Scanner:
         """The batches; an error reaches the engine as text, so that it is kept for whoever has asked the engine."""
         try:
             for part in () if self._reading.is_dry else self._scan.parts:
-                yield from self._batches_of(part)
+                yield from rows_of(self._of, part, self._scan.asked)
         except GeneratorExit:
             raise
         except BaseException as error:
             self._reading.failed = error
             raise
 
-    def _batches_of(self, part: Part) -> Iterator[pa.RecordBatch]:
-        try:
-            yield from part.read(self._scan.asked)
-        except RmqtoolError as error:
-            self._reading.skip(error)
+
+def rows_of(of: Stores, part: Part, asked: Asked) -> Iterator[pa.RecordBatch]:
+    """What is asked of a part; what cannot be read is passed over, or raises RmqtoolError."""
+    try:
+        yield from part.read(of, asked)
+    except RmqtoolError as error:
+        of.reading.skip(error)
 
 
 def compared_by(condition: Expression, schema: pa.Schema) -> tuple[str, ...]:
@@ -234,27 +334,45 @@ def possible(guarantees: Sequence[Expression], schema: pa.Schema, condition: Exp
     return sorted(int(fragment.path) for fragment in files.get_fragments(condition))
 
 
-def whole_part(batches: Callable[[], Iterable[pa.RecordBatch]], size: int = 0) -> Part:
+def implied(column: str, texts: Iterable[str], schema: pa.Schema, condition: Expression) -> list[str] | None:
+    """Those of some texts one of which a column must be for a condition to be true; None where it may be another."""
+    ordered = sorted({*texts}, key=str.encode)[: _MOST_PARTS // 4]
+    field = pc.field(column)
+    if not ordered:
+        return None
+    between = [(field > low) & (field < high) for low, high in pairwise(ordered)]
+    others = [field.is_null(), field < ordered[0], *between, field > ordered[-1]]
+    if possible(others, schema, condition):
+        return None
+    return [ordered[number] for number in possible([field == each for each in ordered], schema, condition)]
+
+
+def whole_part(batches: Callable[[Stores], Iterable[pa.RecordBatch]], size: int = 0) -> Part:
     """The one part of a table of which nothing is known before it is read; its batches have all columns."""
+    return Part(ANYTHING, size, partial(_chosen, batches))
 
-    def read(asked: Asked) -> Iterator[pa.RecordBatch]:
-        for batch in batches():
-            yield from asked.of(batch)
 
-    return Part(ANYTHING, size, read)
+def _chosen(
+    batches: Callable[[Stores], Iterable[pa.RecordBatch]], of: Stores, asked: Asked
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches(of):
+        yield from asked.of(batch)
 
 
 def of_store(part: Part, store: str, first: str) -> Part:
     """A part of the table of several stores, in which a column names the `store`; `first` is another."""
+    known = part.guarantee & (pc.field(STORE_COLUMN) == store)
+    return replace(part, guarantee=known, read=partial(_named_rows, part.read, store, first), narrowed=None)
 
-    def read(asked: Asked) -> Iterator[pa.RecordBatch]:
-        own = tuple(name for name in asked.needed if name != STORE_COLUMN)
-        for batch in part.read(Asked(own or (first,))):
-            names = constant_strings(store, batch.num_rows)
-            columns = [names if name == STORE_COLUMN else batch.column(name) for name in asked.needed]
-            yield from asked.of(pa.RecordBatch.from_arrays(columns, names=list(asked.needed)))
 
-    return replace(part, guarantee=part.guarantee & (pc.field(STORE_COLUMN) == store), read=read, narrowed=None)
+def _named_rows(
+    read: Callable[[Stores, Asked], Iterator[pa.RecordBatch]], store: str, first: str, of: Stores, asked: Asked
+) -> Iterator[pa.RecordBatch]:
+    own = tuple(name for name in asked.needed if name != STORE_COLUMN)
+    for batch in read(of, Asked(own or (first,))):
+        names = constant_strings(store, batch.num_rows)
+        columns = [names if name == STORE_COLUMN else batch.column(name) for name in asked.needed]
+        yield from asked.of(pa.RecordBatch.from_arrays(columns, names=list(asked.needed)))
 
 
 def with_store(schema: pa.Schema) -> pa.Schema:

@@ -7,11 +7,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from rmqtool.base.errors import Exit
 from tests.benchmarks.derived import make_derived
-from tests.benchmarks.logs import make_log
+from tests.benchmarks.logs import make_log, message_count
 from tests.building import LogBuilder
 from tests.unchanged import unchanged
 
@@ -66,6 +67,21 @@ def test_the_peak_is_near_what_was_asked_for(command: str, large: Path, tmp_path
     }
     assert all(peak <= MAX_ABOVE * memory for memory, peak in peaks.items()), peaks
     assert peaks[LEAST[command]] <= peaks[320] - SAVED[command], peaks
+
+
+@pytest.mark.one_in(2)
+@pytest.mark.slow
+@pytest.mark.parametrize("statement", ["select * from messages", "select body from messages order by body"])
+def test_sql_takes_little_more_than_its_engine_may(statement: str, large: Path, tmp_path: Path) -> None:
+    """However many rows there are: they are written as they come, and what does not fit is sorted on disk."""
+    words = ["sql", str(large), statement, "--memory", "96MiB", "--format", "parquet", "-o", str(tmp_path / "rows")]
+    with unchanged(large):
+        done = subprocess.run(
+            [sys.executable, "-c", _RUN, "--quiet", *words], capture_output=True, text=True, check=False
+        )
+    assert done.returncode == Exit.OK, done.stderr
+    assert int(done.stdout.split("VmHWM:")[1].split()[0]) // 1024 < 96 + 250
+    assert pq.ParquetFile(tmp_path / "rows").metadata.num_rows == message_count(large)
 
 
 @pytest.mark.one_in(3)

@@ -116,6 +116,8 @@ def test_a_statement_comes_from_a_file_or_standard_input(tmp_path: Path) -> None
         (("select 1 as a", "--format", "parquet"), "--format parquet needs --output FILE"),
         (("select 1 as a", "--include", "all"), "'all' is not one of prepared, rolled-back"),
         (("select 1 as a", "--memory", "1MiB"), "is too little"),
+        (("select 1 as a", "--master", "local"), "--master and --conf are for --engine spark"),
+        (("select 1 as a", "--engine", "spark", "--threads", "2"), "--threads is for --engine duckdb"),
         (("select union_value(a := 1) as a", "--format", "parquet", "-o", "never.parquet"), "Parquet holds no"),
     ],
 )
@@ -164,7 +166,7 @@ def test_damage_is_told(tmp_path: Path) -> None:
 def test_what_would_be_read_is_explained() -> None:
     statement = "select body from messages where topic = 'payments'"
     shown = sql(statement, "--explain").out.splitlines()
-    assert shown[0] == "messages: body, topic"
+    assert shown[0] == "messages: topic, body"
     assert '(topic == "payments")' in shown[1]
     document = sql(statement, "--explain", "--json").document
     validator("sql").validate(document)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.copies import copied
 from tests.unchanged import unchanged
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,29 +40,15 @@ def exported(tmp_path: Path) -> Path:
     return tmp_path / "out"
 
 
-RUN_EACH = """
-import runpy
-import sys
-
-arguments = sys.argv[1:]
-for script, place in zip(arguments[::2], arguments[1::2]):
-    sys.argv = [script, place]
-    runpy.run_path(script, run_name="__main__")
-"""
-
-
 @pytest.mark.slow
 @pytest.mark.spark
 def test_with_spark(exported: Path) -> None:
-    """One after the other in one process: a JVM takes longer to start than any of them takes."""
     from tests.spark.sessions import SMALL_JAVA, require_spark
 
     require_spark()
-    places = {"count_by_topic_and_hour": STORE, "find_duplicates": STORE, "spark_sql": exported}
-    arguments = [path for name, place in places.items() for path in (EXAMPLES / f"{name}.py", place)]
     settings = f"--conf spark.driver.memory=640m --driver-java-options '{SMALL_JAVA}' pyspark-shell"
-    found = run(sys.executable, "-c", RUN_EACH, *arguments, PYSPARK_SUBMIT_ARGS=settings)
-    assert found == "".join(map(expected, places))
+    found = run(sys.executable, EXAMPLES / "spark_sql.py", exported, PYSPARK_SUBMIT_ARGS=settings)
+    assert found == expected("spark_sql")
 
 
 @pytest.mark.one_in(3)
@@ -71,14 +56,6 @@ def test_with_spark(exported: Path) -> None:
 @pytest.mark.parametrize("name", ["duckdb_session", "pandas_session", "polars_session"])
 def test_other_readers(name: str, exported: Path) -> None:
     assert run(sys.executable, EXAMPLES / f"{name}.py", exported) == expected(name)
-
-
-@pytest.mark.slow
-def test_diff_stores(tmp_path: Path) -> None:
-    """A copy that was cut: what is gone is in one and not in the other."""
-    copied(STORE, tmp_path / "older")
-    os.truncate(tmp_path / "older" / "commitlog" / f"{0:020d}", 30000)
-    assert run(sys.executable, EXAMPLES / "diff_stores.py", STORE, tmp_path / "older") == expected("diff_stores")
 
 
 @pytest.mark.slow

@@ -9,6 +9,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rmqtool.base.errors import RmqtoolError
+from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.spark.database import SparkDatabase
+from rmqtool.sql.tables import Opening, Reading
+from rmqtool.store.message_reader import Query
+from rmqtool.store.store import open_stores
 from tests.spark.sessions import EXECUTOR, SECONDS, descendants
 
 Rows = list[dict[str, Any]]
@@ -191,3 +197,31 @@ def become(store: Path, images: Mapping[int, bytes]) -> None:
 def _plain(frame: Any) -> Rows:
     rows = [row.asDict() for row in frame.collect()]
     return sorted(rows, key=lambda row: (row.get("store", ""), row.get("physical_offset", 0)))
+
+
+def asked(
+    session: Any, paths: Sequence[str], texts: Sequence[str], fails: bool = False, is_dry: bool = False
+) -> list[tuple[Any, dict[str, tuple[str, ...]], dict[str, int]]]:
+    """The rows of each statement, or its error, the columns that were read, and how much was damaged."""
+    opening = Opening(tuple(open_stores(paths, BrokerConf())), Query(), with_store=len(paths) > 1, fails=fails)
+    found: list[tuple[Any, dict[str, tuple[str, ...]], dict[str, int]]] = []
+    with SparkDatabase(session.sparkContext, opening, Reading(fails=fails, is_dry=is_dry)) as database:
+        reading = database.reading
+        for text in texts:
+            reading.begin(lambda _done, _total: None)
+            rows: Any
+            try:
+                rows = database.ask(text).to_arrow().to_pylist()
+            except RmqtoolError as error:
+                rows = f"{type(error).__name__}: {error}, {error.hint}"
+            damage = {str(what): count for what, (count, _) in reading.damage.items()}
+            found.append((rows, {scan.table: scan.needed for scan in reading.scans}, damage))
+    return found
+
+
+def table(session: Any, paths: Sequence[str], name: str, options: Mapping[str, str], schema: str | None = None) -> Rows:
+    """The rows of a table of the data source."""
+    reader = session.read.format("rocketmq").options(table=name, **options)
+    frame = (reader.schema(schema) if schema else reader).load(list(paths))
+    rows: Rows = frame.toArrow().to_pylist()
+    return rows

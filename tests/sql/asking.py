@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +15,9 @@ import rmqtool
 from rmqtool.scan.redaction import Redaction
 from rmqtool.sql.engine import Database, Limits
 from rmqtool.sql.log_tables import MESSAGE_COLUMNS
-from rmqtool.sql.tables import Reading
+from rmqtool.sql.tables import Reading, Stores, Trusted
 from rmqtool.store.message_reader import Query
+from tests.building import LogBuilder
 from tests.export.exporting import export
 
 Rows = list[dict[str, Any]]
@@ -35,8 +36,7 @@ class Asked:
 
     def table(self, statement: str) -> pa.Table:
         """The same as Arrow; what was read before is forgotten."""
-        self.reading.scans.clear()
-        self.reading.done = 0
+        self.reading.begin(lambda _done, _total: None)
         return self.database.ask(statement).to_arrow()
 
     @property
@@ -52,13 +52,13 @@ def asking(
     redaction: Redaction | None = None,
     fails: bool = False,
     is_dry: bool = False,
-    trusts_clock: bool = False,
+    trusts: Collection[Trusted] = (),
 ) -> Iterator[Asked]:
     """An engine over stores, named by their directories."""
     snapshots = {path.name: rmqtool.open(path).snapshot for path in stores}
     query = Query(include=tuple(include), redaction=redaction)
     reading = Reading(fails=fails, is_dry=is_dry)
-    with Database(snapshots, query, reading, Limits(), trusts_clock=trusts_clock) as database:
+    with Database(Stores(snapshots, query, reading, len(stores) > 1, frozenset(trusts)), Limits()) as database:
         yield Asked(database)
 
 
@@ -71,3 +71,15 @@ def asking_export(store: Path, output: Path) -> Iterator[Any]:
         connection.execute("set TimeZone = 'UTC'")
         connection.execute(f"create view messages as from read_parquet('{output}/**/*.parquet')")
         yield lambda statement: connection.sql(statement).to_arrow_table().to_pylist()
+
+
+def damaged_store(path: Path) -> Path:
+    """A store with a record that is none."""
+    log = LogBuilder()
+    offsets = [log.add(topic="t", body=b"x" * 100) for _ in range(5)]
+    store = log.write(path / "store")
+    [file] = (store / "commitlog").iterdir()
+    data = bytearray(file.read_bytes())
+    data[offsets[2] : offsets[2] + 50] = b"\xff" * 50
+    file.write_bytes(data)
+    return store

@@ -10,13 +10,13 @@ import pytest
 import rmqtool as library
 from rmqtool.base.errors import RmqtoolError, UsageError
 from rmqtool.base.limits import MIB
-from rmqtool.sql.engine import VIEWS, Database, Limits
-from rmqtool.sql.tables import Reading
+from rmqtool.sql.catalog import VIEWS
+from rmqtool.sql.engine import Database, Limits
+from rmqtool.sql.tables import Reading, Stores
 from rmqtool.store.message_reader import Query
-from tests.building import LogBuilder
 from tests.commands.running import ROOT
 from tests.conftest import GoldenStore
-from tests.sql.asking import Asked, asking
+from tests.sql.asking import Asked, asking, damaged_store
 
 pytestmark = pytest.mark.budget(2)
 
@@ -73,6 +73,7 @@ REFUSED = (
     "explain (analyze) insert into messages values (1)",
     "explain /* */ analyze drop view messages",
     "select * from enable_logging()",
+    "from system.main.enable_logging(storage = 'file', storage_path = '{place}/x')",
     "",
     "-- nothing",
 )
@@ -144,7 +145,7 @@ def test_who_consumed_what(name: str, golden_store: GoldenStore) -> None:
         ("select topik from messages", "no column is named 'topik'", "topic"),
         ("selekt 1", 'syntax error at or near "selekt"', "LINE 1: selekt 1"),
         ("drop view messages", "rmqtool sql only reads: it answers no DROP", "begin with select"),
-        ("pivot messages on topic", "rmqtool sql only reads: it answers no MULTI", "name the values of PIVOT"),
+        ("pivot messages on topic", "PIVOT needs its values named", "on topic in ('a', 'b')"),
         ("select body_text->>'$.a' from messages where topic like '%'", "Malformed JSON", None),
     ],
 )
@@ -156,26 +157,14 @@ def test_what_is_wrong_is_told(statement: str, message: str, hint: str | None, a
 
 def test_an_error_of_ours_is_raised_as_it_is(tmp_path: Path) -> None:
     """And not as the text that the engine makes of it."""
-    store = damaged(tmp_path)
+    store = damaged_store(tmp_path)
     with asking(store, fails=True) as ask, pytest.raises(RmqtoolError, match="neither a message nor a blank") as caught:
         ask("select count(*) from messages")
     assert caught.value.offset is not None
 
 
-def damaged(path: Path) -> Path:
-    """A store with a record that is none."""
-    log = LogBuilder()
-    offsets = [log.add(topic="t", body=b"x" * 100) for _ in range(5)]
-    store = log.write(path / "store")
-    [file] = (store / "commitlog").iterdir()
-    data = bytearray(file.read_bytes())
-    data[offsets[2] : offsets[2] + 50] = b"\xff" * 50
-    file.write_bytes(data)
-    return store
-
-
 def test_damage_is_passed_over_and_counted(tmp_path: Path) -> None:
-    with asking(damaged(tmp_path)) as ask:
+    with asking(damaged_store(tmp_path)) as ask:
         assert 0 < ask("select count(*) as n from messages")[0]["n"] < 5
         assert ask.reading.is_lossy
         [(what, (count, place))] = ask.reading.damage.items()
@@ -206,7 +195,7 @@ def test_dry_reads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_memory_is_that_of_its_options() -> None:
     snapshots = {"one": library.open(EXAMPLE).snapshot}
-    with Database(snapshots, Query(), Reading(), Limits(memory=64 * MIB)) as database:
+    with Database(Stores(snapshots, Query(), Reading()), Limits(memory=64 * MIB)) as database:
         statement = "select list(repeat(key, 1000000)) from keys, range(1000)"
         with pytest.raises(RmqtoolError, match="needs more than it may take") as caught:
             database.ask(statement).to_arrow()

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import rmqtool as library
 from rmqtool.scan import columns as scan_columns
 from rmqtool.scan.redaction import HIDDEN, Redaction
 from rmqtool.sql import log_tables
@@ -24,6 +25,10 @@ pytestmark = pytest.mark.budget(2)  # the engine takes a tenth of a second to lo
 
 EXAMPLE = ROOT / "examples" / "store"
 STORES = ("5.3.3-shop", "4.9.7-clean", "5.5.1-killed")
+OTHER_KINDS = (
+    "more/4.9.7-dledger", "more/5.3.3-converted", "more/5.5.1-rocksdb", "more/5.3.3-compacted", "more/5.5.1-tiered",
+    "5.1.4-trimmed", "5.5.1-crc32-property",
+)  # fmt: skip
 _COMPARED = (
     "physical_offset", "topic", "queue_id", "queue_offset", "tags", "unique_key", "store_timestamp", "born_host",
     "body_size", "transaction", "body_text", "file", "file_position", "reconsume_times",
@@ -80,11 +85,11 @@ def conditions(chance: random.Random, rows: list[dict[str, Any]]) -> Iterator[st
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", STORES)
+@pytest.mark.parametrize("name", [*STORES, *(pytest.param(name, marks=pytest.mark.one_in(4)) for name in OTHER_KINDS)])
 def test_each_statement_is_answered_as_on_an_export(
     name: str, golden_store: GoldenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    size = sum(path.stat().st_size for path in (golden_store(name) / "commitlog").iterdir())
+    size = sum(file.size for file in library.open(golden_store(name)).snapshot.log.files)
     monkeypatch.setattr(log_tables, "SPLIT_SIZE", size // 4)
     chance = random.Random(name)
     with ExitStack() as stack:
@@ -170,12 +175,44 @@ def test_a_time_range_reads_few_files_where_clocks_are_trusted(tmp_path: Path) -
     statement = "select physical_offset from messages where store_timestamp < to_timestamp(1700000001)"
     with asking(store) as ask:
         assert len(ask(statement)) == 2
-    with asking(store, trusts_clock=True) as ask:
+    with asking(store, trusts=["clock"]) as ask:
         assert len(ask(statement)) == 1
         [scan] = ask.reading.scans
         assert len(scan.parts) < scan.of_parts
         between = "store_timestamp >= to_timestamp(1700000040) and store_timestamp < to_timestamp(1700000050)"
         assert len(ask(f"from messages where {between}")) == 10
+
+
+@pytest.mark.parametrize("name", ["5.3.3-shop", pytest.param("5.5.0-clean", marks=pytest.mark.slow)])
+def test_keys_are_looked_up_where_the_index_is_trusted(name: str, golden_store: GoldenStore) -> None:
+    """With the same rows as without, and only records are read to which it leads."""
+    store = golden_store(name)
+    with asking(store) as ask, asking(store, trusts=["index"]) as trusting:
+        rows = ask("select key, kind, topic from keys order by key, topic")
+        one, other = rows[len(rows) // 3], rows[-1]
+        unique = ask("select unique_key from messages where unique_key is not null limit 1")[0]["unique_key"]
+        for table, condition in (
+            ("keys", f"key = '{one['key']}'"),
+            ("keys", f"key in ('{one['key']}', '{other['key']}', 'none') and topic = '{one['topic']}'"),
+            ("keys", f"(key = '{one['key']}' and kind = '{one['kind']}') or key = 'it''s'"),
+            ("messages", f"unique_key = '{unique}'"),
+        ):
+            statement = f"from {table} where {condition} order by all"
+            assert trusting(statement) == ask(statement) != []
+            assert trusting.reading.trusted == {"index"}
+            assert trusting.reading.done < ask.reading.done / 2
+        for condition in (f"key >= '{one['key']}'", f"key = '{one['key']}' or topic = 'orders'", "key is null"):
+            statement = f"select count(*) as n from keys where {condition}"
+            assert trusting(statement) == ask(statement)
+            assert not trusting.reading.trusted
+        assert trusting("from keys where key = 'nobody has it'") == []
+
+
+def test_what_the_index_does_not_reach_is_read_though_it_is_trusted(tmp_path: Path) -> None:
+    log = LogBuilder()
+    log.add_all([{"topic": "t", "properties": {"KEYS": "a"}}] * 3)
+    with asking(log.write(tmp_path / "store"), trusts=["index"]) as ask:
+        assert ask("select count(*) as n from keys where key = 'a'") == [{"n": 3}]
 
 
 def test_units_of_one_queue_are_read_alone(example: Asked) -> None:
