@@ -276,22 +276,33 @@ def whole_copies(
 
     `damages` are offsets in that log, where they begin and end; `units` lead there, and say which messages stood there.
     """
-    loaded = snapshot.queue(queue.topic, queue.queue_id)
     own = units[is_batch_written(units)]
-    for start, stop in damages if loaded else ():
-        for unit in own[(own["physical_offset"] >= start) & (own["physical_offset"] < stop)]:
-            queue_offset = int(unit["base_queue_offset"])
-            plain = loaded.unit_at(queue_offset) if loaded and queue_offset < loaded.range.max_offset else None
-            record = record_at(snapshot.log.files, plain.physical_offset) if plain else None
-            if record is None or plain is None or record.wrong_bodies[0]:
-                continue
-            fields = [int(record.headers.field(name)[0]) for name in ("message_size", "queue_id", "queue_offset")]
-            if fields != [int(unit["message_size"]), queue.queue_id, queue_offset]:
-                continue
-            data = bytearray(read_at(snapshot.log.files, plain.physical_offset, plain.message_size))
-            place = int(unit["physical_offset"])
-            data[_PLACE : _PLACE + 8] = place.to_bytes(8, "big")
-            yield place, bytes(data)
+    places = own["physical_offset"]
+    for start, stop in damages:
+        there = own[(places >= start) & (places < stop)]
+        yield from copies_for(snapshot, queue.topic, queue.queue_id, there["base_queue_offset"], there)
+
+
+def copies_for(
+    snapshot: Snapshot, topic: str, queue_id: int, queue_offsets: NDArray[np.int64], units: NDArray[np.void]
+) -> Iterator[tuple[int, bytes]]:
+    """The whole messages that the commit log has at some queue offsets, each with its place in another log.
+
+    `units` lead to them there, and say how large they are; a message gets its place.
+    """
+    loaded = snapshot.queue(topic, queue_id)
+    for queue_offset, unit in zip(queue_offsets.tolist(), units, strict=True) if loaded else ():
+        plain = loaded.unit_at(queue_offset) if loaded and queue_offset < loaded.range.max_offset else None
+        record = record_at(snapshot.log.files, plain.physical_offset) if plain else None
+        if record is None or plain is None or record.wrong_bodies[0]:
+            continue
+        fields = [int(record.headers.field(name)[0]) for name in ("message_size", "queue_id", "queue_offset")]
+        if fields != [int(unit["message_size"]), queue_id, queue_offset]:
+            continue
+        data = bytearray(read_at(snapshot.log.files, plain.physical_offset, plain.message_size))
+        place = int(unit["physical_offset"])
+        data[_PLACE : _PLACE + 8] = place.to_bytes(8, "big")
+        yield place, bytes(data)
 
 
 class CompactedFiles(LoadedQueue):

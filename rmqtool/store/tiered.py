@@ -20,6 +20,8 @@ from rmqtool.base.paths import entry_path, has_directory, path_of
 from rmqtool.base.tolerant import skip_wrong_type
 from rmqtool.formats.consume_queue import UNIT_DTYPE, UNIT_SIZE
 from rmqtool.formats.layout import decode_units, integer_at
+from rmqtool.formats.message import INNER_BATCH
+from rmqtool.formats.properties import INNER_NUM, TAGS, tags_code
 from rmqtool.formats.tiered import (
     INDEX_HEADER_DTYPE,
     INDEX_HEADER_SIZE,
@@ -29,6 +31,9 @@ from rmqtool.formats.tiered import (
     base_of,
     cluster_directory,
 )
+from rmqtool.scan.frames import RecordRun
+from rmqtool.scan.properties import read_properties
+from rmqtool.scan.single_record import single_record_at
 from rmqtool.store.config_json import ConfigFile, load_config
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.store import CONFIG, Store
@@ -55,7 +60,7 @@ class TieredQueue:
     topic: str
     queue_id: int
     directory: Path
-    files: Mapping[SegmentKind, MappedFiles]
+    files: Mapping[SegmentKind, MappedFiles] = field(hash=False)
 
     @property
     def log(self) -> tuple[MappedFile, ...]:
@@ -73,9 +78,16 @@ class TieredQueue:
         return Queue(self.topic, self.queue_id, "simple", self.files["CONSUME_QUEUE"])
 
     @property
-    def min_offset(self) -> int:
-        """Queue offset of its first unit (`FlatMessageFile#getConsumeQueueMinOffset`)."""
+    def first_unit(self) -> int:
+        """Queue offset of its first unit."""
         return self.units[0].start_offset // UNIT_SIZE if self.units else 0
+
+    @cached_property
+    def min_offset(self) -> int:
+        """Queue offset of the first message: log and units expire apart (`FlatMessageFile#getMinOffset`)."""
+        record = single_record_at(self.log, self.log[0].start_offset) if self.log else None
+        first = record.number("queue_offset") if record else 0
+        return max(self.first_unit, min(first, self.max_offset))
 
     @property
     def max_offset(self) -> int:
@@ -302,6 +314,31 @@ def units_at(units: UnitFiles, numbers: NDArray[np.int64]) -> NDArray[np.void]:
         found = [units.read(number, 1) for number in numbers.tolist()]
         return np.frombuffer(b"".join(found), UNIT_DTYPE)
     return units.units(low, high - low + 1)[numbers - low]
+
+
+def built_units(run: RecordRun, rows: NDArray[np.intp]) -> tuple[NDArray[np.int64], NDArray[np.void]]:
+    """The units that a broker writes for some records of a run, and their queue offsets.
+
+    A batch has as many units as messages, all the same (`MessageStoreDispatcherImpl` asks for each queue offset).
+    """
+    properties = read_properties(run)
+    tags = properties.column(TAGS.encode()).dictionary_encode()
+    codes = np.array([*map(tags_code, tags.dictionary.to_pylist()), 0], np.int64)
+    units = np.zeros(len(rows), UNIT_DTYPE)
+    units["physical_offset"], units["message_size"] = run.physical_offsets[rows], run.message_sizes[rows]
+    units["tags_code"] = codes[np.asarray(tags.indices.fill_null(len(codes) - 1))][rows]
+    numbers = run.headers.field("queue_offset").astype(np.int64)[rows]
+    is_batch = (run.headers.field("sys_flag")[rows] & INNER_BATCH) != 0
+    if not is_batch.any():
+        return numbers, units
+    texts = properties.column(INNER_NUM.encode()).to_pylist()
+    counts = np.array([int(text) if text and text.isdecimal() else 1 for text in texts], np.int64)[rows]
+    counts = np.where(is_batch, np.clip(counts, 1, _MOST_IN_BATCH), 1)
+    within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    return np.repeat(numbers, counts) + within, np.repeat(units, counts)
+
+
+_MOST_IN_BATCH = 1 << 15
 
 
 def _number(value: Any) -> int:

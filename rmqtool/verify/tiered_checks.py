@@ -21,11 +21,9 @@ from rmqtool.findings.finding import Severity
 from rmqtool.findings.report import Report
 from rmqtool.formats.consume_queue import UNIT_SIZE
 from rmqtool.formats.file_name import MAX_OFFSET
-from rmqtool.formats.properties import TAGS, tags_code
 from rmqtool.scan.block import REASON_MEANINGS, Damage
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.pointed_records import read_heads
-from rmqtool.scan.properties import read_properties
 from rmqtool.scan.reader import scan_files
 from rmqtool.store.compaction import copies_in_log, crcs_after_place
 from rmqtool.store.snapshot import Snapshot
@@ -37,6 +35,7 @@ from rmqtool.store.tiered import (
     TieredQueue,
     Unreadable,
     all_items_of,
+    built_units,
     is_older_index,
     read_index,
     tier_of,
@@ -72,9 +71,19 @@ def check_tier(snapshot: Snapshot, report: Report) -> None:
             report.add("tiered.segment", topic=topic, queue_id=queue_id, details={"problem": "all", "segments": count})
     for queue in tier.queues:
         _QueueCheck(snapshot, tier, queue, report).check()
+    _check_index_files(snapshot, tier, report)
     for segment in tier.index.files["INDEX"].files if tier.index else ():
         for severity, facts in _index_problems(tier, segment):
             report.add("tiered.index", severity=severity, file=snapshot.store.relative(segment.path), details=facts)
+
+
+def _check_index_files(snapshot: Snapshot, tier: Tier, report: Report) -> None:
+    """Segments of the index that only the metadata have."""
+    index = tier.index
+    there = {file.start_offset for file in index.files["INDEX"].files} if index else set()
+    for base in sorted(tier.rows(index, "INDEX").keys() - there) if index else ():
+        name = snapshot.store.relative(index.directory / "INDEX") if index else ""
+        report.add("tiered.index", file=name, details={"problem": "missing", "base": base, "cause": "missing"})
 
 
 def _only_there(snapshot: Snapshot, queue: TieredQueue) -> int:
@@ -206,7 +215,7 @@ class _QueueCheck:
 
     def _check_records(self, *, fits: bool) -> None:
         """Walk the log: its records, and the unit that each of them has."""
-        first = self.queue.min_offset
+        first = self.queue.first_unit
         held = sum(file.size for file in self.queue.units) // UNIT_SIZE
         fits &= self.queue.max_offset - first <= held  # else segments are missing, which is told
         seen = np.zeros(held if fits or self.tier.is_unknown else 0, np.bool_)
@@ -235,8 +244,9 @@ class _QueueCheck:
         if foreign:
             self._add("tiered.record", {"problem": "foreign", "messages": foreign}, count=foreign)
         if differing:
-            facts = {"problem": "differs", "messages": len(differing), "first": min(differing)}
+            facts = {"problem": "differs", "messages": len(differing), "first": min(differing), "cause": "differs"}
             self._add("tiered.record", facts, count=len(differing), queue_offset=min(differing))
+        seen[: self.queue.min_offset - first] = True  # of messages that have expired: the log does so by itself
         lacking = np.flatnonzero(~seen)
         if len(lacking):
             facts = {"units": len(lacking), "total": len(seen), "first": first + int(lacking[0])}
@@ -272,14 +282,7 @@ def _note_units(
 
     A record may be there twice, after an upload that failed: its unit leads to the last copy.
     """
-    numbers = run.headers.field("queue_offset").astype(np.int64) - first
-    rows = np.flatnonzero(is_own & (numbers >= 0) & (numbers < len(seen)))
-    if not len(rows):
-        return
-    found = units_at(units, first + numbers[rows])
-    tags = read_properties(run).column(TAGS.encode()).dictionary_encode()
-    codes = np.array([*map(tags_code, tags.dictionary.to_pylist()), 0], np.int64)
-    expected = codes[np.asarray(tags.indices.fill_null(len(codes) - 1))]
-    matches = (found["physical_offset"] == run.physical_offsets[rows]) & (found["tags_code"] == expected[rows])
-    matches &= found["message_size"] == run.message_sizes[rows]
-    seen[numbers[rows[matches]]] = True
+    numbers, built = built_units(run, np.flatnonzero(is_own))
+    rows = np.flatnonzero((numbers >= first) & (numbers < first + len(seen)))
+    if len(rows):
+        seen[numbers[rows[units_at(units, numbers[rows]) == built[rows]]] - first] = True
