@@ -18,12 +18,13 @@ from rmqtool.scan.typed_columns import split_columns, typed_column
 from rmqtool.store.message_reader import INCLUDABLE, Query, make_query
 from rmqtool.store.splits import SPLIT_SIZE
 from rmqtool.store.store import NamedStore, open_stores
+from rmqtool.store.tiered import with_tier
 
 OnDamage = Literal["skip", "fail"]
 
 OPTIONS = (
     "path", "paths", "columns", "body", "topic", "excludeTopic", "queue", "tag", "key", "transaction", "from", "to",
-    "fromOffset", "toOffset", "include", "storeColumn", "splitSize", "brokerConf", "onDamage",
+    "fromOffset", "toOffset", "include", "storeColumn", "splitSize", "brokerConf", "tieredPath", "onDamage",
     "redact", "redactAs", "redactSalt", "maxBytesPerTrigger", "startingOffsets", "failOnDataLoss",
 )  # fmt: skip
 """Their names; upper and lower case are the same to Spark."""
@@ -83,7 +84,7 @@ def parse_options(options: Mapping[str, Any], columns: tuple[str, ...] | None = 
             with_store=with_store and columns is None,
             redaction=_redaction(options_by_name),
         ),
-        conf=_conf(options_by_name.get("brokerConf")),
+        conf=_conf(options_by_name.get("brokerConf"), options_by_name.get("tieredPath")),
         split_size=max(_LEAST_SPLIT, _integer(options_by_name, "splitSize") or SPLIT_SIZE),
         on_damage=on_damage,
         max_bytes=_integer(options_by_name, "maxBytesPerTrigger"),
@@ -165,5 +166,5 @@ def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
     return value
 
 
-def _conf(path: str | None) -> BrokerConf:
-    return read_broker_conf(Path(path)) if path else BrokerConf()
+def _conf(path: str | None, tier: str | None) -> BrokerConf:
+    return with_tier(read_broker_conf(Path(path)) if path else BrokerConf(), tier)

@@ -21,6 +21,7 @@ from rmqtool.scan.typed_columns import TypedColumn
 from rmqtool.spark.options import SourceOptions, parse_options
 from rmqtool.store.commit_log import log_start
 from rmqtool.store.message_reader import Query, read_messages, require_column
+from rmqtool.store.other_logs import other_sources
 from rmqtool.store.splits import Source, Split, find_source, find_sources, split_source, whole_records_end
 from rmqtool.store.store import NamedStore
 
@@ -281,6 +282,7 @@ class RocketMQReader(DataSourceReader):  # type: ignore[misc]
 
 
 def _sources(options: SourceOptions) -> list[Source]:
-    """The logs of all stores as they are at this moment; raises RmqtoolError."""
+    """The logs of all stores, and those beside them, as they are at this moment; raises RmqtoolError."""
     filters, stores = options.query.filters, options.stores()
-    return find_sources(stores, [filters.start] * len(stores), filters.stop)
+    others = [source for named in stores for source in other_sources(named, filters)]
+    return [*find_sources(stores, [filters.start] * len(stores), filters.stop), *others]

@@ -113,6 +113,11 @@ def compacted_queue(store: Store, topic: str, queue_id: int) -> CompactedQueue:
     return CompactedQueue(topic, queue_id, log, units, store.root)
 
 
+def is_compaction_on(store: Store) -> bool:
+    """Whether a broker reads and writes compacted queues."""
+    return store.conf.is_on("enableCompaction", default=True)
+
+
 def compaction_positions(store: Store) -> dict[tuple[str, int], int]:
     """By topic and queue id the greatest queue offset that a compaction has looked at (`CompactionPositionMgr`)."""
     table = load_config(store.root / COMPACTION / COMPACTION_CHECKPOINT).content.get("queueOffsetMap")

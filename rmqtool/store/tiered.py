@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from rmqtool.base.files import InputFile, list_directory
 from rmqtool.base.mapped_files import MappedFile, MappedFiles, Stray
-from rmqtool.base.paths import entry_path, has_directory, path_of
+from rmqtool.base.paths import entry_path, has_directory, is_remote, path_of
 from rmqtool.base.tolerant import skip_wrong_type
 from rmqtool.formats.consume_queue import UNIT_DTYPE, UNIT_SIZE
 from rmqtool.formats.layout import decode_units, integer_at
@@ -31,6 +31,7 @@ from rmqtool.formats.tiered import (
     base_of,
     cluster_directory,
 )
+from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.properties import read_properties
 from rmqtool.scan.single_record import single_record_at
@@ -42,6 +43,7 @@ from rmqtool.store.unit_files import UnitFiles
 METADATA = f"{CONFIG}/tieredStoreMetadata.json"
 PLUG_IN, PATH_SETTING, PROVIDER = "messageStorePlugIn", "tieredStoreFilePath", "tieredBackendServiceProvider"
 _TIERED, _POSIX, _MEMORY = "TieredMessageStore", "PosixFileSegment", "MemoryFileSegment"
+_LEVEL, _OFF = "tieredStorageLevel", ("disable", "0")
 SegmentKind = Literal["COMMIT_LOG", "CONSUME_QUEUE", "INDEX"]
 SEGMENT_KINDS: tuple[SegmentKind, ...] = ("COMMIT_LOG", "CONSUME_QUEUE", "INDEX")
 TABLES: Mapping[SegmentKind, str] = {
@@ -356,6 +358,20 @@ def list_segments(directory: Path) -> MappedFiles:
             else:
                 strays.append(Stray(entry_path(entry), "directory" if entry.is_dir() else "name"))
     return MappedFiles(tuple(sorted(files, key=lambda file: file.start_offset)), tuple(strays))
+
+
+def with_tier(conf: BrokerConf, path: Path | str | None) -> BrokerConf:
+    """The broker.conf with the place of the tier, where it is given."""
+    if path is None:
+        return conf
+    tier = path_of(path)
+    place = str(tier if is_remote(tier) else tier.absolute())
+    return replace(conf, settings={**conf.settings, PATH_SETTING: place})
+
+
+def is_tier_read(store: Store) -> bool:
+    """Whether a broker reads its tier (`tieredStorageLevel`)."""
+    return store.conf.settings.get(_LEVEL, "").strip().lower() not in _OFF
 
 
 @dataclass(frozen=True)

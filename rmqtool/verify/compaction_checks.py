@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.broker.compaction import Obstacle, is_compaction_on, obstacles
+from rmqtool.broker.compaction import Obstacle, obstacles
 from rmqtool.clients.losses import BesideLog
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
@@ -29,6 +29,7 @@ from rmqtool.store.compaction import (
     compaction_positions,
     copies_in_log,
     file_sizes,
+    is_compaction_on,
     leftovers,
     list_compacted,
     read_records,

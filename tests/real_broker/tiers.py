@@ -1,8 +1,8 @@
-"""Tiers and compacted queues with random damage: ``python -m tests.real_broker.tiers [--count N] [--seed S] [--record]``.
+"""Tiers and compacted queues with random damage: ``python -m tests.real_broker.tiers [--count N] [--seed S]``.
 
 What the real broker serves of each store before and after a repair, against what verify and the repair say. A verdict
 that is clean where consumers get less, a repair that takes what they got, and one that leaves nothing to be found where
-they still get less are wrong. ``--record`` writes the table of docs/repair.md.
+they still get less are wrong.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from tests.copies import copied
 from tests.golden.stores import unpack
@@ -63,12 +62,12 @@ def _extend(path: Path, chance: random.Random) -> str:
     return f"{len(data)} more bytes"
 
 
-def _remove(path: Path, chance: random.Random) -> str:  # noqa: ARG001 - as the others
+def _remove(path: Path, chance: random.Random) -> str:
     path.unlink()
     return "removed"
 
 
-def _rename(path: Path, chance: random.Random) -> str:  # noqa: ARG001
+def _rename(path: Path, chance: random.Random) -> str:
     path.rename(path.with_name(f"{path.name}.old"))
     return "renamed"
 
@@ -189,9 +188,9 @@ def judge(repair: Repair, verdict: str, whole: Served, before: Served | None, af
     problems = []
     planned = repair.planned
     is_said = bool(planned["steps"] or planned["remaining"])
-    if before is None or any(before.get(name) != digest for name, digest in whole.items()):
-        if not is_said:
-            problems.append("consumers get less, and verify has nothing to say")
+    is_less = before is None or any(before.get(name) != digest for name, digest in whole.items())
+    if is_less and not is_said:
+        problems.append("consumers get less, and verify has nothing to say")
     if after is None:
         problems += ["refuses after the repair"] if verdict == "clean" or before is not None else []
         return problems
