@@ -302,10 +302,10 @@ def copies_for(
         if record is None or plain is None or record.wrong_bodies[0]:
             continue
         fields = [int(record.headers.field(name)[0]) for name in ("message_size", "queue_id", "queue_offset")]
-        if fields != [int(unit["message_size"]), queue_id, queue_offset]:
+        place = int(unit["physical_offset"])
+        if place < 0 or fields != [int(unit["message_size"]), queue_id, queue_offset]:
             continue
         data = bytearray(read_at(snapshot.log.files, plain.physical_offset, plain.message_size))
-        place = int(unit["physical_offset"])
         data[_PLACE : _PLACE + 8] = place.to_bytes(8, "big")
         yield place, bytes(data)
 

@@ -87,9 +87,13 @@ class TieredQueue:
     @cached_property
     def min_offset(self) -> int:
         """Queue offset of the first message: log and units expire apart (`FlatMessageFile#getMinOffset`)."""
-        record = single_record_at(self.log, self.log[0].start_offset) if self.log else None
-        first = record.number("queue_offset") if record else 0
+        first = self.first_offset_from(self.log[0].start_offset) if self.log else 0
         return max(self.first_unit, min(first, self.max_offset))
+
+    def first_offset_from(self, base: int) -> int:
+        """The queue offset of the record with which a segment of the log begins; 0 where it cannot be read."""
+        record = single_record_at(self.log, base)
+        return record.number("queue_offset") if record else 0
 
     @property
     def max_offset(self) -> int:
@@ -203,6 +207,12 @@ class Tier:
         table = self.metadata.content.get("topicMetadataTable")
         rows = table.items() if isinstance(table, dict) else ()
         return {topic: _number(row.get("topicId")) for topic, row in rows if isinstance(row, dict)}
+
+    def reserved_hours(self, topic: str) -> int:
+        """How long messages of a topic are kept, hours; 0 or less: as all."""
+        table = self.metadata.content.get("topicMetadataTable")
+        row = table.get(topic) if isinstance(table, dict) else None
+        return _number(row.get("reserveTime")) if isinstance(row, dict) else 0
 
     @property
     def is_unknown(self) -> bool:
