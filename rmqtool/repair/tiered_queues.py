@@ -317,7 +317,7 @@ class QueueRepair:
         left = [part for damage in log.damages for part in copies.left(*damage) if part not in codas]
         segments, left = _without_front(segments, left)
         stop = segments[-1].stop if segments else 0
-        if left and left[-1][1] == stop and (kept := self._cut_log(segments, left[-1][0])) is not None:
+        if left and left[-1][1] == stop and (kept := self._cut_log(log, segments, left[-1][0])) is not None:
             segments, left = kept, left[:-1]
         if lost := [each for each in segments if each.held < each.size and _meets(each, left)]:
             self._refuse(SEGMENT, _LOST, [f"{self._path('COMMIT_LOG', each.base)}" for each in lost])
@@ -331,23 +331,24 @@ class QueueRepair:
                                                 if each.file and _meets(each, left)}))  # fmt: skip
         return segments
 
-    def _cut_log(self, segments: list[Segment], end: int) -> list[Segment] | None:
+    def _cut_log(self, log: _Log, segments: list[Segment], end: int) -> list[Segment] | None:
         """The segments without what follows `end`; None where the tier would end before the local queue begins."""
-        first = self._first_beyond(end)
-        if first is not None and first < self._local_begin:
+        if self._end_of_units(log, end) < min(self._local_begin, self._queue.max_offset):
             self._refuse(SEGMENT, _CUT_TOO_FAR)
             return None
         kept = [each for each in segments if each.base < end] or segments[:1]
         last = kept[-1]
         return [*kept[:-1], Segment(last.base, min(last.size, end - last.base), last.file, last.is_named)]
 
-    def _first_beyond(self, end: int) -> int | None:
-        """The first queue offset whose unit leads after the `end` of the log, bytes."""
+    def _end_of_units(self, log: _Log, end: int) -> int:
+        """The queue offset after the last unit that leads to something before the `end` of the log, bytes."""
+        stop = log.first + int(np.flatnonzero(log.built).max(initial=-1)) + 1
         for first, units in self._stored():
-            rows = np.flatnonzero(units["physical_offset"] + units["message_size"] > end)
-            if len(rows):
-                return first + int(rows[0])
-        return None
+            places, sizes = (units[name].astype(np.int64) for name in ("physical_offset", "message_size"))
+            begin = self._wanted["COMMIT_LOG"][0].base if self._wanted["COMMIT_LOG"] else 0
+            leading = np.flatnonzero((places >= begin) & (sizes > 0) & (places < end) & (sizes <= end - places))
+            stop = max(stop, first + int(leading.max(initial=-1)) + 1)
+        return stop
 
     def _resize(self, segment: Segment, copies: _Copies) -> None:
         name, count = self._name("COMMIT_LOG", segment.base), len(copies.places_and_ends)
@@ -369,8 +370,7 @@ class QueueRepair:
         held = np.zeros(stop - first, np.bool_)
         for each in segments:
             held[each.base // UNIT_SIZE - first : (each.base + each.held) // UNIT_SIZE - first] = True
-        beyond = self._first_beyond(log_end)
-        stop = stop if beyond is None else min(stop, beyond)
+        stop = max(first, min(stop, self._end_of_units(log, log_end)))
         built = log.has(log.built, first, stop)
         lacking = np.flatnonzero(~(built | held[: len(built)]))
         lacking = lacking[lacking >= int(np.argmax(built)) if built.any() else 0]  # those before have expired

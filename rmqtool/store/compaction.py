@@ -172,7 +172,7 @@ class LogRecords:
     wrong_bodies: NDArray[np.bool_]
     compressed: NDArray[np.bool_]
     foreign: NDArray[np.bool_]
-    crcs: NDArray[np.uint32]  # of what follows the place in each record
+    digests: NDArray[np.uint64]  # of each record but its place
     is_ended: bool
     end: int
 
@@ -197,7 +197,7 @@ def read_records(queue: CompactedQueue, file: MappedFile, reading: ReadPolicy = 
     """The records of one file; raises UnreadableError."""
     units, keys, damages = [np.zeros(0, BATCH_UNIT_DTYPE)], list[pa.Array](), list[Damage]()
     masks: list[NDArray[np.bool_]] = [np.zeros((3, 0), np.bool_)]
-    bodies, crcs = [np.zeros(0, np.int64)], [np.zeros(0, np.uint32)]
+    bodies, digests = [np.zeros(0, np.int64)], [np.zeros(0, np.uint64)]
     is_ended, end = False, file.start_offset
     for event in scan_files([file], reading=reading):
         if isinstance(event, RecordRun):
@@ -205,7 +205,7 @@ def read_records(queue: CompactedQueue, file: MappedFile, reading: ReadPolicy = 
             units.append(_units(event, properties.column(TAGS.encode())))
             keys.append(properties.column(KEYS.encode()))
             bodies.append(event.body_sizes.astype(np.int64))
-            crcs.append(crcs_after_place(event))
+            digests.append(digests_of(event))
             topics = event.block.slices(event.topic_positions, event.topic_sizes)
             is_own = np.asarray(pc.equal(topics, pa.scalar(queue.topic.encode(), topics.type)))
             is_own &= event.headers.field("queue_id") == queue.queue_id
@@ -219,19 +219,20 @@ def read_records(queue: CompactedQueue, file: MappedFile, reading: ReadPolicy = 
     wrong, compressed, foreign = np.concatenate(masks, axis=1)
     all_keys = pa.concat_arrays(keys) if keys else pa.array([], pa.string())
     return LogRecords(joined(units), all_keys, np.concatenate(bodies), tuple(damages), wrong, compressed,
-                      foreign, np.concatenate(crcs), is_ended, end)  # fmt: skip
+                      foreign, np.concatenate(digests), is_ended, end)  # fmt: skip
 
 
-def crcs_after_place(run: RecordRun) -> NDArray[np.uint32]:
-    """The CRC of what follows the physical offset in each record: copies of a message have the same."""
-    after = _PLACE + 8
-    return crcs_of(run.block, run.positions + after, run.message_sizes - after)
+def digests_of(run: RecordRun) -> NDArray[np.uint64]:
+    """The CRCs of what is before and after the physical offset in each record: copies of a message have the same."""
+    before, after = np.full(len(run), _PLACE, np.intp), run.message_sizes - (_PLACE + 8)
+    heads = crcs_of(run.block, run.positions, before).astype(np.uint64)
+    return (heads << np.uint64(32)) | crcs_of(run.block, run.positions + _PLACE + 8, after)
 
 
 def copies_in_log(
     snapshot: Snapshot, topic: str, queue_id: int, queue_offsets: NDArray[np.int64]
-) -> Iterator[tuple[NDArray[np.int64], NDArray[np.uint32]]]:
-    """The messages at some queue offsets that the commit log still has: which they are, and their `crcs_after_place`.
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.uint64]]]:
+    """The messages at some queue offsets that the commit log still has: which they are, and their `digests_of`.
 
     Only where the local queue is one of files with units of 20 bytes.
     """
@@ -246,7 +247,7 @@ def copies_in_log(
     places, firsts = np.unique(places, return_index=True)
     heads = read_heads(snapshot.log.files, places, snapshot.reading)
     for which, run in sound_records(snapshot.log.files, heads, snapshot.reading):
-        yield rows[firsts[which]], crcs_after_place(run)
+        yield rows[firsts[which]], digests_of(run)
 
 
 def _units(run: RecordRun, tags: pa.StringArray) -> NDArray[np.void]:

@@ -25,7 +25,7 @@ from rmqtool.scan.block import REASON_MEANINGS, Damage
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.pointed_records import read_heads
 from rmqtool.scan.reader import scan_files
-from rmqtool.store.compaction import copies_in_log, crcs_after_place
+from rmqtool.store.compaction import copies_in_log, digests_of
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.tiered import (
     METADATA,
@@ -210,8 +210,6 @@ class _QueueCheck:
             lost.tiered += 0 if self.tier.is_unknown else held  # then all of it is lost
             lost.tiered_left += held
             self._add("tiered.destroyed", facts, count=max(1, held), effect=effect)
-        elif end > local.range.max_offset:
-            self._add("tiered.ahead", {"tiered_end": end, "local_end": local.range.max_offset})
 
     def _check_records(self, *, fits: bool) -> None:
         """Walk the log: its records, and the unit that each of them has."""
@@ -247,19 +245,29 @@ class _QueueCheck:
             facts = {"problem": "differs", "messages": len(differing), "first": min(differing), "cause": "differs"}
             self._add("tiered.record", facts, count=len(differing), queue_offset=min(differing))
         seen[: self.queue.min_offset - first] = True  # of messages that have expired: the log does so by itself
+        self._check_end(seen, first)
         lacking = np.flatnonzero(~seen)
         if len(lacking):
             facts = {"units": len(lacking), "total": len(seen), "first": first + int(lacking[0])}
             self._add("tiered.unit", facts, count=len(lacking), queue_offset=first + int(lacking[0]))
 
+    def _check_end(self, seen: NDArray[np.bool_], first: int) -> None:
+        """Messages after the end of the local queue; units after it that lead nowhere are damage."""
+        local = self.snapshot.queue(self.queue.topic, self.queue.queue_id)
+        beyond = max(0, local.range.max_offset - first) if local else len(seen)
+        after = np.flatnonzero(seen[beyond:])
+        if local and len(after):
+            end = max(first, local.range.max_offset) + int(after[-1]) + 1
+            self._add("tiered.ahead", {"tiered_end": end, "local_end": local.range.max_offset})
+
     def _differing(self, run: RecordRun, is_own: NDArray[np.bool_]) -> list[int]:
         """Queue offsets of messages of which the local queue has other bytes: all but their places are the same."""
         numbers, own = run.headers.field("queue_offset").astype(np.int64), np.flatnonzero(is_own)
-        differing, crcs = list[int](), None
+        differing, digests = list[int](), None
         for which, copies in copies_in_log(self.snapshot, self.queue.topic, self.queue.queue_id, numbers[own]):
-            crcs = crcs_after_place(run) if crcs is None else crcs  # of most runs the commit log has nothing
+            digests = digests_of(run) if digests is None else digests  # of most runs the commit log has nothing
             rows = own[which]
-            differing += numbers[rows[copies != crcs[rows]]].tolist()
+            differing += numbers[rows[copies != digests[rows]]].tolist()
         return differing
 
     def _report_damage(self, damage: Damage) -> None:
