@@ -18,7 +18,7 @@ HOUR = 3_600_000
 NOW = 1_800_000_000_000
 
 
-def planned(store: Path, conf: Path, *more: object) -> dict[str, Any]:
+def planned(store: Path, conf: Path, *more: str | Path) -> dict[str, Any]:
     """What is said beside the log."""
     run = rmqtool("clean", store, "--dry-run", "--tiered-path", store / "tiered", "--broker-conf", conf, "--json",
                   "--now", str(NOW), *more)  # fmt: skip

@@ -29,7 +29,7 @@ def store(request: pytest.FixtureRequest, golden_store: GoldenStore, tmp_path: P
     return store
 
 
-def exported(store: Path, output: Path, *more: object) -> pa.Table:
+def exported(store: Path, output: Path, *more: str | Path) -> pa.Table:
     """The rows of an export in the order in which they were sent."""
     tier = ("--tiered-path", store / "tiered")
     assert rmqtool("export", store, "--output", output, *tier, *EXPORT, *more).status == 0
