@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -101,7 +100,7 @@ QueueName = tuple[str, int]
 
 
 def _source(named: NamedStore, log: OtherLog, files: tuple[MappedFile, ...], *, is_live: bool) -> Source:
-    held = tuple(file.at(Path(file.path).absolute()) for file in files)
+    held = tuple(file.at(file.path.absolute()) for file in files)
     start, end = held[0].start_offset, held[-1].end_offset
     return Source(named.name, named.store.root.absolute(), held, held[-1], start, end, start, end, is_live, log)
 

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from rmqtool.base.files import InputFile, list_directory
 from rmqtool.base.mapped_files import MappedFile, MappedFiles, Stray
-from rmqtool.base.paths import entry_path, has_directory, is_remote, path_of
+from rmqtool.base.paths import entry_path, has_directory, path_of
+from rmqtool.base.remote_path import RemotePath
 from rmqtool.base.tolerant import skip_wrong_type
 from rmqtool.formats.consume_queue import UNIT_DTYPE, UNIT_SIZE
 from rmqtool.formats.layout import decode_units, integer_at
@@ -375,7 +376,7 @@ def with_tier(conf: BrokerConf, path: Path | str | None) -> BrokerConf:
     if path is None:
         return conf
     tier = path_of(path)
-    place = str(tier if is_remote(tier) else tier.absolute())
+    place = tier.uri if isinstance(tier, RemotePath) else str(tier.absolute())
     return replace(conf, settings={**conf.settings, PATH_SETTING: place})
 
 
@@ -409,5 +410,5 @@ def tier_of(store: Store) -> Tier | Unreadable | None:
     if not path:
         return Unreadable("broker.conf does not say where its segments are: give --tiered-path DIRECTORY")
     if not has_directory(path_of(path)):
-        return Unreadable(f"{path}: no such directory; --tiered-path names the place of the tier")
+        return Unreadable(f"{path_of(path)}: no such directory; --tiered-path names the place of the tier")
     return Tier(store, path_of(path), metadata)
