@@ -16,7 +16,7 @@ from rmqtool.base.decoders import Decoder
 from rmqtool.base.errors import RmqtoolError, UnreadableError, UsageError
 from rmqtool.base.files import RateLimit, ReadPolicy
 from rmqtool.formats.message import COMPRESSED, TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
-from rmqtool.scan.block import REASON_MEANINGS, Damage
+from rmqtool.scan.block import REASON_MEANINGS, Block, Damage
 from rmqtool.scan.bodies import stored_bodies
 from rmqtool.scan.columns import (
     BODY_TEXT,
@@ -38,7 +38,7 @@ from rmqtool.scan.message_rows import (
     DecodeFailures,
     details_read,
 )
-from rmqtool.scan.reader import MANY_RECORDS, USUAL_RECORDS, scan_files
+from rmqtool.scan.reader import MANY_RECORDS, USUAL_RECORDS, scan_block, scan_files
 from rmqtool.scan.redaction import Redaction
 from rmqtool.scan.typed_columns import TypedColumn, typed_column
 from rmqtool.scan.windows import constant_strings
@@ -292,6 +292,10 @@ class ReadCounts:
         self.last_record = other.last_record or self.last_record
 
 
+_FREE: list[Block] = []
+"""The memory of the last scan for the next one: a tier has many small splits."""
+
+
 class SplitReader:
     """One pass over a split; its `counts`, or those that are given, are complete when `events` is at its end.
 
@@ -347,7 +351,8 @@ class SplitReader:
     def _scanned(self) -> Iterator[pa.RecordBatch | Damage]:
         split, other, rate = self._split, self._split.other, self._query.bytes_per_second
         reading = ReadPolicy(_rate_limit(rate) if rate else None, drop_page_cache=split.live)
-        events = scan_files(split.files, split.start, split.stop, reading, self._usual_records)
+        block = _FREE.pop() if _FREE else scan_block()
+        events = scan_files(split.files, split.start, split.stop, reading, self._usual_records, block=block)
         try:
             for event in events:
                 if isinstance(event, Damage):
@@ -363,6 +368,8 @@ class SplitReader:
         except UnreadableError:
             yield from self._joined_batches()  # what was read before is not lost with it
             raise
+        finally:
+            _FREE[:] = [block]
         yield from self._joined_batches()
 
     @property
