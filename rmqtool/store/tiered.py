@@ -371,6 +371,14 @@ def list_segments(directory: Path) -> MappedFiles:
     return MappedFiles(tuple(sorted(files, key=lambda file: file.start_offset)), tuple(strays))
 
 
+def tiered_ranges(store: Store) -> dict[tuple[str, int], tuple[int, int]]:
+    """By topic and queue id the queue offsets that the tier has, from and to; none where none can be read."""
+    tier = tier_of(store)
+    if not isinstance(tier, Tier) or not is_tier_read(store):
+        return {}
+    return {(queue.topic, queue.queue_id): (queue.min_offset, queue.max_offset) for queue in tier.queues}
+
+
 def with_tier(conf: BrokerConf, path: Path | str | None) -> BrokerConf:
     """The broker.conf with the place of the tier, where it is given."""
     if path is None:
