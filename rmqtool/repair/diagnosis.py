@@ -394,7 +394,8 @@ def _changed(clients: ClientLosses, change: Change, store: Store) -> ClientLosse
         return replace(clients, beside_log=replace(beside, compacted=beside.compacted_left))
     if any(code.startswith("tiered.") for code in change.codes):
         left = max(0, beside.tiered_left - getattr(change, "saved", 0))
-        return replace(clients, beside_log=replace(beside, tiered=min(beside.tiered, left)))
+        beside = replace(beside, tiered=min(beside.tiered, left), tiered_left=left)
+        return replace(clients, beside_log=beside)
     if any(_is_of_timer(name) for name in names):
         reads_again = isinstance(change, TakenOut) and change.lost
         timers = clients.timers_without_files if reads_again else Due()

@@ -6,16 +6,18 @@ A real 5.5.1 serves all messages of the tier then, and finds by key what it foun
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.findings.finding import Finding, counted
+from rmqtool.findings.finding import Finding, counted, first_of
 from rmqtool.formats.java import string_hash
 from rmqtool.formats.layout import integer_at
 from rmqtool.formats.properties import KEYS, UNIQUE_KEY, split_keys
@@ -38,6 +40,8 @@ from rmqtool.store.tiered import (
     tier_of,
 )
 from rmqtool.store.unit_files import open_units
+from rmqtool.transaction.losses import Loss
+from rmqtool.transaction.transaction import Transaction
 
 METADATA_CODE, INDEX_CODE = "tiered.metadata", "tiered.index"
 _OF_TIER = OF_QUEUES | {METADATA_CODE, INDEX_CODE}
@@ -119,8 +123,12 @@ def _metadata_change(
         what = f"{name}: written again from {counted(segments, 'segment')} of the tier"
         saved = sum(repair.saved for repair in repairs.values())
         codes = _OF_TIER if repairs else frozenset({METADATA_CODE, INDEX_CODE})
-        yield TieredMetadata(codes=codes, what=what, name=name, saved=saved,
-                             content=json.dumps(content, indent=1).encode())  # fmt: skip
+        missing = tuple(snapshot.store.relative(Path(each)) for repair in repairs.values() for each in repair.missing)
+        count = sum(repair.lost for repair in repairs.values())
+        lost = f"{counted(count, 'message')} of {first_of(missing, 1)}, unless it is restored first" if count else None
+        data = json.dumps(content, indent=1).encode()
+        yield TieredMetadata(codes=codes, what=what, name=name, saved=saved, missing=missing if count else (),
+                             lost=lost, content=data)  # fmt: skip
 
 
 def _as_stored(content: dict[str, Any]) -> Any:
@@ -133,9 +141,19 @@ _ALL_GONE = "no segment of it is left: restore its directory from a copy of the 
 
 @dataclass(frozen=True, kw_only=True)
 class TieredMetadata(FileChange):
-    """The metadata of a tier; with them `saved` messages are kept that a dispatch would have deleted."""
+    """The metadata of a tier; with them `saved` messages are kept that a dispatch would have deleted.
+
+    They leave out segments that are `missing`.
+    """
 
     saved: int = 0
+    missing: tuple[str, ...] = ()
+
+    def stage(self, transaction: Transaction) -> None:
+        """Write the file, and record segments that it leaves out: nothing else shows then that they were there."""
+        super().stage(transaction)
+        if self.missing:
+            transaction.record(Loss(transaction.command, int(time.time() * 1000), files=self.missing))
 
 
 class _Metadata:

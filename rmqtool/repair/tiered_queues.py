@@ -189,7 +189,8 @@ class QueueRepair:
         self._snapshot, self._tier, self._queue, self._codes = snapshot, tier, queue, codes
         self.changes: list[Change] = []
         self.refusals: list[tuple[str, str, tuple[str, ...]]] = []  # code, why, files that are needed
-        self.saved = 0
+        self.saved = self.lost = 0
+        self.missing: list[str] = []  # segments at the beginning of the log that are gone
         self._wanted = {kind: segments_of(tier, queue, kind) for kind in _KINDS}
         self.sizes: dict[SegmentKind, dict[int, int]] | None = None
         if self._is_reachable():
@@ -315,7 +316,9 @@ class QueueRepair:
         segments, copies = self._wanted["COMMIT_LOG"], self._copies(log)
         codas = {each.coda for each in segments if each.coda}
         left = [part for damage in log.damages for part in copies.left(*damage) if part not in codas]
+        whole = segments
         segments, left = _without_front(segments, left)
+        self._note_front(whole[: len(whole) - len(segments)], segments)
         stop = segments[-1].stop if segments else 0
         if left and left[-1][1] == stop and (kept := self._cut_log(log, segments, left[-1][0])) is not None:
             segments, left = kept, left[:-1]
@@ -330,6 +333,13 @@ class QueueRepair:
             self._refuse(RECORD, _LOST, sorted({f"{each.file.path}" for each in segments
                                                 if each.file and _meets(each, left)}))  # fmt: skip
         return segments
+
+    def _note_front(self, gone: Sequence[Segment], segments: Sequence[Segment]) -> None:
+        """Note the messages of segments that are gone, which only the tier had."""
+        if gone and segments:
+            first = max(self._queue.first_offset_from(segments[0].base), self._queue.first_unit)
+            self.lost = max(0, min(first, self._local_begin) - self._queue.first_unit)
+            self.missing = [f"{self._path('COMMIT_LOG', each.base)}" for each in gone]
 
     def _cut_log(self, log: _Log, segments: list[Segment], end: int) -> list[Segment] | None:
         """The segments without what follows `end`; None where the tier would end before the local queue begins."""
@@ -393,12 +403,13 @@ class QueueRepair:
         kept = [each for each in segments if each.base < stop * UNIT_SIZE] or segments[:1]
         last = kept[-1]
         ended = [*kept[:-1], Segment(last.base, max(0, stop * UNIT_SIZE - last.base), last.file)]
-        wrong = []
+        wrong, saved = [], 0
         for each in ended:
             begin, end = each.base // UNIT_SIZE, each.stop // UNIT_SIZE
             is_wrong = log.has(log.built, begin, end) & ~log.has(log.right, begin, end)
             if not each.is_right or is_wrong.any():
                 wrong.append(each)
+                saved += int(np.count_nonzero(is_wrong[: max(0, self._local_begin - begin)]))
         if wrong:
             names = tuple(self._name("CONSUME_QUEUE", each.base) for each in wrong)
             count = sum(each.size for each in wrong) // UNIT_SIZE
@@ -406,7 +417,7 @@ class QueueRepair:
             self.changes.append(RewrittenUnits(
                 codes=OF_QUEUES, what=f"{what}{counted(len(wrong), 'segment')} written again from its log",
                 details=names, segments=tuple(wrong), log=tuple(self._log_files), queue=self._queue,
-                snapshot=self._snapshot, found=log,
+                snapshot=self._snapshot, found=log, saved=0 if DESTROYED in self._codes else saved,
             ))  # fmt: skip
         return ended
 
@@ -491,13 +502,17 @@ class _Writes:
 
 @dataclass(frozen=True, kw_only=True)
 class RewrittenUnits(Change):
-    """Segments of units, whose names are the `details`, written again from the `log`; others of their units stay."""
+    """Segments of units, whose names are the `details`, written again from the `log`; others of their units stay.
+
+    `saved` messages that only the tier has are served then.
+    """
 
     segments: tuple[Segment, ...]
     log: tuple[MappedFile, ...]
     queue: TieredQueue
     snapshot: Snapshot
     found: _Log
+    saved: int = 0
 
     @property
     def size(self) -> int:

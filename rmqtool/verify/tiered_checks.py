@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import pairwise
@@ -151,7 +151,7 @@ class _QueueCheck:
 
     def check(self) -> None:
         """Check segments first: units are compared where they are whole."""
-        fits = True
+        misfits = set[SegmentKind]()
         if not self.tier.is_unknown and not any(self.tier.rows(self.queue, kind) for kind in SEGMENT_KINDS):
             files = [file for kind in SEGMENT_KINDS for file in self.queue.files[kind].files]
             facts = {"problem": "queue", "segments": len(files), "bytes": sum(file.size for file in files)}
@@ -159,10 +159,10 @@ class _QueueCheck:
         else:
             for kind in SEGMENT_KINDS:
                 for name, facts in self._misfits(kind):
-                    fits = False
+                    misfits.add(kind)
                     self._add("tiered.segment", facts, file=name)
-        self._check_range()
-        self._check_records(fits=fits)
+        is_kept = not self._check_range()
+        self._check_records(misfits, is_kept=is_kept and not self.tier.is_unknown)
 
     def _shown(self, path: Path) -> str:
         return self.snapshot.store.relative(path)
@@ -192,11 +192,11 @@ class _QueueCheck:
                 facts = {"problem": "gap", "base": after.start_offset, "end": before.end_offset}
                 yield self._shown(after.path), facts
 
-    def _check_range(self) -> None:
-        """What a dispatch makes of where the tier and the local queue begin and end (`MessageStoreDispatcherImpl`)."""
+    def _check_range(self) -> bool:
+        """Whether a dispatch deletes the queue, by where tier and local queue begin (`MessageStoreDispatcherImpl`)."""
         local = self.snapshot.queue(self.queue.topic, self.queue.queue_id)
         if local is None or not self.queue.units:
-            return
+            return False
         rows = self.tier.rows(self.queue, "CONSUME_QUEUE")
         last = self.queue.units[-1]
         is_last_there = not rows or max(rows) <= last.start_offset
@@ -210,13 +210,19 @@ class _QueueCheck:
             lost.tiered += 0 if self.tier.is_unknown else held  # then all of it is lost
             lost.tiered_left += held
             self._add("tiered.destroyed", facts, count=max(1, held), effect=effect)
+            return True
+        return False
 
-    def _check_records(self, *, fits: bool) -> None:
-        """Walk the log: its records, and the unit that each of them has."""
+    def _check_records(self, misfits: Set[SegmentKind], *, is_kept: bool) -> None:
+        """Walk the log: its records, and the unit that each of them has.
+
+        Of a tier that `is_kept` messages are lost that no unit leads to.
+        """
         first = self.queue.first_unit
         held = sum(file.size for file in self.queue.units) // UNIT_SIZE
-        fits &= self.queue.max_offset - first <= held  # else segments are missing, which is told
-        seen = np.zeros(held if fits or self.tier.is_unknown else 0, np.bool_)
+        is_row = self.queue.max_offset - first <= held  # else segments are missing, which is told
+        is_judged = (is_row and "CONSUME_QUEUE" not in misfits) or self.tier.is_unknown
+        seen = np.zeros(held if is_judged else 0, np.bool_)
         wrong_bodies = foreign = 0
         differing = list[int]()
         first_wrong = -1
@@ -244,12 +250,35 @@ class _QueueCheck:
         if differing:
             facts = {"problem": "differs", "messages": len(differing), "first": min(differing), "cause": "differs"}
             self._add("tiered.record", facts, count=len(differing), queue_offset=min(differing))
-        seen[: self.queue.min_offset - first] = True  # of messages that have expired: the log does so by itself
+        self._report_units(seen, misfits, is_kept=is_kept)
+
+    def _report_units(self, seen: NDArray[np.bool_], misfits: Set[SegmentKind], *, is_kept: bool) -> None:
+        """Units that lead to no record of theirs: by `seen` those that do, from the first unit on."""
+        first = self.queue.first_unit
+        if not self._is_front_missing:
+            seen[: self.queue.min_offset - first] = True  # of messages that have expired: the log does so by itself
         self._check_end(seen, first)
         lacking = np.flatnonzero(~seen)
-        if len(lacking):
+        if is_kept:
+            lost = self.snapshot.kept.setdefault(BesideLog, BesideLog())
+            only_there = int(np.count_nonzero(lacking < self._local_begin - first))
+            lost.tiered, lost.tiered_left = lost.tiered + only_there, lost.tiered_left + only_there
+        if len(lacking) and not misfits:
             facts = {"units": len(lacking), "total": len(seen), "first": first + int(lacking[0])}
             self._add("tiered.unit", facts, count=len(lacking), queue_offset=first + int(lacking[0]))
+
+    @property
+    def _is_front_missing(self) -> bool:
+        """Whether the metadata have a segment of the log before the first that is there."""
+        rows = self.tier.rows(self.queue, "COMMIT_LOG")
+        return bool(rows and self.queue.log) and min(rows) < self.queue.log[0].start_offset
+
+    @property
+    def _local_begin(self) -> int:
+        """Where the local queue begins; past all where it has nothing."""
+        local = self.snapshot.queue(self.queue.topic, self.queue.queue_id)
+        is_held = local is not None and local.range.max_offset > local.range.min_offset
+        return local.range.min_offset if local and is_held else MAX_OFFSET
 
     def _check_end(self, seen: NDArray[np.bool_], first: int) -> None:
         """Messages after the end of the local queue; units after it that lead nowhere are damage."""
