@@ -24,6 +24,7 @@ TieredCoda = Struct(
 )
 CODA_DTYPE = dtype_of(TieredCoda)
 CODA_SIZE = CODA_DTYPE.itemsize  # MessageBufferUtil.CODA_SIZE, 16; up to 5.2.0
+CODA_MAGIC = -0x342BCE6C  # TieredCommitLog.BLANK_MAGIC_CODE, CBD43194
 
 TieredIndexHeader = Struct(
     "magic" / Int32sb * "BCC50285 in a segment (END_MAGIC_CODE), BCC50289 while it is written",

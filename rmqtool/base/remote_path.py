@@ -92,6 +92,12 @@ class RemotePath(PosixPath):
         return "/".join(self.parts[3:])
 
     @property
+    def uri(self) -> str:
+        """The whole URI, with its secrets and options: not to be shown."""
+        place, _, options = self.authority.partition("?")
+        return f"{self.scheme}://{place}/{self.key}{f'?{options}' if options else ''}"
+
+    @property
     def address(self) -> tuple[str, str, str]:
         """Scheme, authority and key."""
         return self.scheme, self.authority, self.key

@@ -15,6 +15,7 @@ from rmqtool.store.compaction import (
     compacted_queue,
     directory_of,
     file_sizes,
+    is_compaction_on,
     list_compacted,
 )
 from rmqtool.store.config_tables import is_compacted
@@ -34,11 +35,6 @@ class Obstacle:
     queue: CompactedQueue | None = None
     refuses: bool = True
     expected: int = 0  # size of the file, bytes
-
-
-def is_compaction_on(store: Store) -> bool:
-    """Whether a broker reads and writes compacted queues."""
-    return store.conf.is_on("enableCompaction", default=True)
 
 
 def obstacles(store: Store) -> Iterator[Obstacle]:

@@ -33,6 +33,7 @@ from rmqtool.store.consume_queues import Queue
 from rmqtool.store.rocksdb import is_readable
 from rmqtool.store.side_rows import HalfRows, half_rows
 from rmqtool.store.store import rocksdb_configs
+from rmqtool.store.tiered import tiered_ranges
 from rmqtool.store.unit_files import written_units
 
 Kind = Literal["delay", "timer", "transaction"]
@@ -244,16 +245,30 @@ def losses_of(plan: CleanPlan) -> Losses:
     """The losses by the runs of a plan; reads the units and records of undelivered messages."""
     pairs = zip(plan.facts.states, plan.states, strict=True)
     queues = {(before.queue.topic, before.queue.queue_id): (before, after) for before, after in pairs}
-    groups = [_group_loss(item, queues.get((item.topic, item.queue_id))) for item in plan.snapshot.committed.offsets]
+    tier = tiered_ranges(plan.snapshot.store)  # whose messages consumers still get
+    groups = [
+        _group_loss(item, queues.get((item.topic, item.queue_id)), tier.get((item.topic, item.queue_id), (0, 0)))
+        for item in plan.snapshot.committed.offsets
+    ]
     return Losses(plan, groups, list(undelivered_messages(plan)), queue_rows(plan))
 
 
-def _group_loss(committed: CommittedOffset, queue: tuple[QueueAfterRun, QueueAfterRun] | None) -> GroupLoss:
-    """The loss at a committed offset; `queue` is its queue before and after the runs, None without it."""
+def _outside(start: int, stop: int, kept: tuple[int, int]) -> int:
+    """How many offsets from `start` to before `stop` are not in the range `kept`."""
+    return max(0, stop - start) - max(0, min(stop, kept[1]) - max(start, kept[0]))
+
+
+def _group_loss(
+    committed: CommittedOffset, queue: tuple[QueueAfterRun, QueueAfterRun] | None, tier: tuple[int, int]
+) -> GroupLoss:
+    """The loss at a committed offset; `queue` is its queue before and after the runs, None without it.
+
+    `tier` are the queue offsets that its tier has.
+    """
     name, offset = (committed.group, committed.topic, committed.queue_id), committed.offset
     if queue is None:
         return GroupLoss(*name, offset, None, None, 0, 0)
     before, after = queue
-    lost = max(0, after.first_alive - max(offset, before.first_alive))
-    already = max(0, before.first_alive - max(offset, 0))
+    lost = _outside(max(offset, before.first_alive), after.first_alive, tier)
+    already = _outside(max(offset, 0), before.first_alive, tier)
     return GroupLoss(*name, offset, before.range.min_offset, after.range.min_offset, lost, already)

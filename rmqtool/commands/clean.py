@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from rmqtool.clean.deletion import SavedCleanPlan
     from rmqtool.clean.forecast import Forecast
     from rmqtool.clean.losses import Losses
+    from rmqtool.clean.other_logs import OtherLogs
     from rmqtool.clean.plan import CleanPlan
     from rmqtool.findings.finding import Finding
     from rmqtool.scan.filters import Filters
@@ -128,7 +129,7 @@ def _setting_words(settings: Mapping[str, str]) -> list[str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CleanOptions(shared.OnStore):
+class CleanOptions(shared.OnTier):
     """What was asked for; of a saved plan, what it was made with."""
 
     dry_run: bool = shared.dry_run_option()
@@ -219,7 +220,7 @@ def next_options(given: CleanOptions) -> NextOptions:
     def line(*words: str) -> str:
         return "".join(f" {quote(word)}" for word in words)
 
-    read = given.words("broker_conf", "limit_rate")
+    read = given.words("broker_conf", "tiered_path", "limit_rate")
     zone = ("--time-zone", str(given.zone)) if given.zone else ()
     percent = given.disk_used_percent
     percents = () if percent is None else ("--disk-used-percent", str(percent).removesuffix(".0"))
@@ -237,6 +238,7 @@ def next_options(given: CleanOptions) -> NextOptions:
         "rmqtool clean /data/rocketmq/store --dry-run --all-runs",
         "rmqtool clean /data/rocketmq/store --dry-run --file-reserved-time 24",
         "rmqtool clean /data/rocketmq/store --dry-run --disk-used-percent 91",
+        "rmqtool clean /data/rocketmq/store --dry-run --tiered-path /mnt/tier",
         "rmqtool clean /data/rocketmq/store --manual --save-plan /tmp/plan.json",
         "rmqtool clean /data/rocketmq/store --plan /tmp/plan.json",
     ),
@@ -377,6 +379,7 @@ class _PlanOutput:
     plan: CleanPlan
     losses: Losses
     forecast: Forecast
+    others: OtherLogs
     findings: Sequence[Finding]
     following: NextOptions
     given: CleanOptions
@@ -398,15 +401,17 @@ class _PlanOutput:
         self, state: str, transaction: str | None = None, recovered: Sequence[Recovered] = (), *, is_last: bool = True
     ) -> None:
         """Print all of it; what to run next only where it `is_last`."""
-        from rmqtool.show.clean_json import clean_json
+        from rmqtool.show.clean_json import clean_json, other_logs_json
         from rmqtool.show.clean_text import note_next, show_plan
 
         if self.style.json:
             done = {"state": state, "transaction": transaction, "recovered": recovered_json(recovered)}
             shown = clean_json(self.plan, self.losses, self.forecast, self.given.filters.topic_choice)
+            shown |= other_logs_json(self.others)
             write_document(self.style, "clean", {**done, **shown}, findings=self.findings)
             return
-        show_plan(self.plan, self.losses, self.forecast, self.findings, self.style, self.given.filters.topic_choice)
+        show_plan(self.plan, self.losses, self.forecast, self.others, self.findings, self.style,
+                  self.given.filters.topic_choice)  # fmt: skip
         if is_last and not self.style.quiet:
             note_next(self.plan, self.following, self.forecast.next_deletion)
 
@@ -428,10 +433,12 @@ def _explained(style: Style, plan: CleanPlan, given: CleanOptions) -> _PlanOutpu
     from rmqtool.clean.findings import findings_of
     from rmqtool.clean.forecast import forecast
     from rmqtool.clean.losses import losses_of
+    from rmqtool.clean.other_logs import other_logs_of
     from rmqtool.store.missing import unknown_topic
 
     following = next_options(given)
     findings = list(findings_of(plan, following.same + following.time))
     for unknown in filter(None, (unknown_topic(plan.snapshot, topic) for topic in given.filters.topics)):
         raise UsageError(unknown)
-    return _PlanOutput(style, plan, losses_of(plan), forecast(plan), findings, following, given)
+    others = other_logs_of(plan)
+    return _PlanOutput(style, plan, losses_of(plan), forecast(plan), others, findings, following, given)

@@ -13,7 +13,7 @@ from rmqtool.base.errors import Exit, RmqtoolError
 from rmqtool.base.files import UNLIMITED
 from rmqtool.base.visible import join
 from rmqtool.commands.options import argument, command, flag, jobs_option
-from rmqtool.commands.shared_options import NEW_STORE, OnStore, StorePath, dry_run_option, output_option, processes_for
+from rmqtool.commands.shared_options import NEW_STORE, OnTier, StorePath, dry_run_option, output_option, processes_for
 from rmqtool.commands.writing import cut_moved, derive, owner_of
 from rmqtool.show.output import Style, note, write_document
 from rmqtool.show.progress import byte_progress
@@ -29,12 +29,13 @@ _WRONG_BODY = "commitlog.body-crc"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConvertOptions(OnStore):
+class ConvertOptions(OnTier):
     """What was asked for."""
 
     path: Path = argument("STORE", StorePath())
     output: Path = output_option(NEW_STORE, "NEW", click.Path(path_type=Path), required=True)
     uncommitted: bool = flag("Also take entries after the committed index: for the last node that is left.")
+    tiered: bool = flag("Take the tier along, to NEW/tiered: messages that only it has.")
     dry_run: bool = dry_run_option()
     jobs: int | None = jobs_option()
 
@@ -45,6 +46,7 @@ class ConvertOptions(OnStore):
     (
         "rmqtool convert /data/rocketmq/store --output /data/new --dry-run",
         "rmqtool convert /data/rocketmq/store --output /data/new",
+        "rmqtool convert /data/rocketmq/store --output /data/new --tiered --tiered-path /mnt/tier",
     ),
     {
         Exit.OK: "done, or planned; all messages are taken",
@@ -64,7 +66,7 @@ def convert(style: Style, given: ConvertOptions) -> Exit:
     """
     from rmqtool.base.files import ReadPolicy
     from rmqtool.salvage.conversion import carried_with, conversion_of, plan_conversion, require_stopped
-    from rmqtool.salvage.new_store import NewStore, require_free_name
+    from rmqtool.salvage.new_store import NewStore, carried_tier, require_free_name
     from rmqtool.show.salvage import Converted
 
     store = given.store
@@ -74,6 +76,7 @@ def convert(style: Style, given: ConvertOptions) -> Exit:
     with byte_progress("reading the entries", sum(file.size for file in conversion.entries), style=style) as progress:
         plan = plan_conversion(conversion, ReadPolicy(given.limit_rate), progress.update)
     carried, not_carried = carried_with(store)
+    carried += [carried_tier([store])] if given.tiered else []
     older_queues = _older_queues(store, conversion.min_offset)
     if given.dry_run:
         return _show(style, given, Converted(plan, carried, not_carried, None, older_queues))
@@ -133,6 +136,7 @@ def _make(
 
 
 def _show(style: Style, given: ConvertOptions, found: Converted) -> Exit:
+    from rmqtool.salvage.new_store import TIER
     from rmqtool.show.salvage import convert_json, show_conversion, worth_showing
 
     plan, rebuild = found.plan, found.rebuild
@@ -158,7 +162,10 @@ def _show(style: Style, given: ConvertOptions, found: Converted) -> Exit:
         if rebuild:
             note(f"done; next: {join(['rmqtool', 'verify', str(given.output)])}")
             note("then start the broker on it, without enableDLegerCommitLog and with one storePathCommitLog")
+            if given.tiered:
+                note(f"and with tieredStoreFilePath={given.output.absolute() / TIER}")
         else:
-            words = given.words("path", "output", "uncommitted", "broker_conf", "broker_version")
+            words = given.words("path", "output", "uncommitted", "tiered", "tiered_path", "broker_conf",
+                                "broker_version")  # fmt: skip
             note(f"nothing is written yet; next: {join(['rmqtool', 'convert', *words])}")
     return status

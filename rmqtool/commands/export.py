@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from rmqtool.export.options import BodyFormat, ExportOptions, Mode, PartitionKey
     from rmqtool.export.plan import ExportPlan
     from rmqtool.export.results import SplitResult
+    from rmqtool.rules.broker_conf import BrokerConf
     from rmqtool.scan.filters import Filters
     from rmqtool.scan.message_rows import BodyChoice
     from rmqtool.scan.redaction import Redaction
@@ -85,8 +86,7 @@ class ExportChoices(OnStores):
     )  # fmt: skip
     columns: tuple[str, ...] = option(
         "Columns, separated by commas; '*' for the usual ones (the default); body_text, properties.NAME, body.PATH, "
-        "file, "
-        "body.PATH:int as NAME, ...",
+        "file, place, body.PATH:int as NAME, ...",
         multiple=True, callback=_columns, shell_complete=complete_from(columns), metavar="NAMES",
     )  # fmt: skip
     body: BodyChoice = shared.body_option()
@@ -122,6 +122,7 @@ class ExportChoices(OnStores):
     dry_run: bool = shared.dry_run_option()
     redaction: Redaction | None = shared.redact_options()
     decoder: Decoder | None = shared.decoder_option()
+    tiered_path: Path | None = shared.tiered_path_option()
     filters: Filters = shared.filter_options()
     form: dict[str, Any] = field(default_factory=dict)  # of the files
 
@@ -129,6 +130,13 @@ class ExportChoices(OnStores):
     def named(self) -> str | None:
         """The store, where there is one."""
         return self.stores[0] if len(self.stores) == 1 else None
+
+    @property
+    def conf_of_stores(self) -> BrokerConf:
+        """The broker.conf, with the place of the tier."""
+        from rmqtool.store.tiered import with_tier
+
+        return with_tier(self.broker_conf, self.tiered_path)
 
 
 @contextmanager
@@ -261,7 +269,7 @@ def _preview(style: Style, path: Path, given: ExportChoices) -> Exit:
     from rmqtool.show.export import preview_as_json, show_preview
     from rmqtool.store.store import open_stores
 
-    check_output(path, [named.store.root for named in open_stores(given.stores, given.broker_conf)])
+    check_output(path, [named.store.root for named in open_stores(given.stores, given.conf_of_stores)])
     mode, manifest = given.mode, manifest_there(path)
     stores, settings = _selection(given, manifest)
     preview = preview_export(stores, path, mode, settings, manifest)
@@ -283,7 +291,7 @@ def _export(style: Style, path: Path, given: ExportChoices) -> Exit:
 
         check_table(path, given.table)
     # A directory that is no store is reported before the output is made, and before Spark is started.
-    opened = open_stores(given.stores, given.broker_conf)
+    opened = open_stores(given.stores, given.conf_of_stores)
     size = sum(named.store.commit_log().size for named in opened)
     with export_engine(style, given, size) as engine:
         from rmqtool.export.run import check_output, open_output, run_export, summary
@@ -324,7 +332,7 @@ def _selection(given: ExportChoices, manifest: dict[str, Any] | None) -> tuple[l
     from rmqtool.store.store import open_stores
 
     before = manifest if given.mode in ("append", "incremental") else None
-    stores = open_stores(given.stores, given.broker_conf, names_in(before))
+    stores = open_stores(given.stores, given.conf_of_stores, names_in(before))
     with_store = given.store_column or len(stores) > 1 or has_store_column(before)
     return stores, _export_options(given, with_store=with_store)
 
@@ -366,7 +374,7 @@ def _check(style: Style, path: Path, given: ExportChoices) -> Exit:
 
     manifest = manifest_to_check(path)
     limit = given.limit_rate
-    opened = open_stores(given.stores, given.broker_conf, names_in(manifest))
+    opened = open_stores(given.stores, given.conf_of_stores, names_in(manifest))
     with shared.within_memory(style, given.memory, given.jobs or usable_cores(), EXPORT_NEED) as jobs:
         rate = None if limit is None else limit.bytes_per_second // jobs
         plan = plan_check(path, manifest, opened, rate, Given(given.redaction, given.decoder))

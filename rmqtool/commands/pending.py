@@ -10,7 +10,7 @@ import click
 from rmqtool.base.errors import Exit
 from rmqtool.commands.completion import complete_group
 from rmqtool.commands.options import command, flag, now_option, option, time_from, time_or_clock
-from rmqtool.commands.shared_options import OnStore, filter_options, redact_options
+from rmqtool.commands.shared_options import OnTier, filter_options, redact_options
 from rmqtool.show.output import Style, note
 from rmqtool.show.progress import byte_progress
 
@@ -23,7 +23,7 @@ _KINDS = ("delay", "lost-delay", "timer", "lost-timer", "half", "lost-half", "po
 
 
 @dataclass(frozen=True, kw_only=True)
-class PendingOptions(OnStore):
+class PendingOptions(OnTier):
     """What was asked for."""
 
     listed: bool = flag("Also list the messages and where they are, the most urgent first.", "--list")

@@ -14,7 +14,7 @@ from rmqtool.base.errors import Exit, RmqtoolError
 from rmqtool.base.new_files import whole_file
 from rmqtool.base.numbers import Count, byte_size
 from rmqtool.commands.options import command, jobs_option, now_option, option, time_or_clock
-from rmqtool.commands.shared_options import OnStore, output_option, processes_for, redact_options
+from rmqtool.commands.shared_options import OnTier, output_option, processes_for, redact_options
 from rmqtool.commands.writing import check_place, unwritable
 from rmqtool.show.output import Style, note, write_document, write_text
 from rmqtool.show.progress import byte_progress, job_progress
@@ -39,7 +39,7 @@ STATUSES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReportOptions(OnStore):
+class ReportOptions(OnTier):
     """What was asked for."""
 
     output: Path = output_option("The HTML file; one that exists is replaced.", "FILE", _FILE, required=True)

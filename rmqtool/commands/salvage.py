@@ -16,7 +16,7 @@ import rmqtool
 from rmqtool.base.errors import ChangedError, EndingError, Exit, RmqtoolError, UnsupportedError, UsageError
 from rmqtool.base.visible import join
 from rmqtool.commands import shared_options as shared
-from rmqtool.commands.options import OnStores, argument, command, jobs_option, option
+from rmqtool.commands.options import OnStores, argument, command, flag, jobs_option, option
 from rmqtool.commands.writing import cut_moved, derive, owner_of, told_anyway
 from rmqtool.show.output import Style, note, write_document
 from rmqtool.show.progress import byte_progress
@@ -54,6 +54,8 @@ class SalvageOptions(OnStores):
         "Keep the stored queue offsets, or count again from 0. Default: new with --tag or --key, else keep.",
         type=click.Choice(["keep", "new"]),
     )
+    tiered: bool = flag("Take the tier along, to NEW/tiered: messages that only it has.")
+    tiered_path: Path | None = shared.tiered_path_option()
     dry_run: bool = shared.dry_run_option()
     jobs: int | None = jobs_option()
 
@@ -88,6 +90,7 @@ class SalvageOptions(OnStores):
         "rmqtool salvage /data/n0/store /data/n1/store --output /data/new-of-nodes",
         "rmqtool salvage --raw /dumps/disk.img --output /data/new-of-image",
         "rmqtool salvage /data/rocketmq/store --topic orders --output /data/new-small",
+        "rmqtool salvage /data/rocketmq/store --tiered --tiered-path /mnt/tier --output /data/new",
     ),
     {
         Exit.OK: "done, or planned; all is saved",
@@ -109,7 +112,7 @@ def salvage(style: Style, given: SalvageOptions) -> Exit:
     """
     from rmqtool.rebuild.options import RebuildOptions
     from rmqtool.salvage.conversion import as_ordinary
-    from rmqtool.salvage.new_store import NewStore, find_carried, main_store
+    from rmqtool.salvage.new_store import NewStore, carried_tier, find_carried, main_store
     from rmqtool.show.salvage import Salvaged
 
     if not (given.sources or given.raw):
@@ -120,6 +123,7 @@ def salvage(style: Style, given: SalvageOptions) -> Exit:
         as_ordinary(main)  # raises where its queues cannot be made
     plan = _plan(style, given, stores)
     carried = find_carried(stores, main, only_config=selection is not None)
+    carried += [carried_tier(stores)] if given.tiered else []
     choice = _choose(style, plan, stores, selection, given.limit_rate) if selection and not plan.is_empty else None
     found = Salvaged(plan, carried, choice=choice)
     if given.dry_run or found.is_empty:
@@ -141,8 +145,11 @@ def _stores(given: SalvageOptions) -> list[Store]:
     from rmqtool.salvage.inputs import require_one_kind
     from rmqtool.salvage.new_store import require_free_name
     from rmqtool.store.store import conf_for
+    from rmqtool.store.tiered import with_tier
 
-    conf, selection = given.broker_conf, given.selection
+    conf, selection = with_tier(given.broker_conf, given.tiered_path), given.selection
+    if given.tiered and selection:
+        raise UsageError("--tiered takes the whole tier: no filter goes with it")
     stores = [
         rmqtool.open(path, broker_conf=conf_for(path, conf) if number else conf).snapshot.store
         for number, path in enumerate(given.sources)
@@ -198,6 +205,7 @@ def _choose(
 
 
 def _show(style: Style, given: SalvageOptions, found: Salvaged, stores: Sequence[Store]) -> Exit:
+    from rmqtool.salvage.new_store import TIER
     from rmqtool.show.salvage import salvage_json, show_salvage, worth_showing
 
     if style.json:
@@ -207,11 +215,14 @@ def _show(style: Style, given: SalvageOptions, found: Salvaged, stores: Sequence
     show_salvage(found, style)
     if not style.quiet:
         following = join(["rmqtool", "verify", str(given.output)])
-        again = given.words("sources", "raw", "output", "filters", "queue_offsets", "broker_conf", "broker_version")
+        again = given.words("sources", "raw", "output", "filters", "queue_offsets", "tiered", "tiered_path",
+                            "broker_conf", "broker_version")  # fmt: skip
         notes = {"nothing": f"{_why_nothing(given, found, stores)}: nothing is written",
                  "planned": f"nothing is written yet; next: {join(['rmqtool', 'salvage', *again])}",
                  "done": f"done; next: {following}"}  # fmt: skip
         note(notes[found.state])
+        if given.tiered and found.state == "done":
+            note(f"start the broker on it with tieredStoreFilePath={given.output.absolute() / TIER}")
     return found.status
 
 

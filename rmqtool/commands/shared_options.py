@@ -6,7 +6,7 @@ import re
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -363,22 +363,24 @@ class OnStore(OnStores):
         return rmqtool.open(self.path, broker_conf=self._conf).snapshot.store
 
 
+def tiered_path_option() -> Any:
+    """``--tiered-path``, for commands that read the tier of a store, too."""
+    text = "Where tiered storage is (tieredStoreFilePath), where broker.conf does not say."
+    return option(text, type=StorePath(may_be_remote=True), metavar="DIRECTORY")
+
+
 @dataclass(frozen=True, kw_only=True)
 class OnTier(OnStore):
     """Options of commands that read the tier of a store, too."""
 
-    tiered_path: Path | None = option(
-        "Directory of the tiered storage (tieredStoreFilePath), if broker.conf does not name it.",
-        type=StorePath(may_be_remote=True), metavar="DIRECTORY",
-    )  # fmt: skip
+    tiered_path: Path | None = tiered_path_option()
 
     @property
     def _conf(self) -> BrokerConf:
         """The broker.conf, with the place of the tier."""
-        if self.tiered_path is None:
-            return self.broker_conf
-        tier = self.tiered_path if is_remote(self.tiered_path) else self.tiered_path.absolute()
-        return replace(self.broker_conf, settings={**self.broker_conf.settings, "tieredStoreFilePath": str(tier)})
+        from rmqtool.store.tiered import with_tier
+
+        return with_tier(self.broker_conf, self.tiered_path)
 
 
 OF_NEXT = ("broker_conf", "tiered_path", "broker_version", "limit_rate", "jobs", "memory")

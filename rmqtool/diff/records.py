@@ -26,6 +26,7 @@ from rmqtool.store.commit_log import data_end, log_range, written_end
 from rmqtool.store.dledger_node import Entry, committed_index, entry_of
 from rmqtool.store.missing import missing_log
 from rmqtool.store.snapshot import Snapshot
+from rmqtool.store.tiered import tier_of
 
 Name = Literal["a", "b"]
 SIDES: tuple[Name, Name] = ("a", "b")
@@ -82,10 +83,16 @@ class Side:
         return self.end <= self.start
 
 
+_TIER = "messages that only the tier of this store has are not compared"
+
+
 def side_of(name: Name, snapshot: Snapshot, redaction: Redaction | None = None) -> Side:
     """Measure the log as it is now; of a running broker's only what is whole. Raises UnreadableError."""
     missing = missing_log(snapshot)
     unread: list[RmqtoolError] = [missing] if missing else []
+    if tier_of(snapshot.store) is not None:
+        hint = "rmqtool export has them, with --tiered-path"
+        unread.append(RmqtoolError(_TIER, file=snapshot.store.root, hint=hint))
     files, reading = snapshot.log.files, snapshot.reading
     start = files[0].start_offset if files else 0
     node = _node_of(snapshot)

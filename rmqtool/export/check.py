@@ -34,9 +34,11 @@ from rmqtool.export.sink import TextRows, file_crc32
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
 from rmqtool.scan.block import Damage
+from rmqtool.scan.filters import Filters
 from rmqtool.scan.redaction import Redaction
 from rmqtool.store.message_reader import STORE_COLUMN, SplitReader
-from rmqtool.store.splits import Split, find_source, split_source
+from rmqtool.store.other_logs import other_sources
+from rmqtool.store.splits import Source, Split, find_source, split_source
 from rmqtool.store.store import NamedStore
 
 _READ_AT_ONCE = 4 << 20
@@ -292,11 +294,40 @@ def plan_check(
             plan.unproven.append(gone)
         else:
             plan.whole.append(named.name)
-        for (start, stop), compares in _spans(plan, named.name, (first, end), options, compares_rows=compares_rows):
-            for split in split_source(find_source(named, start, stop), CHECK_SPLIT):
-                files = _files_in(manifest, split)
-                plan.tasks.append(CheckTask(split, options, output, files, compares_rows=compares))
+        for split, compares in _splits(plan, named, known[named.name], options, compares_rows=compares_rows):
+            files = _files_in(manifest, split)
+            plan.tasks.append(CheckTask(split, options, output, files, compares_rows=compares))
     return plan
+
+
+def _splits(
+    plan: CheckPlan, named: NamedStore, known: dict[str, Any], options: ExportOptions, *, compares_rows: bool
+) -> Iterator[tuple[Split, bool]]:
+    """The splits of all logs of a store, and whether their rows are compared."""
+    span = known["physical_offset_first"], known["next_physical_offset"]
+    for (start, stop), compares in _spans(plan, named.name, span, options, compares_rows=compares_rows):
+        yield from ((split, compares) for split in split_source(find_source(named, start, stop), CHECK_SPLIT))
+    for other in _others(plan, named, known):
+        yield from ((split, compares_rows) for split in split_source(other, CHECK_SPLIT))
+
+
+def _others(plan: CheckPlan, named: NamedStore, known: dict[str, Any]) -> Iterator[Source]:
+    """The logs beside the commit log with the parts of them that were exported, where they still are."""
+    exported = known.get("other_logs", [])
+    there = other_sources(named, Filters()) if exported else []
+    for each in exported:
+        name = (each["place"], each["topic"], each["queue_id"])
+        first, stop = each["queue_offset_first"], each["queue_offset_stop"]
+        found = [source for source in there
+                 if (log := source.other) and (log.place, log.topic, log.queue_id) == name]  # fmt: skip
+        if not found or any(source.other and source.other.first > first for source in found):
+            gone = f"store {named.name}: what was {each['place']} of {name[1]} queue {name[2]} is not all there by now"
+            plan.unproven.append(gone)
+            plan.whole = [name for name in plan.whole if name != named.name]
+            continue
+        for source in found:
+            if source.other:
+                yield replace(source, other=replace(source.other, first=first, stop=stop))
 
 
 def _check_known(stores: Sequence[NamedStore], known: dict[str, Any]) -> None:
@@ -423,6 +454,7 @@ def _files_in(manifest: dict[str, Any], split: Split) -> tuple[str, ...]:
         file["path"]
         for file in manifest["files"]
         if file["store"] == split.store
+        and file.get("log") == (split.other.name if split.other else None)
         and file["physical_offset_first"] < split.stop
         and file["physical_offset_last"] >= split.start
     )

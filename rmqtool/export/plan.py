@@ -15,7 +15,7 @@ from rmqtool.base.errors import RmqtoolError, UsageError, notice
 from rmqtool.base.remote_path import RemotePath
 from rmqtool.export.options import ExportOptions, Mode, Target, null_before_of, watermarks
 from rmqtool.export.output import OURS, TEMPORARY, check_mode, check_table
-from rmqtool.export.results import ExportTotals
+from rmqtool.export.results import ExportTotals, queue_sums
 from rmqtool.export.sink import files_in, output_errors
 from rmqtool.export.write import SplitTask
 from rmqtool.scan.block import Damage
@@ -23,6 +23,7 @@ from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.message_rows import DECODED_COLUMNS, message_dicts
 from rmqtool.scan.single_record import record_at
 from rmqtool.store.message_reader import STORE_COLUMN, LastRecord
+from rmqtool.store.other_logs import other_sources
 from rmqtool.store.splits import Source, find_sources, split_source
 from rmqtool.store.store import NamedStore
 
@@ -118,7 +119,7 @@ class ExportPlan:
     """The tasks of a run, and the part of each store's log that it reads; `base` is the manifest that it adds to.
 
     `options` have all columns that the output will have; `lost` are bytes that were deleted before they were ever
-    exported, by the store's name.
+    exported, by the store's name; `others` are logs beside the commit logs.
     """
 
     tasks: list[SplitTask]
@@ -126,6 +127,7 @@ class ExportPlan:
     base: dict[str, Any] | None
     options: ExportOptions
     lost: dict[str, ExportTotals] = field(default_factory=dict)
+    others: list[Source] = field(default_factory=list)
 
     @property
     def added_columns(self) -> list[str]:
@@ -175,9 +177,19 @@ def plan_export(
             plan.lost[source.name] = _lost(source, known[source.name]["next_physical_offset"])
         elif mode == "incremental":
             _check_not_moved(source, [one for name, one in known.items() if name not in given])
-        for split in split_source(source, options.split_size):
-            plan.tasks.append(SplitTask(len(plan.tasks), store_number, split, options, target))
+        plan.others += (others := other_sources(stores[store_number], filters, _exported(base, source.name)))
+        for part in (source, *others):
+            for split in split_source(part, options.split_size):
+                plan.tasks.append(SplitTask(len(plan.tasks), store_number, split, options, target))
     return plan
+
+
+def _exported(base: dict[str, Any] | None, store: str) -> dict[tuple[str, int], int]:
+    """The queue offset after the last message that an output has of each queue of a store."""
+    sums = {
+        (topic, queue_id): each for (name, topic, queue_id), each in queue_sums(base or {}).items() if name == store
+    }
+    return {queue: each.queue_offset_last + 1 for queue, each in sums.items() if each.queue_offset_last is not None}
 
 
 def _check_new(stores: Sequence[NamedStore], known: dict[str, Any]) -> None:

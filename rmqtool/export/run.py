@@ -23,6 +23,7 @@ from rmqtool.export.results import MAX_SKIPPED, QUEUE_KEY, ExportTotals, SplitRe
 from rmqtool.export.sink import DataFile, open_data_file
 from rmqtool.export.write import TAIL_MARK
 from rmqtool.store.message_reader import MAX_OFFSETS, BodyProblems
+from rmqtool.store.other_logs import OtherLog
 from rmqtool.store.splits import HasSplit, Source
 from rmqtool.store.store import NamedStore, relative_to
 
@@ -37,7 +38,8 @@ def build_manifest(plan: ExportPlan, results: Sequence[SplitResult], run: str, f
     base = plan.base or {}
     sources = {source["store"]: source for source in base.get("source", [])}
     for source in plan.sources:
-        sources[source.name] = _source(source, totals[source.name], sources.get(source.name))
+        others = [each.other for each in plan.others if each.name == source.name and each.other]
+        sources[source.name] = _source(source, others, totals[source.name], sources.get(source.name))
     all_sums = queue_sums(base)
     merge_sums(all_sums, [sums])
     queues = [dict(zip(QUEUE_KEY, key, strict=True)) | asdict(each) for key, each in sorted(all_sums.items())]
@@ -46,7 +48,8 @@ def build_manifest(plan: ExportPlan, results: Sequence[SplitResult], run: str, f
         *kept,
         *({"store": name, **asdict(extent)} for name, total in totals.items() for extent in total.skipped),
     ]
-    written = [{name: value for name, value in asdict(file).items() if name != "temporary"} for file in files]
+    written = [_without_nothing({name: value for name, value in asdict(file).items() if name != "temporary"}, "log")
+               for file in files]  # fmt: skip
     data = [*base.get("files", []), *written]
     names = ("store", "path", "rows", "bytes", "crc32")
     of_run = [{name: getattr(file, name) for name in names} for result in results for file in result.damaged]
@@ -95,7 +98,10 @@ def summary(manifest: Json) -> Json:
     short = {name: value for name, value in manifest.items() if name not in LONG_LISTS}
     counts = {f"{name}_count": len(manifest[name]) for name in LONG_LISTS if name != "skipped"}
     sources = [
-        {**{name: value for name, value in source.items() if name != "files"}, "files_count": len(source["files"])}
+        {
+            **{name: value for name, value in source.items() if name not in ("files", "other_logs")},
+            "files_count": len(source["files"]),
+        }
         for source in manifest["source"]
     ]
     return {**short, "source": sources, **counts, "last_run": manifest["runs"][-1]}
@@ -120,7 +126,12 @@ def _by_store(plan: ExportPlan, results: Sequence[SplitResult]) -> tuple[dict[st
     return totals, sums
 
 
-def _source(source: Source, totals: ExportTotals, before: Json | None) -> Json:
+def _without_nothing(row: Json, name: str) -> Json:
+    """The same without a field that has no value."""
+    return {each: value for each, value in row.items() if each != name or value is not None}
+
+
+def _source(source: Source, others: Sequence[OtherLog], totals: ExportTotals, before: Json | None) -> Json:
     """The exported part of a store's log; `next_physical_offset` is where the next run goes on."""
     files = {
         relative_to(file.path, source.root): {
@@ -135,6 +146,13 @@ def _source(source: Source, totals: ExportTotals, before: Json | None) -> Json:
     known = {file["file"]: file for file in (before or {}).get("files", [])}
     next_offset = source.start if totals.end is None else totals.end
     last = asdict(totals.last_record) if totals.last_record else (before or {}).get("last_record")
+    ranges = {(each.name, each.first, each.stop): each for each in others}
+    of_others = [
+        {"place": each.place, "topic": each.topic, "queue_id": each.queue_id,
+         "queue_offset_first": each.first, "queue_offset_stop": each.stop}
+        for each in ranges.values()
+    ]  # fmt: skip
+    of_others = [*(before or {}).get("other_logs", []), *of_others]
     return {
         "store": source.name,
         "path": str(source.root.resolve()),
@@ -145,6 +163,7 @@ def _source(source: Source, totals: ExportTotals, before: Json | None) -> Json:
         "messages": totals.messages + (before or {}).get("messages", 0),
         "bytes": totals.bytes + (before or {}).get("bytes", 0),
         "files": [*{**known, **files}.values()],
+        **({"other_logs": of_others} if of_others else {}),
     }
 
 

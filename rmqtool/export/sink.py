@@ -32,7 +32,8 @@ _READ_AT_ONCE = 1 << 20
 class DataFile:
     """One file of rows: `path` below the output, `temporary` where it was written, `store` whose rows it holds.
 
-    Offsets and size are in bytes; `crc32` is that of the whole file.
+    Offsets and size are in bytes; `crc32` is that of the whole file. `log` names the log beside the commit log that the
+    rows are from.
     """
 
     temporary: str
@@ -43,6 +44,7 @@ class DataFile:
     store: str | None
     physical_offset_first: int | None = None
     physical_offset_last: int | None = None
+    log: str | None = None
 
 
 @contextmanager

@@ -254,7 +254,8 @@ class _SplitWriter:
         attempt = uuid.uuid4().hex
         self._name = f"{task.split_number:08d}-{attempt}"
         self._run = task.target.run + (f"-{attempt[:_ATTEMPT]}" if task.target.is_direct else "")
-        self._final = f"part-{task.store_number:05d}-{task.split.start:020d}"
+        of_log = f"-{task.split.other.place}-{task.split_number:06d}" if task.split.other else ""
+        self._final = f"part-{task.store_number:05d}{of_log}-{task.split.start:020d}"
         self._file_numbers = itertools.count()
         self._result = SplitResult(task.split_number, task.split.store)
         self._totals = self._result.totals
@@ -277,7 +278,7 @@ class _SplitWriter:
                 for event in events:
                     if isinstance(event, Damage):
                         self._totals.add_damage(event)
-                        self._damaged[event.tail].add(event)
+                        self._damaged[event.tail and not self._task.split.other].add(event)
                     else:
                         self._add(event)
             self._close()
@@ -335,7 +336,8 @@ class _SplitWriter:
         if self._file is None:
             return
         file, path, store = self._file, self._path(directory, file_number), self._task.split.store
-        self._result.files.append(DataFile(file.path.name, path, file.rows, *file.close(), store, *self._span))
+        log = self._task.split.other.name if self._task.split.other else None
+        self._result.files.append(DataFile(file.path.name, path, file.rows, *file.close(), store, *self._span, log))
         self._file = None
 
     def _close(self) -> None:

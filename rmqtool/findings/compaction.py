@@ -59,7 +59,7 @@ COMPACTION = (
         remedy=_REPAIR,
     ),
     Entry(
-        code="compaction.record", treatment="none", treatment_by_cause={"in-log": "files"},
+        code="compaction.record", treatment="none", treatment_by_cause={"in-log": "files", "differs": "decide"},
         title="A record of a compacted log is damaged",
         what="The compacted log holds copies of messages of the commit log. One of them cannot be decoded, or its body "
         "does not have its CRC.",
@@ -74,6 +74,7 @@ COMPACTION = (
         versions={_ALL: "CompactionLog treats what it cannot decode as the end of a file. Bodies are not compared "
                   "with their CRCs: a wrong one is delivered, and kept."},
         repair="Where the commit log still has the message, rmqtool repair puts its bytes in place of what is damaged. "
+        "Where both can be read, people decide which is right. "
         "Else restore the file from a backup or a slave, or run the broker with enableCompaction=false, which also "
         "keeps compactions from this file.",
         remedy=_REPAIR,

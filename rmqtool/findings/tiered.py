@@ -12,7 +12,7 @@ _KEEP = (
 
 TIERED = (
     Entry(
-        code="tiered.metadata", treatment="decide", treatment_by_cause={"all": "files"},
+        code="tiered.metadata", treatment="files",
         title="The metadata of the tier are missing, but segments exist",
         what="A broker knows segments only by config/tieredStoreMetadata.json, or its .bak. Without them it "
         "considers the tier empty.",
@@ -24,12 +24,12 @@ TIERED = (
         effect="the broker starts, and its uploads begin at segment 0: they overwrite the old segments from the "
         "first byte on",
         versions={_ALL: "the same; the numbers of topics begin again, by which index items find theirs."},
-        repair="Where all of them are gone, rmqtool repair writes the file again from the segments, "
-        f"with the numbers of topics that the index has; else restore it from a backup. {_KEEP}",
+        repair="rmqtool repair writes the file again from the segments, with the numbers of topics that the index has. "
+        f"{_KEEP}",
         remedy="rmqtool repair {store}",
     ),
     Entry(
-        code="tiered.destroyed", treatment="decide",
+        code="tiered.destroyed", treatment="files",
         title="The tier ends before the local store begins",
         what="An upload continues where the tier ends. Where the local store no longer has that offset, the tier "
         "of the queue is started again, and all that it holds is deleted.",
@@ -40,7 +40,9 @@ TIERED = (
         effect="the first dispatch, 20 seconds after a start, deletes all that the tier has of the queue",
         versions={"5.1.0 to 5.2.0": "then continues at the end of the local queue.",
                   "5.3.0 and later": "then continues at the messages of the last two minutes."},
-        repair=f"{_KEEP}",
+        repair="Where the tier's log has messages up to the local queue, rmqtool repair writes their entries. Else "
+        f"export what the tier has. {_KEEP}",
+        remedy="rmqtool repair {store}",
     ),
     Entry(
         code="tiered.broker-name", treatment="decide",
@@ -54,7 +56,7 @@ TIERED = (
         repair="Correct the names in broker.conf; leave the directories as they are.",
     ),
     Entry(
-        code="tiered.segment", treatment="decide",
+        code="tiered.segment", treatment="files",
         title="Segments of the tier are inconsistent",
         what="The segments of a flat file follow each other without a gap, each has the size that the metadata have, "
         "and the last one may be longer: by one upload. In a consume queue sizes are whole entries.",
@@ -72,23 +74,28 @@ TIERED = (
         effect="reads of the tier fail, or messages come under wrong queue offsets",
         versions={_ALL: "a start creates a missing file again, empty, and compares the size of the last segment "
         "alone."},
-        repair=f"Restore the file. {_KEEP}",
+        repair="rmqtool repair writes entries again from the tier's log, and records from the commit log where it "
+        "still has them; sizes and metadata follow. What is in neither has to be restored from a copy of the tier. "
+        f"{_KEEP}",
+        remedy="rmqtool repair {store}",
     ),
     Entry(
-        code="tiered.unit", treatment="decide",
+        code="tiered.unit", treatment="files",
         title="Entries of the tier do not point to their messages",
         what="An entry of the tier's consume queue has offset, size and tag of the message with its queue offset in "
-        "the "
-        "tier's commit log.",
+        "the tier's commit log.",
         how="A flipped bit, a segment that is missing, or was written again over what it held.",
         says="{units:entry|entries} of {total}, first that of queue offset {first}",
         effect="consumers get other messages in place of these, some twice, or none",
         versions={_ALL: "messages are numbered by their place in the answer: one that cannot be read shifts those "
                   "after it."},
-        repair=f"Restore the segment. {_KEEP}",
+        repair="rmqtool repair writes units again from the tier's log, and records from the commit log where it still "
+        "has them; sizes and metadata follow. What is in neither has to be restored from a copy of the tier. "
+        f"{_KEEP}",
+        remedy="rmqtool repair {store}",
     ),
     Entry(
-        code="tiered.record", treatment="decide",
+        code="tiered.record", treatment="files", treatment_by_cause={"differs": "decide"},
         title="A commit log of the tier is damaged",
         what="It holds whole records back to back, each with its own offset in the queue's log.",
         how="A flipped bit, a cut file, bytes that do not belong there. A local store that is an older copy, or was "
@@ -102,10 +109,13 @@ TIERED = (
         },
         effect="consumers get these bytes as they are, or nothing",
         versions={_ALL: "nothing of a record is checked; tieredStoreCrcCheckEnable is read by nobody."},
-        repair=f"Restore the segment. {_KEEP}",
+        repair="rmqtool repair writes damaged records as the commit log has them, while it has them. Of messages that "
+        f"differ it does not know which are right: restore the segment. {_KEEP}",
+        remedy="rmqtool repair {store}",
     ),
     Entry(
-        code="tiered.index", severity="warning", treatment="none", about="surroundings",
+        code="tiered.index", severity="warning", treatment="none", treatment_by_cause={"missing": "files"},
+        about="surroundings",
         title="An index segment of the tier is damaged, or does not point to messages",
         what="A segment of the index has a slot for each remainder of a hash, and items, one slot after another. "
         "An item points to a message of the tier, by its queue, offset and size.",
@@ -115,10 +125,12 @@ TIERED = (
             "fewer": "it has {items} of {counted} items that its header counts",
             "slot": "{items:item|items} in the slot of another hash, or out of place",
             "item": "{items:item|items} point to no message of that size",
+            "missing": "the metadata have a segment at {base}, whose file is missing",
         },
         effect="messages are not found by key in the tier",
         versions={_ALL: "the same; 5.5.1 looks up half of the keys by another hash than older releases wrote."},
-        repair="None: keys are found by rmqtool query --scan. New segments are not affected.",
+        repair="None: keys are found by rmqtool query --scan. New segments are not affected. A missing one is taken "
+        "out of the metadata by rmqtool repair.",
     ),
     Entry(
         code="tiered.ahead", severity="warning", treatment="decide", about="surroundings",

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import pyarrow as pa
@@ -19,8 +19,9 @@ from rmqtool.library.notebook import facts_table, rows_table
 from rmqtool.query.by_place import Notes
 from rmqtool.query.lookup import By, Lookup
 from rmqtool.scan.filters import Filters
-from rmqtool.store.message_reader import EXPORT_COLUMNS, Query, ReadCounts, make_query, read_messages
+from rmqtool.store.message_reader import EXPORT_COLUMNS, PLACE_COLUMN, Query, ReadCounts, make_query, read_messages
 from rmqtool.store.missing import unknown_topic
+from rmqtool.store.other_logs import Place, other_sources
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.splits import find_source, split_source
 from rmqtool.store.store import NamedStore
@@ -31,14 +32,17 @@ _WAY_OUT = "on_damage='skip'"
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Message:
-    """One message; the fields are the columns of an export, times are aware and in UTC."""
+    """One message; the fields are the columns of an export, times are aware and in UTC.
+
+    `place` is where it lies: of a tiered or compacted one the physical offset is one in a log of its queue.
+    """
 
     topic: str
     queue_id: int
     queue_offset: int
     physical_offset: int
     message_size: int
-    message_id: str
+    message_id: str | None
     unique_key: str | None
     keys: tuple[str, ...]
     tags: str | None
@@ -56,6 +60,7 @@ class Message:
     prepared_transaction_offset: int
     body_size: int
     body: bytes | None
+    place: Place = "local"
 
     def __repr__(self) -> str:
         """Where it is and how it is found; of a long body the beginning."""
@@ -70,7 +75,9 @@ class Message:
 
 
 class Messages:
-    """Messages that pass filters, in the order of the log. Each iteration reads the log as it is then.
+    """Messages that pass filters, in the order of the log; those that only a tier or compacted logs have come first.
+
+    Each iteration reads the log as it is then.
 
     Memory is that of a few batches, whatever the size of the log. Damage raises RmqtoolError, or is passed over.
     """
@@ -106,7 +113,7 @@ class Messages:
         return _table(repr(self), shown[:_PREVIEW], note or ("" if shown else "no message matches"))
 
     def __iter__(self) -> Iterator[Message]:
-        for batch in self._batches(replace(self._query, columns=EXPORT_COLUMNS)):
+        for batch in self._batches(replace(self._query, columns=(*EXPORT_COLUMNS, PLACE_COLUMN))):
             for start in range(0, batch.num_rows, _AT_ONCE):
                 for row in batch.slice(start, _AT_ONCE).to_pylist():
                     row["keys"], row["properties"] = tuple(row["keys"] or ()), dict(row["properties"] or ())
@@ -149,8 +156,9 @@ class Messages:
 
     def _batches(self, query: Query) -> Iterator[pa.RecordBatch]:
         source = find_source(self._store, query.filters.start, query.filters.stop)
+        others = other_sources(self._store, query.filters)
         rows, counts = 0, ReadCounts()
-        for split in split_source(source):
+        for split in chain.from_iterable(map(split_source, (*others, source))):
             for batch in read_messages(split, query, fails=not self._skips_damage, way_out=_WAY_OUT, counts=counts):
                 rows += batch.num_rows
                 yield batch

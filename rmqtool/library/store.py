@@ -23,6 +23,7 @@ from rmqtool.rules.broker_conf import BrokerConf, read_broker_conf
 from rmqtool.rules.versions import Version, parse_version
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
+from rmqtool.store.tiered import with_tier
 
 if TYPE_CHECKING:  # each command opens its store here, and loads only what it needs
     from rmqtool.clean.plan import CleanPlan
@@ -49,15 +50,18 @@ def open_path(
     broker_conf: str | Path | BrokerConf | None = None,
     broker_version: str | Version | None = None,
     limit_rate: int | RateLimit | None = None,
+    tiered_path: str | Path | None = None,
 ) -> Store:
     """Open a store, the directory that broker.conf calls storePathRootDir, or the URI of one on another machine.
 
     `broker_version` is the release whose rules count, by default the newest that fits; `limit_rate` is in bytes per
-    second. Raises NotAStoreError, UnreadableError, and UsageError for a `broker_conf`, version or rate that cannot be
-    understood, and as all that follows for an argument of another type.
+    second; `tiered_path` is where its tiered storage is, where broker.conf does not say. Raises NotAStoreError,
+    UnreadableError, and UsageError for a `broker_conf`, version or rate that cannot be understood, and as all that
+    follows for an argument of another type.
     """
     conf = broker_conf or BrokerConf()
     conf = conf if isinstance(conf, BrokerConf) else read_broker_conf(Path(conf))
+    conf = with_tier(conf, tiered_path)
     version = parse_version(broker_version) if isinstance(broker_version, str) else broker_version
     limit = RateLimit(limit_rate) if isinstance(limit_rate, int) else limit_rate
     return Store(Snapshot(open_store(path_of(path), conf), version, limit))

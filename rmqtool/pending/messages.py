@@ -39,13 +39,18 @@ from rmqtool.rules.system_topics import (
     TRANSACTION_GROUP,
 )
 from rmqtool.scan.columns import PROPERTY_COLUMN, message_schema, record_batches
+from rmqtool.scan.filters import ANY, Filters
 from rmqtool.scan.pointed_records import read_heads, sound_records
 from rmqtool.scan.windows import constant_strings, integers
 from rmqtool.store.config_tables import CONSUMER_OFFSET
 from rmqtool.store.consume_queues import Queue
+from rmqtool.store.message_reader import make_query, read_messages
+from rmqtool.store.other_logs import other_sources
 from rmqtool.store.queue_units import LoadedQueue
 from rmqtool.store.side_rows import HalfRows, half_rows
 from rmqtool.store.snapshot import Snapshot
+from rmqtool.store.splits import split_source
+from rmqtool.store.store import NamedStore
 from rmqtool.store.unit_files import open_units, written_units
 
 Kind = Literal["delay", "lost-delay", "timer", "lost-timer", "half", "lost-half", "pop", "retry", "dead-letter"]
@@ -246,6 +251,11 @@ class View:
         """The offset that a group has committed of a queue: that of the next message; None without one."""
         return self._offsets.get((group, queue.queue.topic, queue.queue.queue_id))
 
+    def begin_of(self, queue: Queue | QueueName) -> int:
+        """The queue offset from which on messages of a retry topic wait: what its group has committed, or 0."""
+        group, _ = owner_of(queue.topic, self.groups)
+        return self._offsets.get((group or "", queue.topic, queue.queue_id)) or 0
+
     @cached_property
     def _offsets(self) -> dict[tuple[str, str, int], int]:
         offsets, file = self.snapshot.committed.offsets, self.snapshot.committed.file
@@ -389,13 +399,14 @@ _PROPERTIES = (RETRY_TOPIC, DEAD_LETTER_ORIGIN)
 
 def retries(view: View) -> Iterator[pa.RecordBatch]:
     """The retries from the offset on that the group has committed; all of them where it has none."""
+    yield from _of_other_logs(view, "retry", RETRY_PREFIX)
     for queue in view.queues(RETRY_PREFIX):
-        group, _ = owner_of(queue.queue.topic, view.groups)
-        yield from _of_queue(view, "retry", queue, view.committed(group or "", queue) or 0)
+        yield from _of_queue(view, "retry", queue, view.begin_of(queue.queue))
 
 
 def dead_letters(view: View) -> Iterator[pa.RecordBatch]:
-    """All dead letters that are in the log."""
+    """All dead letters that are in the log, and those that only a tier has."""
+    yield from _of_other_logs(view, "dead-letter", DEAD_LETTER_PREFIX)
     for queue in view.queues(DEAD_LETTER_PREFIX):
         yield from _of_queue(view, "dead-letter", queue, 0)
 
@@ -403,6 +414,27 @@ def dead_letters(view: View) -> Iterator[pa.RecordBatch]:
 def _of_queue(view: View, kind: Kind, queue: LoadedQueue, start: int) -> Iterator[pa.RecordBatch]:
     for messages in messages_of(view, part_from(queue, start, _PROPERTIES)):
         yield view.rows(kind, queue.queue, messages, one_topic(queue.queue.topic, messages))
+
+
+_OF_OTHER_LOGS = ("queue_offset", "unique_key", "keys", "store_timestamp", "reconsume_times")
+
+
+def _of_other_logs(view: View, kind: Kind, prefix: str) -> Iterator[pa.RecordBatch]:
+    """Messages of topics with a prefix that the local queues no longer have, as a broker serves them."""
+    columns = (*_OF_OTHER_LOGS, *(f"{PROPERTY_COLUMN}{name}" for name in _PROPERTIES))
+    query = make_query(columns, "none", Filters(), epoch_ms=True)
+    for source in other_sources(NamedStore("", view.snapshot.store), Filters(topics=(f"{prefix}{ANY}",))):
+        if source.other is None:
+            continue
+        queue = QueueName(source.other.topic, source.other.queue_id)
+        start = view.begin_of(queue) if kind == "retry" else 0
+        for split in split_source(source):
+            for batch in read_messages(split, query, fails=False, way_out=""):
+                names = [name.removeprefix(PROPERTY_COLUMN) for name in columns]
+                table = pa.Table.from_batches([batch]).rename_columns(names)
+                table = table.filter(pc.greater_equal(table.column("queue_offset"), start))
+                if table.num_rows:
+                    yield view.rows(kind, queue, table, one_topic(queue.topic, table))
 
 
 _OF_HALVES = (REAL_TOPIC, REAL_QUEUE_ID, PRODUCER_GROUP, HALF_OFFSET, CHECK_IMMUNITY)

@@ -251,10 +251,10 @@ def _steps(snapshot: Snapshot, work: PendingWork, listing: str | None) -> Iterat
         yield f"{counted(skipped, 'half message')} would never be checked: rmqtool verify {store}{given}"
     if work.unread or work.notes.unread:
         yield f"see what is damaged: rmqtool verify {store}{given}"
-    if work.messages.num_rows:
-        offset = work.messages.column("physical_offset")[0].as_py()
+    offset = work.messages.column("physical_offset")[0].as_py() if work.messages.num_rows else None
+    if offset is not None:
         yield f"see the first of them: rmqtool query {store}{given} --offset {offset} --trace"
-    elif work.owed.messages:
+    elif work.owed.messages and not work.messages.num_rows:
         yield f"list them: {listing or f'rmqtool pending {store}{given} --list'}"
     if work.total("delay", "timer", "pop").overdue:
         yield "what is overdue is delivered as soon as the broker starts: have its consumers ready"

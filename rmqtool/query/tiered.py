@@ -23,12 +23,10 @@ from rmqtool.scan.message_rows import BodyChoice, message_dicts
 from rmqtool.scan.reader import scan_files
 from rmqtool.store.queue_units import Unit
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.store.tiered import Tier, TieredQueue, Unreadable, hashes_of, items_of, tier_of, units_at
+from rmqtool.store.tiered import Tier, TieredQueue, Unreadable, hashes_of, is_tier_read, items_of, tier_of, units_at
 from rmqtool.store.unit_files import open_units
 
 PLACE = "tiered"
-_LEVEL = "tieredStorageLevel"
-_OFF = ("disable", "0")
 
 
 @dataclass(frozen=True)
@@ -64,8 +62,7 @@ def tier_in_use(snapshot: Snapshot, notes: Notes | None = None) -> Tier | None:
     tier = snapshot.kept[Tier]
     if isinstance(tier, Unreadable) and notes is not None:
         notes.add(f"tiered storage is not read: {tier.why}", lossy=True)
-    level = snapshot.store.conf.settings.get(_LEVEL, "").strip().lower()
-    return tier if isinstance(tier, Tier) and level not in _OFF else None
+    return tier if isinstance(tier, Tier) and is_tier_read(snapshot.store) else None
 
 
 def tiered_views(snapshot: Snapshot, tier: Tier) -> Iterator[TieredView]:

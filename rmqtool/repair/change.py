@@ -97,13 +97,16 @@ class Patched(Change):
 
 @dataclass(frozen=True, kw_only=True)
 class Resized(Change):
-    """A file that gets the size of the others: `kept` bytes of it, zeros up to `new_size`, `writes` as in `Patched`."""
+    """A file that gets another size: `kept` bytes of `path`, zeros up to `new_size`, `writes` as in `Patched`.
+
+    Without a `path` it is new.
+    """
 
     name: str
-    path: Path
+    path: Path | None
     kept: int
     new_size: int
-    writes: Sequence[tuple[int, bytes]] = ()
+    writes: Iterable[tuple[int, bytes]] = ()
 
     @property
     def size(self) -> int:
@@ -113,7 +116,8 @@ class Resized(Change):
     def stage(self, transaction: Transaction) -> None:
         """Prepare a copy; it keeps its holes, and zeros that are added take no space."""
         file = transaction.file(self.name)
-        file.copy(self.path)
+        if self.path:
+            file.copy(self.path)
         file.set_size(self.kept)
         file.set_size(self.new_size)
         for position, data in self.writes:

@@ -51,6 +51,7 @@ _OF_QUEUES = frozenset({FILES, UNIT, RECORD})
 
 def compaction_changes(snapshot: Snapshot, findings: Sequence[Finding]) -> list[Change]:
     """The changes for compacted queues that findings above information name."""
+    findings = [each for each in findings if each.details.get("cause") != "differs"]  # which people decide
     codes = codes_of(findings) & {*_OF_QUEUES, POSITION}
     if not codes:
         return []

@@ -13,6 +13,7 @@ from rmqtool.findings.finding import Finding
 from rmqtool.findings.report import UNREADABLE
 from rmqtool.repair.change import Change, Resized, codes_of, name_in_store
 from rmqtool.repair.log_files import NAME_CODES, empty_files, expected_size, is_resizable, resized
+from rmqtool.repair.tiered import tiered_refusals
 from rmqtool.rules.file_sizes import LOG_FILE_SIZE, queue_file_size
 from rmqtool.store.missing import common_file_sizes, known_end, missing_files
 from rmqtool.store.snapshot import Snapshot
@@ -52,6 +53,7 @@ def not_healed(snapshot: Snapshot, findings: Sequence[Finding], changes: Sequenc
         *_wrong_conf(snapshot, codes),
         *(_sizes(snapshot) if codes & {_SIZE, _EMPTY} else ()),
         *_names(left & NAME_CODES - {_GAP}),
+        *(NotHealed(frozenset({code}), why, needed) for code, why, needed in tiered_refusals(snapshot, findings)),
         *_out_of_reach(snapshot, findings),
     ]
 

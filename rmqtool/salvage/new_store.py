@@ -36,6 +36,7 @@ from rmqtool.store.missing import common_file_sizes, unknown_sizes
 from rmqtool.store.paths import COMPACTION, TIMER_LOG
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CHECKPOINT, COMMIT_LOG, CONFIG, CONSUME_QUEUE_EXT, SIDE_STORE, Store
+from rmqtool.store.tiered import Unreadable, tier_of
 from rmqtool.transaction.system import SYSTEM, remove_tree, sync_path
 
 _LOCK = "new-store.lock"
@@ -243,13 +244,37 @@ _FILES = ("timerwheel", "epochFileCheckpoint", "brokerIdentity")
 class Carried:
     """A file or directory, relative to a store, of source number `source`; None where `problem` is with all of them.
 
-    `is_unread`: it could not be read, and nobody knows what was in it.
+    `is_unread`: it could not be read, and nobody knows what was in it. What is not in the source under this name is at
+    `path`.
     """
 
     name: str
     source: int | None
     problem: str | None = None
     is_unread: bool = False
+    path: Path | None = None
+
+    def place(self, stores: Sequence[Store]) -> Path | None:
+        """Where it is; None where it has a problem."""
+        return None if self.source is None else self.path or stores[self.source].root / self.name
+
+
+TIER = "tiered"
+"""The directory in a new store to which a tier is taken along."""
+
+
+def carried_tier(stores: Sequence[Store]) -> Carried:
+    """The tier of the first source that has one, with all that it holds; raises UsageError where none can be read."""
+    why = "no source has tiered storage: give --tiered-path DIRECTORY"
+    for number, store in enumerate(stores):
+        tier = tier_of(store)
+        if isinstance(tier, Unreadable):
+            why = tier.why
+        elif tier is not None and tier.directory is not None and tier.directory in tier.directories:
+            return Carried(f"{TIER}/{tier.directory.relative_to(tier.path)}", number, path=tier.directory)
+        elif tier is not None:
+            why = f"{tier.path} has no directory of this broker, or several: broker.conf names it (--broker-conf)"
+    raise UsageError(f"--tiered: {why}")
 
 
 def find_carried(stores: Sequence[Store], main: Store | None, *, only_config: bool = False) -> list[Carried]:
@@ -281,18 +306,18 @@ def carry_over(stores: Sequence[Store], carried: Sequence[Carried], directory: P
         if each.source is None:
             problems.append(each)
             continue
-        errors = ReadErrors()
-        for path in _files_of(stores[each.source].root / each.name):
+        errors, place = ReadErrors(), each.place(stores) or Path()
+        for path in _files_of(place):
             with errors.scope():
-                copy_file(path, directory / path.relative_to(stores[each.source].root))
+                copy_file(path, directory / each.name / path.relative_to(place))
         problems += [Carried(each.name, None, str(error), is_unread=True) for error in errors.errors]
     return problems
 
 
 def carried_bytes(stores: Sequence[Store], carried: Sequence[Carried]) -> int:
     """Their sizes, bytes."""
-    found = (stores[each.source].root / each.name for each in carried if each.source is not None)
-    return sum(os.stat(file).st_blocks * 512 for path in found for file in _files_of(path))
+    found = (each.place(stores) for each in carried)
+    return sum(os.stat(file).st_blocks * 512 for path in found if path for file in _files_of(path))
 
 
 def _first_of(stores: Sequence[Store], name: str) -> Carried:

@@ -195,12 +195,15 @@ def record_batches(
         yield pa.RecordBatch.from_arrays([column_of(name).read(run) for name in names], schema=schema)
 
 
+_MAY_BE_NULL = ("message_id", "unique_key", "tags")
+
+
 @lru_cache(maxsize=16)
 def message_schema(names: tuple[str, ...], *, dictionary_encoded: bool = False) -> pa.Schema:
     """The Arrow schema of the columns `names`."""
     columns = [column_of(name) for name in names]
     types = [(dictionary_encoded and column.dictionary_encoded) or column.type for column in columns]
-    nullable = [name in ("unique_key", "tags") or (is_wished(name) and name != BODY_TEXT) for name in names]
+    nullable = [name in _MAY_BE_NULL or (is_wished(name) and name != BODY_TEXT) for name in names]
     return pa.schema([pa.field(*item) for item in zip(names, types, nullable, strict=True)])
 
 

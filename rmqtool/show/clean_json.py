@@ -8,6 +8,7 @@ from rmqtool.base.numbers import Count, Long
 from rmqtool.base.times import CertainMoment, Moment
 from rmqtool.clean.forecast import Forecast
 from rmqtool.clean.losses import GroupLoss, Losses, Undelivered
+from rmqtool.clean.other_logs import NextCompaction, OtherLogs, TierExpiry
 from rmqtool.clean.plan import CleanPlan
 from rmqtool.rules.retention import Setting
 from rmqtool.scan.filters import TopicChoice
@@ -216,6 +217,18 @@ class Deletion(Shape):
     forecast: FutureUse
 
 
+def other_logs_json(others: OtherLogs) -> dict[str, Any]:
+    """The part of the `result` about a tier and compacted queues."""
+    return Others.of(others)
+
+
+class Others(Shape):
+    """What goes beside the log."""
+
+    tier: list[TierExpiry]  # Queues of the tier, with what its next hour deletes.
+    compactions: list[NextCompaction]  # Compacted queues, with what the next compaction leaves.
+
+
 class _Done(Shape):
     # planned: not deleted, with --dry-run. nothing: there is nothing to delete. done: the first pass is deleted.
     # recovered: an interrupted run was ended and nothing else was done.
@@ -224,5 +237,5 @@ class _Done(Shape):
     recovered: list[Recovered]  # Runs that had been interrupted and were ended first.
 
 
-class CleanResult(Deletion, _Done):
+class CleanResult(Deletion, Others, _Done):
     """What the cleaner deletes, when, why, and what is lost."""

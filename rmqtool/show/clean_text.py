@@ -14,6 +14,7 @@ from rmqtool.broker.cleaner import NOT_BY_AGE, FileDecision
 from rmqtool.broker.trigger import MAX_TIME, local_time
 from rmqtool.clean.forecast import LEVELS, Forecast, Outlook
 from rmqtool.clean.losses import Losses, Undelivered
+from rmqtool.clean.other_logs import NextCompaction, OtherLogs
 from rmqtool.clean.plan import CleanPlan, QueueRows
 from rmqtool.findings.finding import Finding, counted, first_of
 from rmqtool.scan.filters import TopicChoice
@@ -245,6 +246,7 @@ def show_plan(
     plan: CleanPlan,
     losses: Losses,
     forecast: Forecast,
+    others: OtherLogs,
     findings: Sequence[Finding],
     style: Style,
     topics: TopicChoice,
@@ -256,7 +258,7 @@ def show_plan(
     console, verbose = style.console(), style.verbosity > 0
     print_labelled(console, Text(), answer(plan, losses), style="bold")
     console.print()
-    for label, text in (*_facts(plan), *_forecast_facts(plan, forecast)):
+    for label, text in (*_facts(plan), *_forecast_facts(plan, forecast), *_other_facts(plan, others)):
         print_fact(console, label, text)
     _show_files(console, plan, each=verbose)
     _show_runs(console, plan)
@@ -361,6 +363,39 @@ def _forecast_facts(plan: CleanPlan, forecast: Forecast) -> Iterator[tuple[str, 
     if forecast.oldest_expires is not None:
         goes = f", deleted {moment(forecast.next_deletion, plan)}" if forecast.next_deletion is not None else ""
         yield "oldest kept", f"expires {moment(forecast.oldest_expires, plan)}{goes}"
+
+
+def _other_facts(plan: CleanPlan, others: OtherLogs) -> Iterator[tuple[str, str]]:
+    """What the tier deletes, and what compactions do."""
+    going = [each for each in others.tier if each.segments]
+    if going:
+        lost = sum(each.messages_deleted for each in going)
+        size, count = byte_size(sum(each.bytes for each in going)), sum(each.segments for each in going)
+        what = f"its next hour deletes {counted(count, 'segment')} ({size}) of {counted(len(going), 'queue')}"
+        yield "tier", f"{what}: {counted(lost, 'message')} that the local store has not, or no longer"
+    following = [each.next_expires for each in others.tier if each.next_expires is not None]
+    if following:
+        yield "tier" if not going else "", f"the next segment expires {moment(min(following), plan)}"
+    for each in others.compactions:
+        yield "compaction", f"{each.topic} queue {each.queue_id}: {_compaction_text(each)}"
+
+
+def _compaction_text(each: NextCompaction) -> str:
+    """What the next compaction does to a queue."""
+    if each.skipped:
+        return f"left alone, {_SKIPPED[each.skipped]}"
+    gone = each.superseded + each.without_body + each.dropped
+    parts = [f"{counted(each.superseded, 'older value')}"]
+    parts += [f"{counted(each.without_body, 'message')} without a body"] if each.without_body else []
+    parts += [f"{each.dropped} after a damaged record"] if each.dropped else []
+    return f"{gone} of {counted(each.messages, 'message')} go: {', '.join(parts)}"
+
+
+_SKIPPED = {
+    "one-file": "the last file is not compacted",
+    "nothing-new": "nothing is new since the last compaction",
+    "too-many-keys": "its keys do not fit into maxOffsetMapSize",
+}
 
 
 def _show_files(console: Console, plan: CleanPlan, *, each: bool) -> None:

@@ -96,7 +96,9 @@ class WaitingMessage(_OfReason):
     topic: str  # The topic in which it waits.
     queue_id: int  # The queue in which it waits.
     queue_offset: Long  # Its queue offset there.
-    physical_offset: Long  # Its position in the commit log, bytes: rmqtool query STORE --offset finds it.
+    # Its position in the commit log, bytes: rmqtool query STORE --offset finds it. null where only a tier, or a
+    # compacted log, has it.
+    physical_offset: Long | None
     unique_key: str | None  # Its unique key.
     keys: list[str] | None  # Its keys.
     reconsume_times: int  # How often it was tried.
@@ -222,7 +224,9 @@ def _message(row: dict[str, Any], now: int) -> list[object]:
     return [
         *(time_text(due), "overdue" if due is not None and due < now else "", f"{row['kind']}{level}"),
         *(f"{row['to_topic'] or '-'}{group}", f"{row['topic']} {row['queue_id']}"),
-        *(row["queue_offset"], row["physical_offset"], row["unique_key"] or "-"),
+        row["queue_offset"],
+        "-" if row["physical_offset"] is None else row["physical_offset"],
+        row["unique_key"] or "-",
         " ".join(row["keys"] or ()) or "-",
     ]
 

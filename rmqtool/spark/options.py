@@ -23,12 +23,13 @@ from rmqtool.sql.tables import Opening, Reading
 from rmqtool.store.message_reader import INCLUDABLE, Query, make_query
 from rmqtool.store.splits import SPLIT_SIZE
 from rmqtool.store.store import NamedStore, open_stores
+from rmqtool.store.tiered import with_tier
 
 OnDamage = Literal["skip", "fail"]
 
 OPTIONS = (
     "path", "paths", "table", "columns", "body", "topic", "excludeTopic", "queue", "tag", "key", "transaction", "from",
-    "to", "fromOffset", "toOffset", "include", "storeColumn", "splitSize", "brokerConf", "onDamage",
+    "to", "fromOffset", "toOffset", "include", "storeColumn", "splitSize", "brokerConf", "tieredPath", "onDamage",
     "redact", "redactAs", "redactSalt", "maxBytesPerTrigger", "startingOffsets", "failOnDataLoss",
 )  # fmt: skip
 """Their names; upper and lower case are the same to Spark."""
@@ -114,7 +115,7 @@ def parse_options(options: Mapping[str, Any], columns: tuple[str, ...] | None = 
             with_store=with_store and columns is None and table in (None, _MESSAGES),
             redaction=_redaction(options_by_name),
         ),
-        conf=_conf(options_by_name.get("brokerConf")),
+        conf=_conf(options_by_name.get("brokerConf"), options_by_name.get("tieredPath")),
         table=None if table == _MESSAGES else table,
         with_store=with_store,
         split_size=max(_LEAST_SPLIT, _integer(options_by_name, "splitSize") or SPLIT_SIZE),
@@ -198,5 +199,5 @@ def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
     return value
 
 
-def _conf(path: str | None) -> BrokerConf:
-    return read_broker_conf(Path(path)) if path else BrokerConf()
+def _conf(path: str | None, tier: str | None) -> BrokerConf:
+    return with_tier(read_broker_conf(Path(path)) if path else BrokerConf(), tier)

@@ -22,6 +22,7 @@ from rmqtool.sql.catalog import table_named
 from rmqtool.sql.tables import Asked, Opening, Part, Reading, rows_of
 from rmqtool.store.commit_log import log_start
 from rmqtool.store.message_reader import Query, read_messages, require_column
+from rmqtool.store.other_logs import other_sources
 from rmqtool.store.splits import Source, Split, find_source, find_sources, split_source, whole_records_end
 from rmqtool.store.store import NamedStore
 
@@ -340,6 +341,7 @@ def rows_of_parts(
 
 
 def _sources(options: SourceOptions) -> list[Source]:
-    """The logs of all stores as they are at this moment; raises RmqtoolError."""
+    """The logs of all stores, and those beside them, as they are at this moment; raises RmqtoolError."""
     filters, stores = options.query.filters, options.stores()
-    return find_sources(stores, [filters.start] * len(stores), filters.stop)
+    others = [source for named in stores for source in other_sources(named, filters)]
+    return [*find_sources(stores, [filters.start] * len(stores), filters.stop), *others]

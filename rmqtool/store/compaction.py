@@ -113,6 +113,11 @@ def compacted_queue(store: Store, topic: str, queue_id: int) -> CompactedQueue:
     return CompactedQueue(topic, queue_id, log, units, store.root)
 
 
+def is_compaction_on(store: Store) -> bool:
+    """Whether a broker reads and writes compacted queues."""
+    return store.conf.is_on("enableCompaction", default=True)
+
+
 def compaction_positions(store: Store) -> dict[tuple[str, int], int]:
     """By topic and queue id the greatest queue offset that a compaction has looked at (`CompactionPositionMgr`)."""
     table = load_config(store.root / COMPACTION / COMPACTION_CHECKPOINT).content.get("queueOffsetMap")
@@ -167,7 +172,7 @@ class LogRecords:
     wrong_bodies: NDArray[np.bool_]
     compressed: NDArray[np.bool_]
     foreign: NDArray[np.bool_]
-    crcs: NDArray[np.uint32]  # of what follows the place in each record
+    digests: NDArray[np.uint64]  # of each record but its place
     is_ended: bool
     end: int
 
@@ -192,7 +197,7 @@ def read_records(queue: CompactedQueue, file: MappedFile, reading: ReadPolicy = 
     """The records of one file; raises UnreadableError."""
     units, keys, damages = [np.zeros(0, BATCH_UNIT_DTYPE)], list[pa.Array](), list[Damage]()
     masks: list[NDArray[np.bool_]] = [np.zeros((3, 0), np.bool_)]
-    bodies, crcs = [np.zeros(0, np.int64)], [np.zeros(0, np.uint32)]
+    bodies, digests = [np.zeros(0, np.int64)], [np.zeros(0, np.uint64)]
     is_ended, end = False, file.start_offset
     for event in scan_files([file], reading=reading):
         if isinstance(event, RecordRun):
@@ -200,7 +205,7 @@ def read_records(queue: CompactedQueue, file: MappedFile, reading: ReadPolicy = 
             units.append(_units(event, properties.column(TAGS.encode())))
             keys.append(properties.column(KEYS.encode()))
             bodies.append(event.body_sizes.astype(np.int64))
-            crcs.append(crcs_after_place(event))
+            digests.append(digests_of(event))
             topics = event.block.slices(event.topic_positions, event.topic_sizes)
             is_own = np.asarray(pc.equal(topics, pa.scalar(queue.topic.encode(), topics.type)))
             is_own &= event.headers.field("queue_id") == queue.queue_id
@@ -214,19 +219,20 @@ def read_records(queue: CompactedQueue, file: MappedFile, reading: ReadPolicy = 
     wrong, compressed, foreign = np.concatenate(masks, axis=1)
     all_keys = pa.concat_arrays(keys) if keys else pa.array([], pa.string())
     return LogRecords(joined(units), all_keys, np.concatenate(bodies), tuple(damages), wrong, compressed,
-                      foreign, np.concatenate(crcs), is_ended, end)  # fmt: skip
+                      foreign, np.concatenate(digests), is_ended, end)  # fmt: skip
 
 
-def crcs_after_place(run: RecordRun) -> NDArray[np.uint32]:
-    """The CRC of what follows the physical offset in each record: copies of a message have the same."""
-    after = _PLACE + 8
-    return crcs_of(run.block, run.positions + after, run.message_sizes - after)
+def digests_of(run: RecordRun) -> NDArray[np.uint64]:
+    """The CRCs of what is before and after the physical offset in each record: copies of a message have the same."""
+    before, after = np.full(len(run), _PLACE, np.intp), run.message_sizes - (_PLACE + 8)
+    heads = crcs_of(run.block, run.positions, before).astype(np.uint64)
+    return (heads << np.uint64(32)) | crcs_of(run.block, run.positions + _PLACE + 8, after)
 
 
 def copies_in_log(
     snapshot: Snapshot, topic: str, queue_id: int, queue_offsets: NDArray[np.int64]
-) -> Iterator[tuple[NDArray[np.int64], NDArray[np.uint32]]]:
-    """The messages at some queue offsets that the commit log still has: which they are, and their `crcs_after_place`.
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.uint64]]]:
+    """The messages at some queue offsets that the commit log still has: which they are, and their `digests_of`.
 
     Only where the local queue is one of files with units of 20 bytes.
     """
@@ -241,7 +247,7 @@ def copies_in_log(
     places, firsts = np.unique(places, return_index=True)
     heads = read_heads(snapshot.log.files, places, snapshot.reading)
     for which, run in sound_records(snapshot.log.files, heads, snapshot.reading):
-        yield rows[firsts[which]], crcs_after_place(run)
+        yield rows[firsts[which]], digests_of(run)
 
 
 def _units(run: RecordRun, tags: pa.StringArray) -> NDArray[np.void]:
@@ -276,22 +282,33 @@ def whole_copies(
 
     `damages` are offsets in that log, where they begin and end; `units` lead there, and say which messages stood there.
     """
-    loaded = snapshot.queue(queue.topic, queue.queue_id)
     own = units[is_batch_written(units)]
-    for start, stop in damages if loaded else ():
-        for unit in own[(own["physical_offset"] >= start) & (own["physical_offset"] < stop)]:
-            queue_offset = int(unit["base_queue_offset"])
-            plain = loaded.unit_at(queue_offset) if loaded and queue_offset < loaded.range.max_offset else None
-            record = record_at(snapshot.log.files, plain.physical_offset) if plain else None
-            if record is None or plain is None or record.wrong_bodies[0]:
-                continue
-            fields = [int(record.headers.field(name)[0]) for name in ("message_size", "queue_id", "queue_offset")]
-            if fields != [int(unit["message_size"]), queue.queue_id, queue_offset]:
-                continue
-            data = bytearray(read_at(snapshot.log.files, plain.physical_offset, plain.message_size))
-            place = int(unit["physical_offset"])
-            data[_PLACE : _PLACE + 8] = place.to_bytes(8, "big")
-            yield place, bytes(data)
+    places = own["physical_offset"]
+    for start, stop in damages:
+        there = own[(places >= start) & (places < stop)]
+        yield from copies_for(snapshot, queue.topic, queue.queue_id, there["base_queue_offset"], there)
+
+
+def copies_for(
+    snapshot: Snapshot, topic: str, queue_id: int, queue_offsets: NDArray[np.int64], units: NDArray[np.void]
+) -> Iterator[tuple[int, bytes]]:
+    """The whole messages that the commit log has at some queue offsets, each with its place in another log.
+
+    `units` lead to them there, and say how large they are; a message gets its place.
+    """
+    loaded = snapshot.queue(topic, queue_id)
+    for queue_offset, unit in zip(queue_offsets.tolist(), units, strict=True) if loaded else ():
+        plain = loaded.unit_at(queue_offset) if loaded and queue_offset < loaded.range.max_offset else None
+        record = record_at(snapshot.log.files, plain.physical_offset) if plain else None
+        if record is None or plain is None or record.wrong_bodies[0]:
+            continue
+        fields = [int(record.headers.field(name)[0]) for name in ("message_size", "queue_id", "queue_offset")]
+        place = int(unit["physical_offset"])
+        if place < 0 or fields != [int(unit["message_size"]), queue_id, queue_offset]:
+            continue
+        data = bytearray(read_at(snapshot.log.files, plain.physical_offset, plain.message_size))
+        data[_PLACE : _PLACE + 8] = place.to_bytes(8, "big")
+        yield place, bytes(data)
 
 
 class CompactedFiles(LoadedQueue):

@@ -16,7 +16,7 @@ from rmqtool.base.decoders import Decoder
 from rmqtool.base.errors import RmqtoolError, UnreadableError, UsageError
 from rmqtool.base.files import RateLimit, ReadPolicy
 from rmqtool.formats.message import COMPRESSED, TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
-from rmqtool.scan.block import REASON_MEANINGS, Damage
+from rmqtool.scan.block import REASON_MEANINGS, Block, Damage
 from rmqtool.scan.bodies import stored_bodies
 from rmqtool.scan.columns import (
     BODY_TEXT,
@@ -38,7 +38,7 @@ from rmqtool.scan.message_rows import (
     DecodeFailures,
     details_read,
 )
-from rmqtool.scan.reader import MANY_RECORDS, USUAL_RECORDS, scan_files
+from rmqtool.scan.reader import MANY_RECORDS, USUAL_RECORDS, scan_block, scan_files
 from rmqtool.scan.redaction import Redaction
 from rmqtool.scan.typed_columns import TypedColumn, typed_column
 from rmqtool.scan.windows import constant_strings
@@ -61,7 +61,12 @@ STORE_COLUMN = "store"
 FILE_COLUMNS = ("file", "file_position")
 """Columns that say where a message stands: its log file, relative to the store, and the position in it, bytes."""
 
-WISHED_COLUMNS = (*MESSAGE_WISHES, *FILE_COLUMNS, STORE_COLUMN)
+PLACE_COLUMN = "place"
+"""The column that says where a message is: ``local``, ``tiered`` or ``compacted``."""
+
+_OF_SPLIT = (STORE_COLUMN, PLACE_COLUMN)  # columns that are the same for all messages of a split
+
+WISHED_COLUMNS = (*MESSAGE_WISHES, *FILE_COLUMNS, PLACE_COLUMN, STORE_COLUMN)
 """Columns that are there only where they are asked for."""
 
 INCLUDABLE = {"prepared": TRANSACTION_PREPARED, "rolled-back": TRANSACTION_ROLLBACK}
@@ -119,7 +124,7 @@ class Query:
         if self.body == "stored":
             made_from["body"] = "stored_body"
         made_from |= {each.name: each.source for each in self.typed}
-        return tuple(dict.fromkeys(made_from.get(name, name) for name in self.columns if name != STORE_COLUMN))
+        return tuple(dict.fromkeys(made_from.get(name, name) for name in self.columns if name not in _OF_SPLIT))
 
 
 def make_query(
@@ -176,7 +181,7 @@ def _name_of(column: str) -> str:
 def _typed(columns: Sequence[str]) -> dict[str, TypedColumn]:
     """Those of the columns that have a type or a name, by how users write them; raises UsageError for a taken name."""
     typed = {text: column for text in dict.fromkeys(columns) if (column := typed_column(text)) is not None}
-    others = {*EXPORT_COLUMNS, *DECODED_COLUMNS, *FILE_COLUMNS, STORE_COLUMN, BODY_TEXT, *columns}
+    others = {*EXPORT_COLUMNS, *DECODED_COLUMNS, *FILE_COLUMNS, *_OF_SPLIT, BODY_TEXT, *columns}
     for text, column in typed.items():
         if column.name in others:
             raise UsageError(f"{text!r}: another column is named {column.name}", hint="for example: ... as other_name")
@@ -198,13 +203,13 @@ def _check_decoded(names: Sequence[str], decoder: Decoder | None) -> None:
 
 def require_column(name: str) -> None:
     """Raise UsageError for a column that there is not."""
-    if not (name in (*EXPORT_COLUMNS, *FILE_COLUMNS, STORE_COLUMN) or is_wished(name)):
+    if not (name in (*EXPORT_COLUMNS, *FILE_COLUMNS, *_OF_SPLIT) or is_wished(name)):
         hint = f"columns: {', '.join((*EXPORT_COLUMNS, *WISHED_COLUMNS))}"
         raise UsageError(f"no column is named {name!r}", hint=hint)
 
 
 def _field(name: str, *, epoch_ms: bool, dictionary_encoded: bool = False) -> pa.Field:
-    if name == STORE_COLUMN:
+    if name in _OF_SPLIT:
         return pa.field(name, DICTIONARY_STRING if dictionary_encoded else pa.string(), nullable=False)
     if name in _TIMESTAMPS and not epoch_ms:
         return pa.field(name, TIMESTAMP)
@@ -287,6 +292,10 @@ class ReadCounts:
         self.last_record = other.last_record or self.last_record
 
 
+_FREE: list[Block] = []
+"""The memory of the last scan for the next one: a tier has many small splits."""
+
+
 class SplitReader:
     """One pass over a split; its `counts`, or those that are given, are complete when `events` is at its end.
 
@@ -340,9 +349,10 @@ class SplitReader:
         self.counts.decode_failures = decoder.failures
 
     def _scanned(self) -> Iterator[pa.RecordBatch | Damage]:
-        split, rate = self._split, self._query.bytes_per_second
+        split, other, rate = self._split, self._split.other, self._query.bytes_per_second
         reading = ReadPolicy(_rate_limit(rate) if rate else None, drop_page_cache=split.live)
-        events = scan_files(split.files, split.start, split.stop, reading, self._usual_records)
+        block = _FREE.pop() if _FREE else scan_block()
+        events = scan_files(split.files, split.start, split.stop, reading, self._usual_records, block=block)
         try:
             for event in events:
                 if isinstance(event, Damage):
@@ -351,13 +361,20 @@ class SplitReader:
                     if not (split.live and event.tail):
                         yield event
                     continue
-                self.counts.end = event.physical_offset + event.size
-                if isinstance(event, RecordRun):
-                    yield from self._batches_with(event)
+                if other is None:
+                    self.counts.end = event.physical_offset + event.size
+                if isinstance(event, RecordRun) and (run := other.own(event, split.files, reading) if other else event):
+                    yield from self._batches_with(run)
         except UnreadableError:
             yield from self._joined_batches()  # what was read before is not lost with it
             raise
+        finally:
+            _FREE[:] = [block]
         yield from self._joined_batches()
+
+    @property
+    def _place_of_split(self) -> str:
+        return self._split.other.place if self._split.other else "local"
 
     def to_messages(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The columns of the query from a batch of `events`."""
@@ -374,8 +391,11 @@ class SplitReader:
             yield self.to_messages(batch)
 
     def _column(self, batch: pa.RecordBatch, name: str, kind: pa.Field) -> pa.Array:
-        if name == STORE_COLUMN:
-            return constant_strings(self._split.store, batch.num_rows, dictionary_encoded=self._dictionary_encoded)
+        if name in _OF_SPLIT:
+            value = self._split.store if name == STORE_COLUMN else self._place_of_split
+            return constant_strings(value, batch.num_rows, dictionary_encoded=self._dictionary_encoded)
+        if name == "message_id" and self._split.other:  # an id leads into the commit log
+            return pa.nulls(batch.num_rows, kind.type)
         if name in self._query.typed_by_name:
             return self._typed(batch, self._query.typed_by_name[name])
         if name in DECODED_COLUMNS:
@@ -467,7 +487,8 @@ class SplitReader:
     def _count(self, frames: RecordRun) -> None:
         self.counts.messages += len(frames)
         self.counts.bytes += frames.record_bytes
-        self.counts.last_record = LastRecord.of(frames)
+        if self._split.other is None:
+            self.counts.last_record = LastRecord.of(frames)
 
     def _visible(self, frames: RecordRun) -> RecordRun | None:
         """The records of a transaction type that is wanted; the others are counted."""

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from rmqtool.base.errors import UnreadableError
 from rmqtool.base.files import UNLIMITED, InputFile, ReadPolicy, stored_sizes
@@ -25,6 +25,9 @@ from rmqtool.store.commit_log import data_end, log_range, log_start, retry_on_de
 from rmqtool.store.lock import lock_holder
 from rmqtool.store.missing import require_log
 from rmqtool.store.store import NamedStore
+
+if TYPE_CHECKING:
+    from rmqtool.store.other_logs import OtherLog
 
 SPLIT_SIZE = 128 << 20
 """Default size of a split, bytes."""
@@ -48,7 +51,7 @@ class Source:
 
     `end` is the end of the last whole record of a `live` store, and of all data of another one or of a gap after it;
     `min_offset` is where the log begins. `files` are all that begin before `end`, in offset order; `last` is the last
-    one that holds something.
+    one that holds something. An `other` log than the commit log has physical offsets of its own.
     """
 
     name: str
@@ -60,11 +63,15 @@ class Source:
     min_offset: int
     end: int
     live: bool = False
+    other: OtherLog | None = None
 
 
 @dataclass(frozen=True)
 class Split:
-    """What begins at physical offsets from `start` to before `stop`; `files` is all that a scan of it must know."""
+    """What begins at physical offsets from `start` to before `stop`; `files` is all that a scan of it must know.
+
+    Of an `other` log than the commit log it is a part of that.
+    """
 
     store: str
     root: Path
@@ -72,6 +79,7 @@ class Split:
     start: int
     stop: int
     live: bool = False
+    other: OtherLog | None = None
 
     @property
     def size(self) -> int:
@@ -162,7 +170,7 @@ def _cut(source: Source, size: int, enough: int) -> Iterator[tuple[Split, int]]:
         positions = [(max(0, low - file.start_offset), max(0, high - file.start_offset)) for low, high in ranges]
         stored = stored_sizes(file.path, positions, enough) if ranges else []
         for (start, stop), count in zip(ranges, stored, strict=True):
-            yield Split(source.name, source.root, known, start, stop, source.live), count
+            yield Split(source.name, source.root, known, start, stop, source.live, source.other), count
 
 
 def _join(splits: Sequence[Split]) -> Split:

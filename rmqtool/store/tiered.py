@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -17,9 +17,12 @@ from numpy.typing import NDArray
 from rmqtool.base.files import InputFile, list_directory
 from rmqtool.base.mapped_files import MappedFile, MappedFiles, Stray
 from rmqtool.base.paths import entry_path, has_directory, path_of
+from rmqtool.base.remote_path import RemotePath
 from rmqtool.base.tolerant import skip_wrong_type
 from rmqtool.formats.consume_queue import UNIT_DTYPE, UNIT_SIZE
 from rmqtool.formats.layout import decode_units, integer_at
+from rmqtool.formats.message import INNER_BATCH
+from rmqtool.formats.properties import INNER_NUM, TAGS, tags_code
 from rmqtool.formats.tiered import (
     INDEX_HEADER_DTYPE,
     INDEX_HEADER_SIZE,
@@ -29,6 +32,10 @@ from rmqtool.formats.tiered import (
     base_of,
     cluster_directory,
 )
+from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.scan.frames import RecordRun
+from rmqtool.scan.properties import read_properties
+from rmqtool.scan.single_record import single_record_at
 from rmqtool.store.config_json import ConfigFile, load_config
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.store import CONFIG, Store
@@ -37,6 +44,7 @@ from rmqtool.store.unit_files import UnitFiles
 METADATA = f"{CONFIG}/tieredStoreMetadata.json"
 PLUG_IN, PATH_SETTING, PROVIDER = "messageStorePlugIn", "tieredStoreFilePath", "tieredBackendServiceProvider"
 _TIERED, _POSIX, _MEMORY = "TieredMessageStore", "PosixFileSegment", "MemoryFileSegment"
+_LEVEL, _OFF = "tieredStorageLevel", ("disable", "0")
 SegmentKind = Literal["COMMIT_LOG", "CONSUME_QUEUE", "INDEX"]
 SEGMENT_KINDS: tuple[SegmentKind, ...] = ("COMMIT_LOG", "CONSUME_QUEUE", "INDEX")
 TABLES: Mapping[SegmentKind, str] = {
@@ -55,7 +63,7 @@ class TieredQueue:
     topic: str
     queue_id: int
     directory: Path
-    files: Mapping[SegmentKind, MappedFiles]
+    files: Mapping[SegmentKind, MappedFiles] = field(hash=False)
 
     @property
     def log(self) -> tuple[MappedFile, ...]:
@@ -73,9 +81,20 @@ class TieredQueue:
         return Queue(self.topic, self.queue_id, "simple", self.files["CONSUME_QUEUE"])
 
     @property
-    def min_offset(self) -> int:
-        """Queue offset of its first unit (`FlatMessageFile#getConsumeQueueMinOffset`)."""
+    def first_unit(self) -> int:
+        """Queue offset of its first unit."""
         return self.units[0].start_offset // UNIT_SIZE if self.units else 0
+
+    @cached_property
+    def min_offset(self) -> int:
+        """Queue offset of the first message: log and units expire apart (`FlatMessageFile#getMinOffset`)."""
+        first = self.first_offset_from(self.log[0].start_offset) if self.log else 0
+        return max(self.first_unit, min(first, self.max_offset))
+
+    def first_offset_from(self, base: int) -> int:
+        """The queue offset of the record with which a segment of the log begins; 0 where it cannot be read."""
+        record = single_record_at(self.log, base)
+        return record.number("queue_offset") if record else 0
 
     @property
     def max_offset(self) -> int:
@@ -189,6 +208,12 @@ class Tier:
         table = self.metadata.content.get("topicMetadataTable")
         rows = table.items() if isinstance(table, dict) else ()
         return {topic: _number(row.get("topicId")) for topic, row in rows if isinstance(row, dict)}
+
+    def reserved_hours(self, topic: str) -> int:
+        """How long messages of a topic are kept, hours; 0 or less: as all."""
+        table = self.metadata.content.get("topicMetadataTable")
+        row = table.get(topic) if isinstance(table, dict) else None
+        return _number(row.get("reserveTime")) if isinstance(row, dict) else 0
 
     @property
     def is_unknown(self) -> bool:
@@ -304,6 +329,31 @@ def units_at(units: UnitFiles, numbers: NDArray[np.int64]) -> NDArray[np.void]:
     return units.units(low, high - low + 1)[numbers - low]
 
 
+def built_units(run: RecordRun, rows: NDArray[np.intp]) -> tuple[NDArray[np.int64], NDArray[np.void]]:
+    """The units that a broker writes for some records of a run, and their queue offsets.
+
+    A batch has as many units as messages, all the same (`MessageStoreDispatcherImpl` asks for each queue offset).
+    """
+    properties = read_properties(run)
+    tags = properties.column(TAGS.encode()).dictionary_encode()
+    codes = np.array([*map(tags_code, tags.dictionary.to_pylist()), 0], np.int64)
+    units = np.zeros(len(rows), UNIT_DTYPE)
+    units["physical_offset"], units["message_size"] = run.physical_offsets[rows], run.message_sizes[rows]
+    units["tags_code"] = codes[np.asarray(tags.indices.fill_null(len(codes) - 1))][rows]
+    numbers = run.headers.field("queue_offset").astype(np.int64)[rows]
+    is_batch = (run.headers.field("sys_flag")[rows] & INNER_BATCH) != 0
+    if not is_batch.any():
+        return numbers, units
+    texts = properties.column(INNER_NUM.encode()).to_pylist()
+    counts = np.array([int(text) if text and text.isdecimal() else 1 for text in texts], np.int64)[rows]
+    counts = np.where(is_batch, np.clip(counts, 1, _MOST_IN_BATCH), 1)
+    within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    return np.repeat(numbers, counts) + within, np.repeat(units, counts)
+
+
+_MOST_IN_BATCH = 1 << 15
+
+
 def _number(value: Any) -> int:
     return value if type(value) is int else 0
 
@@ -319,6 +369,28 @@ def list_segments(directory: Path) -> MappedFiles:
             else:
                 strays.append(Stray(entry_path(entry), "directory" if entry.is_dir() else "name"))
     return MappedFiles(tuple(sorted(files, key=lambda file: file.start_offset)), tuple(strays))
+
+
+def tiered_ranges(store: Store) -> dict[tuple[str, int], tuple[int, int]]:
+    """By topic and queue id the queue offsets that the tier has, from and to; none where none can be read."""
+    tier = tier_of(store)
+    if not isinstance(tier, Tier) or not is_tier_read(store):
+        return {}
+    return {(queue.topic, queue.queue_id): (queue.min_offset, queue.max_offset) for queue in tier.queues}
+
+
+def with_tier(conf: BrokerConf, path: Path | str | None) -> BrokerConf:
+    """The broker.conf with the place of the tier, where it is given."""
+    if path is None:
+        return conf
+    tier = path_of(path)
+    place = tier.uri if isinstance(tier, RemotePath) else str(tier.absolute())
+    return replace(conf, settings={**conf.settings, PATH_SETTING: place})
+
+
+def is_tier_read(store: Store) -> bool:
+    """Whether a broker reads its tier (`tieredStorageLevel`)."""
+    return store.conf.settings.get(_LEVEL, "").strip().lower() not in _OFF
 
 
 @dataclass(frozen=True)
@@ -346,5 +418,5 @@ def tier_of(store: Store) -> Tier | Unreadable | None:
     if not path:
         return Unreadable("broker.conf does not say where its segments are: give --tiered-path DIRECTORY")
     if not has_directory(path_of(path)):
-        return Unreadable(f"{path}: no such directory; --tiered-path names the place of the tier")
+        return Unreadable(f"{path_of(path)}: no such directory; --tiered-path names the place of the tier")
     return Tier(store, path_of(path), metadata)

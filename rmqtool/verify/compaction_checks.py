@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.broker.compaction import Obstacle, is_compaction_on, obstacles
+from rmqtool.broker.compaction import Obstacle, obstacles
 from rmqtool.clients.losses import BesideLog
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
@@ -29,6 +29,7 @@ from rmqtool.store.compaction import (
     compaction_positions,
     copies_in_log,
     file_sizes,
+    is_compaction_on,
     leftovers,
     list_compacted,
     read_records,
@@ -299,12 +300,13 @@ def _check_copies(
     """Compare records with those of the commit log, where it still has them: all but their places are the same."""
     offsets = records.units["base_queue_offset"].astype(np.int64)
     sound, differing = np.flatnonzero(~records.wrong_bodies), list[int]()
-    for which, crcs in copies_in_log(snapshot, queue.topic, queue.queue_id, offsets[sound]):
+    for which, digests in copies_in_log(snapshot, queue.topic, queue.queue_id, offsets[sound]):
         rows = sound[which]
-        differing += rows[crcs != records.crcs[rows]].tolist()
+        differing += rows[digests != records.digests[rows]].tolist()
     if differing:
         first = records.units[min(differing)]
-        facts = {"problem": "differs", "messages": len(differing), "first": int(first["base_queue_offset"])}
+        facts = {"problem": "differs", "messages": len(differing), "first": int(first["base_queue_offset"]),
+                 "cause": "differs"}  # fmt: skip
         report.add("compaction.record", details=facts, severity="warning", effect=_SENT, count=len(differing),
                    file=snapshot.store.relative(file.path), topic=queue.topic, queue_id=queue.queue_id,
                    offset=int(first["physical_offset"]) - file.start_offset)  # fmt: skip

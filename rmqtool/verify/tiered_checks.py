@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import pairwise
@@ -21,13 +21,11 @@ from rmqtool.findings.finding import Severity
 from rmqtool.findings.report import Report
 from rmqtool.formats.consume_queue import UNIT_SIZE
 from rmqtool.formats.file_name import MAX_OFFSET
-from rmqtool.formats.properties import TAGS, tags_code
 from rmqtool.scan.block import REASON_MEANINGS, Damage
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.pointed_records import read_heads
-from rmqtool.scan.properties import read_properties
 from rmqtool.scan.reader import scan_files
-from rmqtool.store.compaction import copies_in_log, crcs_after_place
+from rmqtool.store.compaction import copies_in_log, digests_of
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.tiered import (
     METADATA,
@@ -37,6 +35,7 @@ from rmqtool.store.tiered import (
     TieredQueue,
     Unreadable,
     all_items_of,
+    built_units,
     is_older_index,
     read_index,
     tier_of,
@@ -72,9 +71,19 @@ def check_tier(snapshot: Snapshot, report: Report) -> None:
             report.add("tiered.segment", topic=topic, queue_id=queue_id, details={"problem": "all", "segments": count})
     for queue in tier.queues:
         _QueueCheck(snapshot, tier, queue, report).check()
+    _check_index_files(snapshot, tier, report)
     for segment in tier.index.files["INDEX"].files if tier.index else ():
         for severity, facts in _index_problems(tier, segment):
             report.add("tiered.index", severity=severity, file=snapshot.store.relative(segment.path), details=facts)
+
+
+def _check_index_files(snapshot: Snapshot, tier: Tier, report: Report) -> None:
+    """Segments of the index that only the metadata have."""
+    index = tier.index
+    there = {file.start_offset for file in index.files["INDEX"].files} if index else set()
+    for base in sorted(tier.rows(index, "INDEX").keys() - there) if index else ():
+        name = snapshot.store.relative(index.directory / "INDEX") if index else ""
+        report.add("tiered.index", file=name, details={"problem": "missing", "base": base, "cause": "missing"})
 
 
 def _only_there(snapshot: Snapshot, queue: TieredQueue) -> int:
@@ -142,7 +151,7 @@ class _QueueCheck:
 
     def check(self) -> None:
         """Check segments first: units are compared where they are whole."""
-        fits = True
+        misfits = set[SegmentKind]()
         if not self.tier.is_unknown and not any(self.tier.rows(self.queue, kind) for kind in SEGMENT_KINDS):
             files = [file for kind in SEGMENT_KINDS for file in self.queue.files[kind].files]
             facts = {"problem": "queue", "segments": len(files), "bytes": sum(file.size for file in files)}
@@ -150,10 +159,10 @@ class _QueueCheck:
         else:
             for kind in SEGMENT_KINDS:
                 for name, facts in self._misfits(kind):
-                    fits = False
+                    misfits.add(kind)
                     self._add("tiered.segment", facts, file=name)
-        self._check_range()
-        self._check_records(fits=fits)
+        is_kept = not self._check_range()
+        self._check_records(misfits, is_kept=is_kept and not self.tier.is_unknown)
 
     def _shown(self, path: Path) -> str:
         return self.snapshot.store.relative(path)
@@ -183,11 +192,11 @@ class _QueueCheck:
                 facts = {"problem": "gap", "base": after.start_offset, "end": before.end_offset}
                 yield self._shown(after.path), facts
 
-    def _check_range(self) -> None:
-        """What a dispatch makes of where the tier and the local queue begin and end (`MessageStoreDispatcherImpl`)."""
+    def _check_range(self) -> bool:
+        """Whether a dispatch deletes the queue, by where tier and local queue begin (`MessageStoreDispatcherImpl`)."""
         local = self.snapshot.queue(self.queue.topic, self.queue.queue_id)
         if local is None or not self.queue.units:
-            return
+            return False
         rows = self.tier.rows(self.queue, "CONSUME_QUEUE")
         last = self.queue.units[-1]
         is_last_there = not rows or max(rows) <= last.start_offset
@@ -201,15 +210,19 @@ class _QueueCheck:
             lost.tiered += 0 if self.tier.is_unknown else held  # then all of it is lost
             lost.tiered_left += held
             self._add("tiered.destroyed", facts, count=max(1, held), effect=effect)
-        elif end > local.range.max_offset:
-            self._add("tiered.ahead", {"tiered_end": end, "local_end": local.range.max_offset})
+            return True
+        return False
 
-    def _check_records(self, *, fits: bool) -> None:
-        """Walk the log: its records, and the unit that each of them has."""
-        first = self.queue.min_offset
+    def _check_records(self, misfits: Set[SegmentKind], *, is_kept: bool) -> None:
+        """Walk the log: its records, and the unit that each of them has.
+
+        Of a tier that `is_kept` messages are lost that no unit leads to.
+        """
+        first = self.queue.first_unit
         held = sum(file.size for file in self.queue.units) // UNIT_SIZE
-        fits &= self.queue.max_offset - first <= held  # else segments are missing, which is told
-        seen = np.zeros(held if fits or self.tier.is_unknown else 0, np.bool_)
+        is_row = self.queue.max_offset - first <= held  # else segments are missing, which is told
+        is_judged = (is_row and "CONSUME_QUEUE" not in misfits) or self.tier.is_unknown
+        seen = np.zeros(held if is_judged else 0, np.bool_)
         wrong_bodies = foreign = 0
         differing = list[int]()
         first_wrong = -1
@@ -235,21 +248,55 @@ class _QueueCheck:
         if foreign:
             self._add("tiered.record", {"problem": "foreign", "messages": foreign}, count=foreign)
         if differing:
-            facts = {"problem": "differs", "messages": len(differing), "first": min(differing)}
+            facts = {"problem": "differs", "messages": len(differing), "first": min(differing), "cause": "differs"}
             self._add("tiered.record", facts, count=len(differing), queue_offset=min(differing))
+        self._report_units(seen, misfits, is_kept=is_kept)
+
+    def _report_units(self, seen: NDArray[np.bool_], misfits: Set[SegmentKind], *, is_kept: bool) -> None:
+        """Units that lead to no record of theirs: by `seen` those that do, from the first unit on."""
+        first = self.queue.first_unit
+        if not self._is_front_missing:
+            seen[: self.queue.min_offset - first] = True  # of messages that have expired: the log does so by itself
+        self._check_end(seen, first)
         lacking = np.flatnonzero(~seen)
-        if len(lacking):
+        if is_kept:
+            lost = self.snapshot.kept.setdefault(BesideLog, BesideLog())
+            only_there = int(np.count_nonzero(lacking < self._local_begin - first))
+            lost.tiered, lost.tiered_left = lost.tiered + only_there, lost.tiered_left + only_there
+        if len(lacking) and not misfits:
             facts = {"units": len(lacking), "total": len(seen), "first": first + int(lacking[0])}
             self._add("tiered.unit", facts, count=len(lacking), queue_offset=first + int(lacking[0]))
+
+    @property
+    def _is_front_missing(self) -> bool:
+        """Whether the metadata have a segment of the log before the first that is there."""
+        rows = self.tier.rows(self.queue, "COMMIT_LOG")
+        return bool(rows and self.queue.log) and min(rows) < self.queue.log[0].start_offset
+
+    @property
+    def _local_begin(self) -> int:
+        """Where the local queue begins; past all where it has nothing."""
+        local = self.snapshot.queue(self.queue.topic, self.queue.queue_id)
+        is_held = local is not None and local.range.max_offset > local.range.min_offset
+        return local.range.min_offset if local and is_held else MAX_OFFSET
+
+    def _check_end(self, seen: NDArray[np.bool_], first: int) -> None:
+        """Messages after the end of the local queue; units after it that lead nowhere are damage."""
+        local = self.snapshot.queue(self.queue.topic, self.queue.queue_id)
+        beyond = max(0, local.range.max_offset - first) if local else len(seen)
+        after = np.flatnonzero(seen[beyond:])
+        if local and len(after):
+            end = max(first, local.range.max_offset) + int(after[-1]) + 1
+            self._add("tiered.ahead", {"tiered_end": end, "local_end": local.range.max_offset})
 
     def _differing(self, run: RecordRun, is_own: NDArray[np.bool_]) -> list[int]:
         """Queue offsets of messages of which the local queue has other bytes: all but their places are the same."""
         numbers, own = run.headers.field("queue_offset").astype(np.int64), np.flatnonzero(is_own)
-        differing, crcs = list[int](), None
+        differing, digests = list[int](), None
         for which, copies in copies_in_log(self.snapshot, self.queue.topic, self.queue.queue_id, numbers[own]):
-            crcs = crcs_after_place(run) if crcs is None else crcs  # of most runs the commit log has nothing
+            digests = digests_of(run) if digests is None else digests  # of most runs the commit log has nothing
             rows = own[which]
-            differing += numbers[rows[copies != crcs[rows]]].tolist()
+            differing += numbers[rows[copies != digests[rows]]].tolist()
         return differing
 
     def _report_damage(self, damage: Damage) -> None:
@@ -272,14 +319,7 @@ def _note_units(
 
     A record may be there twice, after an upload that failed: its unit leads to the last copy.
     """
-    numbers = run.headers.field("queue_offset").astype(np.int64) - first
-    rows = np.flatnonzero(is_own & (numbers >= 0) & (numbers < len(seen)))
-    if not len(rows):
-        return
-    found = units_at(units, first + numbers[rows])
-    tags = read_properties(run).column(TAGS.encode()).dictionary_encode()
-    codes = np.array([*map(tags_code, tags.dictionary.to_pylist()), 0], np.int64)
-    expected = codes[np.asarray(tags.indices.fill_null(len(codes) - 1))]
-    matches = (found["physical_offset"] == run.physical_offsets[rows]) & (found["tags_code"] == expected[rows])
-    matches &= found["message_size"] == run.message_sizes[rows]
-    seen[numbers[rows[matches]]] = True
+    numbers, built = built_units(run, np.flatnonzero(is_own))
+    rows = np.flatnonzero((numbers >= first) & (numbers < first + len(seen)))
+    if len(rows):
+        seen[numbers[rows[units_at(units, numbers[rows]) == built[rows]]] - first] = True

@@ -23,6 +23,7 @@ from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.message_rows import MessageShape
 from rmqtool.scan.reader import scan_files
 from rmqtool.scan.rows import Rows, csv_lines, json_lines
+from rmqtool.store.message_reader import EXPORT_COLUMNS
 from rmqtool.store.store import open_store
 from rmqtool.verify.outcome import outcome_of
 from rmqtool.verify.task import VerifyRequest
@@ -31,6 +32,7 @@ from tests.benchmarks.damage import make_damaged_log
 from tests.benchmarks.derived import make_derived
 from tests.benchmarks.logs import log_files
 from tests.benchmarks.measure import Case, Program
+from tests.benchmarks.tiers import read_log, read_tier
 
 BLOCK_SIZE = 4 << 20
 
@@ -117,6 +119,8 @@ _ALL = partial(read_columns, ALL_COLUMNS)
 _IDS = partial(list_messages, ("message_id", "unique_key"), True)
 _JSON = partial(list_messages, (), False)
 _RESYNC = partial(read_damaged, VERIFICATION)
+_MESSAGES = partial(read_log, EXPORT_COLUMNS)
+_TIERED = partial(read_tier, EXPORT_COLUMNS)
 _QUEUES = partial(rebuild, ["queues"])
 _QUEUES_AND_INDEX = partial(rebuild, ["queues", "index"])
 
@@ -140,6 +144,8 @@ CASES = {
         Case("rebuild of queues and index", _QUEUES_AND_INDEX, max_ratio=3.0, max_peak=_REBUILD_PEAK),
         Case(_VERIFY, verify_derived, max_ratio=3.5, max_peak=512 << 20),
         Case("resync: 1% damaged records", _RESYNC),
+        Case("messages of the log, as for an export", _MESSAGES, max_ratio=3.5),
+        Case("messages of a tier, as for an export", _TIERED, max_ratio=4.0),
     ),
     "B": (
         BASE,

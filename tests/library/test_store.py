@@ -55,7 +55,7 @@ def test_messages_are_those_of_inspect(store: Store) -> None:
 
 def test_a_message_has_the_columns_of_an_export() -> None:
     """In their order: each new column is a new field."""
-    assert tuple(python_inspect.signature(Message).parameters) == EXPORT_COLUMNS
+    assert tuple(python_inspect.signature(Message).parameters) == (*EXPORT_COLUMNS, "place")
 
 
 def test_filters(store: Store) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import re
 import tempfile
@@ -17,7 +18,9 @@ from rmqtool.base.filesystems import file_system
 from rmqtool.store import rocksdb as rocksdb_copy
 from tests.commands.running import environment, finish, rmqtool, spawn
 from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.other_machines.conftest import Place, kept, remote
+from tests.verify.tiered_damages import expire
 from tests.verify.timer_store import store_with_timers
 
 pytestmark = pytest.mark.slow
@@ -242,3 +245,27 @@ def test_a_plan_to_take_out_the_timers_files(s3: Place, tmp_path: Path) -> None:
     there = verified(s3.put(store, "timers/store"))
     assert there["result"]["plan"]["steps"]
     assert str(there).replace(shown(s3.uri("timers/store")), str(store)) == str(verified(store))
+
+
+@pytest.mark.one_in(4)
+def test_a_tier(golden_store: GoldenStore, place: Place, tmp_path: Path) -> None:
+    """Of a store there or here: verified, and its messages found and exported, as where all is here."""
+    store = copied(golden_store("more/5.3.3-tiered"), tmp_path / "store")
+    expire(store)
+    uri = place.put(store, f"tier-{place.kind}")
+    base, _, query = uri.partition("?")
+    tier = f"{base}/tiered{'?' if query else ''}{query}"
+    here = rmqtool("query", store, "--tiered-path", store / "tiered", "--scan", "--json").lines
+    for root in (store, uri):
+        found = rmqtool("query", str(root), "--tiered-path", tier, "--scan", "--json").lines
+        assert [_plain(each) for each in found] == [_plain(each) for each in here]
+        verified = rmqtool("verify", str(root), "--tiered-path", tier, "--only", "tiered", "--json").document
+        assert [each["code"] for each in verified["findings"] if each["severity"] != "info"] == []
+        output = tmp_path / f"out-{len(str(root))}"
+        assert rmqtool("export", str(root), "--tiered-path", tier, "-o", output, "--engine", "local").status == 0
+        assert json.loads((output / "_manifest.json").read_bytes())["rows"] == 240
+
+
+def _plain(message: dict[str, Any]) -> dict[str, Any]:
+    """A message without its file."""
+    return {name: value for name, value in message.items() if name != "file"}

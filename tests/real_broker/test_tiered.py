@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,8 +12,9 @@ from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.copies import copied
 from tests.real_broker.harness import Harness
-from tests.verify.tiered_damages import UNITS, damaged, expire
+from tests.verify.tiered_damages import LOG, UNITS, damaged, expire, with_ends
 
+HOUR = 3_600_000
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.rare]
 
 
@@ -48,3 +50,23 @@ def test_what_is_served(
         assert first["min_offset"] > 50
         assert served == expected[first["min_offset"] :]
         assert not list((store / UNITS).glob("cfcd2084*"))
+
+
+@pytest.mark.parametrize("version", ["5.3.3", "5.5.1"])
+def test_what_expires(
+    harness: Callable[[str], Harness], golden_store: GoldenStore, tmp_path: Path, version: str
+) -> None:
+    """The segments that a broker deletes are those that clean foretells."""
+    store, conf = copied(golden_store(f"more/{version}-tiered"), tmp_path / "store"), tmp_path / "broker.conf"
+    expire(store)
+    with_ends(store, int(time.time() * 1000) - 10 * HOUR, 2 * HOUR)
+    conf.write_text("tieredStoreFileReservedTime=9\n")
+    options = ("--tiered-path", store / "tiered", "--broker-conf", conf, "--json")
+    [first, _] = rmqtool("clean", store, "--dry-run", *options).document["result"]["tier"]
+    assert (first["min_offset_after"], first["messages_deleted"], first["segments"]) == (94, 78, 2)
+    settings = {"tieredStoreFileReservedTime": "9", "tieredStoreDeleteFileInterval": "100"}
+    harness(version).read_tiered(store, store / "tiered", settings)
+    left = [sorted(int(path.name[8:]) for path in (store / part).iterdir()) for part in (UNITS, LOG)]
+    assert left == [[1000, 2000], [19996]]
+    [served, _] = harness(version).read_tiered(store, store / "tiered")
+    assert (served["min_offset"], len(served["messages"])) == (78, 42)

@@ -37,6 +37,16 @@ def expire(store: Path) -> None:
             path.unlink()
 
 
+def with_ends(store: Path, first: int, step: int) -> None:
+    """Give the first segment of each flat file its end, and each after it one that is `step` later, ms."""
+    metadata: dict[str, Any] = load_config(store / METADATA).content
+    for table in ("commitLogFileSegmentTable", "consumeQueueFileSegmentTable"):
+        for rows in metadata[table].values():
+            for number, base in enumerate(sorted(rows, key=int)):
+                rows[base]["endTimestamp"] = first + number * step
+    (store / METADATA).write_text(json.dumps(metadata))
+
+
 def overwrite(path: Path, position: int, data: bytes) -> None:
     """Write `data` into a file."""
     content = bytearray(path.read_bytes())

@@ -1,0 +1,59 @@
+"""Queues of a tier are put right: each file as the broker had written it, and undo takes it back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.commands.running import rmqtool
+from tests.conftest import GoldenStore
+from tests.copies import copied
+from tests.verify.tiered_damages import DAMAGES, damaged
+
+HEALED = sorted(set(DAMAGES) - {"a key", "no metadata", "torn metadata"})
+
+
+@pytest.fixture(params=["5.1.4", "5.3.3", "5.5.1"])
+def store(request: pytest.FixtureRequest, golden_store: GoldenStore, tmp_path: Path) -> Path:
+    return copied(golden_store(f"more/{request.param}-tiered"), tmp_path / "store")
+
+
+def tier_of(store: Path) -> dict[Path, bytes]:
+    """All files of the tier."""
+    tier = store / "tiered"
+    return {path.relative_to(tier): path.read_bytes() for path in tier.rglob("*") if path.is_file()}
+
+
+def joined(files: dict[Path, bytes]) -> dict[Path, bytes]:
+    """The segments of each flat file as one."""
+    flat: dict[Path, bytes] = {}
+    for path in sorted(files, key=lambda each: each.name[8:]):
+        flat[path.parent] = flat.get(path.parent, b"") + files[path]
+    return flat
+
+
+def left(store: Path) -> list[tuple[str, str]]:
+    """What verify still finds of the tier above information."""
+    run = rmqtool("verify", store, "--tiered-path", store / "tiered", "--only", "tiered", "--json")
+    return [(each["code"], each["message"]) for each in run.document["findings"] if each["severity"] != "info"]
+
+
+@pytest.mark.one_in(3)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", HEALED)
+def test_each_damage_is_healed(store: Path, name: str) -> None:
+    """While the commit log has the messages: byte for byte, once, and until undo."""
+    whole = tier_of(store)
+    damaged(store, name)
+    broken = tier_of(store)
+    run = rmqtool("repair", store, "--tiered-path", store / "tiered", "--yes")
+    assert "done: " in run.err, run.err
+    assert left(store) == []
+    repaired = tier_of(store)
+    if name == "the tier ends early":  # units that were in three segments are in one
+        repaired, whole = joined(repaired), joined(whole)
+    assert repaired == whole
+    assert "nothing to repair" in rmqtool("repair", store, "--tiered-path", store / "tiered", "--yes").err
+    assert rmqtool("undo", store, "--yes").status == 0
+    assert tier_of(store) == broken
