@@ -22,6 +22,7 @@ ROOMS: Mapping[str, str] = {
     "library": "what Python programs import",
     "sql": "stores as tables that a statement reads",
     "report": "one page about a store, from what the jobs find out",
+    "cut": "the end of a log in place, and all that is derived from it",
     "copy": "a whole copy of a store that a broker may write meanwhile",
     "inspect": "what a store, or a path in it, holds",
     "verify": "log, queues and index compared both ways",

@@ -231,7 +231,9 @@ class CopyJob:
         findings = list(settled.findings) if settled else []
         if settled and not settled.is_proven:
             known = {each.code for each in findings}
-            findings += [each for each in problems(root, self._store.conf, settled.starts) if each.code not in known]
+            findings += [
+                each for each in problems(copy_store(root, self._store.conf), settled.starts) if each.code not in known
+            ]
         manifest = Manifest(
             source=os.path.realpath(self._store.root),
             host=os.uname().nodename,

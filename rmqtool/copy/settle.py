@@ -56,12 +56,13 @@ class Settled:
         """Whether each start serves all: it is refused nothing, cuts nothing, and loses nothing."""
         return (
             self.complete
-            and all(map(_is_whole, self.starts))
+            and all(map(is_whole, self.starts))
             and not any(each.severity == "error" for each in self.findings)
         )
 
 
-def _is_whole(start: StartPrediction) -> bool:
+def is_whole(start: StartPrediction) -> bool:
+    """Whether a start is refused nothing, cuts nothing and loses nothing."""
     lost = any(queue.lost or queue.truncated or queue.misplaced for queue in start.queues)
     return start.is_up and not (start.commit_log_bytes_cut or start.messages_lost or start.files_deleted or lost)
 
@@ -103,7 +104,9 @@ def settle(
         write_checkpoint(root, copy_store(root, conf), end, releases.newest)
     units = sum(queue.difference.added for queue in plan.changed_queues)
     files = sum(file.action != "keep" for file in plan.index)
-    return Settled(complete, units, files, tuple(_worth_saying(plan)), tuple(predicted(root, conf, releases)))
+    return Settled(
+        complete, units, files, tuple(_worth_saying(plan)), tuple(predicted(copy_store(root, conf), releases))
+    )
 
 
 def _worth_saying(plan: RebuildPlan) -> Iterator[Finding]:
@@ -163,9 +166,9 @@ def write_checkpoint_fields(path: Path, fields: Mapping[str, int]) -> None:
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
-def predicted(root: Path, conf: BrokerConf, releases: Releases) -> Iterator[StartPrediction]:
+def predicted(store: Store, releases: Releases) -> Iterator[StartPrediction]:
     """The start of the newest release that fits the copy, and of the oldest where that recovers in another way."""
-    snapshot = Snapshot(copy_store(root, conf), releases.newest if releases.is_named else None)
+    snapshot = Snapshot(store, releases.newest if releases.is_named else None)
     known: set[object] = set()
     for version in dict.fromkeys((releases.newest, releases.oldest)):
         rules = RecoveryRules.of(version, snapshot.store.conf)
@@ -174,12 +177,12 @@ def predicted(root: Path, conf: BrokerConf, releases: Releases) -> Iterator[Star
             yield Recovery(snapshot, rules).predict()
 
 
-def problems(root: Path, conf: BrokerConf, starts: tuple[StartPrediction, ...]) -> Iterator[Finding]:
+def problems(store: Store, starts: tuple[StartPrediction, ...]) -> Iterator[Finding]:
     """The findings of starts that do not serve all, for each code once."""
-    snapshot = Snapshot(copy_store(root, conf))
+    snapshot = Snapshot(store)
     found: set[str] = set()
     for start in starts:
-        if _is_whole(start):
+        if is_whole(start):
             continue
         recovery = Recovery(snapshot, RecoveryRules.of(parse_version(start.version), snapshot.store.conf))
         with suppress(RmqtoolError):
