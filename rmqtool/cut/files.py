@@ -31,6 +31,7 @@ from rmqtool.repair.change import Change, FileChange, Resized, TakenOut
 from rmqtool.store.checkpoint import CHECKPOINT_TIMES, checkpoint_file
 from rmqtool.store.dledger_node import EPOCH_FILE
 from rmqtool.store.index_files import Geometry, IndexFile
+from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CHECKPOINT
 
@@ -139,14 +140,15 @@ def _shorter(name: str, file: IndexFile, geometry: Geometry, first: int, lookups
 
 
 def checkpoint_change(snapshot: Snapshot, place: Place, index_end: int) -> Iterator[Change]:
-    """The checkpoint with no time and no offset after the new end; a start keeps the newest index file by it."""
+    """The checkpoint with no time and no offset after the new end; a start after a crash keeps the index by it."""
     before = snapshot.checkpoint
     if before is None:
         return
     fields = dict(before)
     for each in CHECKPOINT_TIMES:
         fields[each] = min(before.get(each, 0), place.last_store_timestamp)
-    fields[_INDEX_TIME] = index_end
+    is_unclean = (snapshot.store.root / ABORT_FILE).exists()
+    fields[_INDEX_TIME] = index_end if is_unclean else min(before.get(_INDEX_TIME, 0), index_end)
     for each in ("master_flushed_offset", "confirm_physical_offset"):
         fields[each] = min(before.get(each, 0), place.record_end)
     if before.get(_OFFSET, 0) > 0:

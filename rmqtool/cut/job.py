@@ -14,10 +14,11 @@ from rmqtool.copy.settle import is_whole, predicted, problems
 from rmqtool.cut.files import CutIndex, checkpoint_change, cut_index, epoch_changes, log_changes
 from rmqtool.cut.place import At, Place, place_of
 from rmqtool.cut.positions import Positions, PositionsAfter, position_changes
-from rmqtool.cut.queues import CutQueue, NewRows, cut_queues, queue_changes
+from rmqtool.cut.queues import CutQueue, cut_queues, queue_changes
+from rmqtool.cut.rows import NewRows, row_stops
 from rmqtool.cut.tail import Tail, read_tail
 from rmqtool.cut.timer import timer_changes
-from rmqtool.findings.finding import Finding
+from rmqtool.findings.finding import Finding, counted
 from rmqtool.repair.change import Change, TakenOut
 from rmqtool.rules.system_topics import TIMER_TOPIC
 from rmqtool.store.compaction import list_compacted
@@ -115,10 +116,12 @@ class CutJob:
         yield from timer_changes(snapshot, place.offset, timer, tail)
         yield from index.changes
         yield from queue_changes(store, queues)
-        stops = {each.name: each.max_after for each in queues if each.queue.database is not None}
-        if stops and snapshot.database is not None:
-            what = "queues in RocksDB: written again without what goes"
-            yield NewRows(codes=frozenset(), what=what, database=snapshot.database, stops=stops, end=place.offset)
+        database = snapshot.database
+        stops = row_stops(database, place.offset) if database is not None else {}
+        if database is not None and stops:
+            what = f"{database.path.name}: {counted(len(stops), 'queue')} written again without what goes"
+            yield NewRows(codes=frozenset(), what=what, directory=database.path, database=database, stops=stops,
+                          end=place.offset)  # fmt: skip
         yield from epoch_changes(snapshot, place)
         yield from checkpoint_change(snapshot, place, index.end_timestamp)
         yield from log_changes(snapshot, place)
@@ -135,7 +138,7 @@ class CutJob:
 
     def _require_rocksdb(self) -> None:
         store = self._snapshot.store
-        if (store.reads_only_rocksdb or store.layout == "rocksdb") and not is_readable():
+        if (store.reads_only_rocksdb or store.layout == "rocksdb" or store.writes_queues_twice) and not is_readable():
             raise without_library(store.root)
 
     def _require_possible(self, place: Place, queues: Sequence[CutQueue]) -> None:

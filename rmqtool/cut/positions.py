@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from rmqtool.base.errors import UnsupportedError
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.half_messages import ended_halves
 from rmqtool.clients.groups import next_message
 from rmqtool.cut.queues import CutQueue, required_name
+from rmqtool.cut.rows import GroupQueue, NewOffsets
 from rmqtool.cut.tail import Tail, first_undone
 from rmqtool.findings.finding import counted
 from rmqtool.repair.change import Change, FileChange
@@ -25,9 +25,6 @@ from rmqtool.store.queue_units import QueueRange
 from rmqtool.store.single_messages import SingleMessages
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG
-
-GroupQueue = tuple[str, str, int]
-"""Group, topic and queue."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +73,8 @@ class PositionsAfter:
             end = each.offset if cut is None else min(each.offset, cut.max_after)
             if each.group == TRANSACTION_GROUP and each.topic == HALF_TOPIC:
                 end = min([end, *halves.get(each.queue_id, ())])
+                queue = self._messages.queue(*name)
+                end = first_undone(queue, end, self._tail, self._messages) if queue else end
             if end < each.offset:
                 offsets[each.group, each.topic, each.queue_id] = end
             if cut is not None:
@@ -124,11 +123,11 @@ class PositionsAfter:
 
 
 def position_changes(snapshot: Snapshot, positions: Positions) -> Iterator[Change]:
-    """The files of offsets with the new ones, each with its ``.bak``; raises UnsupportedError for rows of RocksDB."""
+    """The files of offsets with the new ones, each with its ``.bak``, or the database that has them."""
     database = config_database(snapshot.store, CONSUMER_OFFSET)
     if positions.offsets and database is not None:
-        raise UnsupportedError("committed offsets past the new ends of queues are in RocksDB, where they stay: groups "
-                               "would skip the messages that come next", file=database)  # fmt: skip
+        what = f"{CONFIG}/{database.name}: {counted(len(positions.offsets), 'offset')} lowered"
+        yield NewOffsets(codes=frozenset(), what=what, directory=database, offsets=positions.offsets)
 
     def offsets(text: str) -> Iterator[tuple[Member, int]]:
         return _lowered(

@@ -1,8 +1,8 @@
-"""The queues without what leads past the new end of the log: in files, and as rows of RocksDB."""
+"""The queues without what leads past the new end of the log."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,18 +11,12 @@ from rmqtool.base.files import list_directory
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.finding import counted
 from rmqtool.formats.consume_queue import is_pre_blank
-from rmqtool.rebuild.existing import StoredRows
-from rmqtool.rebuild.staged import DatabaseWriter, stage_database
 from rmqtool.repair.change import Change, Resized, TakenOut, name_in_store
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.queue_units import end_of_batch
-from rmqtool.store.rocksdb_queues import LastUnit, QueueDatabase
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONSUME_QUEUE_EXT, Store
 from rmqtool.store.unit_files import UnitFiles, open_units
-from rmqtool.transaction.transaction import Transaction
-
-_ROWS_AT_ONCE = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -120,50 +114,3 @@ def required_name(store: Store, path: Path) -> str:
             hint="rmqtool copy makes a store of it that has all in one place; cut that",
         )  # fmt: skip
     return name
-
-
-@dataclass(frozen=True, kw_only=True)
-class NewRows(Change):
-    """The database of the queues, written again without the rows of `stops` and after; `end` is that of the log."""
-
-    database: QueueDatabase
-    stops: Mapping[QueueName, int]
-    end: int
-
-    @property
-    def size(self) -> int:
-        """About what the database takes, bytes."""
-        return sum(entry.stat().st_size for entry in list_directory(self.database.path) if entry.is_file())
-
-    def stage(self, transaction: Transaction) -> None:
-        """Write it, and put its files in place of those that are there."""
-        directory = self.database.path
-        stored = StoredRows(directory, self.database)
-        stored.require_whole()
-        with transaction.scratch() as scratch:
-            writer = DatabaseWriter(scratch)
-            for name, last in stored.lasts.items():
-                self._put(writer, stored, name, last)
-            writer.finish(min(stored.dispatched_end, self.end))
-            names = stage_database(transaction, scratch, directory.name)
-        there = list_directory(directory)
-        if not any(entry.is_dir() for entry in there):
-            transaction.put(directory.name)
-            return
-        for entry in there:  # queues may have files in directories beside the database
-            if entry.is_file() and f"{directory.name}/{entry.name}" not in names:
-                transaction.remove(f"{directory.name}/{entry.name}")
-        for each in names:
-            transaction.put(each)
-
-    def _put(self, writer: DatabaseWriter, stored: StoredRows, name: QueueName, last: LastUnit) -> None:
-        """Write what is left of a queue; one without messages is left out."""
-        stop = self.stops.get(name, last.queue_offset + 1)
-        first = self.database.first_live((name.topic, name.queue_id), 0)
-        while first < stop:
-            rows = stored.rows(name, first, min(first + _ROWS_AT_ONCE, stop))
-            if len(rows.offsets):
-                writer.put(name, rows)
-            first += _ROWS_AT_ONCE
-        if name not in self.stops:
-            writer.end(name, last)

@@ -1,7 +1,7 @@
 """The timer without units of messages that go: its log ends earlier, and the slots of the wheel lead to what is left.
 
 A unit that leads past the end of the log is tried again for ever. What was delivered after the end is delivered again:
-the wheel is read from the time on at which that began.
+the wheel is read again from the slot of the first of those messages.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from rmqtool.store.timer_wheel import WHEEL, newest_wheel, written_unit
 
 _READ, _FLUSHED = "last_read_timestamp", "last_timer_log_flush_position"
 _OFFSETS = ("last_timer_queue_offset", "master_timer_queue_offset")
-_SLOTS_BEFORE = 2  # it is up to two slots later than what was read
 
 
 @dataclass(frozen=True)
@@ -130,9 +129,7 @@ def _check_change(
         check[field] = min(int(check[field][0]), queue_end or 0)
     if position is not None:
         check[_FLUSHED] = min(int(check[_FLUSHED][0]), position)
-    begun = min(tail.first_store_timestamp, tail.delivered_timer)
-    read = begun // state.precision * state.precision - _SLOTS_BEFORE * state.precision
-    check[_READ] = min(int(check[_READ][0]), read)
+    check[_READ] = min(int(check[_READ][0]), tail.delivered_timer // state.precision * state.precision)
     if bytes(content) != before:
         name = required_name(store, path)
         yield FileChange(codes=frozenset(), what=f"{name}: nothing after the end", name=name, content=bytes(content))
