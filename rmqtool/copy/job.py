@@ -189,9 +189,9 @@ class CopyJob:
         if self.mode != "restore" or self._request.fresh_times:
             return Expired(reserved_hours=settings.file_reserved_time)
         files = [file for file in self._expected.files if file.kind == "log"] if self._expected else []
-        limit = time.time_ns() - settings.reserved_ms * _MS
+        now = time.time_ns() // _MS
         expired = 0
-        while expired < len(files) - 1 and files[expired].mtime_ns < limit:
+        while expired < len(files) - 1 and now >= settings.expires(files[expired].mtime_ns // _MS):
             expired += 1
         size = sum(file.size for file in files[:expired])
         return Expired(expired, len(files), size, settings.file_reserved_time)
@@ -219,7 +219,8 @@ class CopyJob:
             return None
         is_same_disk = os.stat(root).st_dev == os.stat(self._store.root).st_dev
         limit = self._request.limit if is_same_disk else None  # that of the store's disk
-        return settle(root, conf, self._snapshot.releases, copied.end, was_clean=was_clean, limit=limit,
+        return settle(root, conf, self._snapshot.releases, copied.end, was_clean=was_clean,
+                      is_live=self._is_live, limit=limit,
                       jobs=self._request.jobs, progress=progress)  # fmt: skip
 
     def finish(self, new: NewStore, copied: Copied, settled: Settled | None) -> CopyResult:

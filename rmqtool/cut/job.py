@@ -99,7 +99,7 @@ class CutJob:
         snapshot, place = self._snapshot, self.place
         tail = read_tail(snapshot, place.offset, progress)
         queues = tuple(cut_queues(snapshot, place.offset))
-        self._require_possible(place, queues)
+        self._require_possible(place, queues, tail)
         index = cut_index(snapshot, place)
         positions = PositionsAfter(snapshot, queues, tail).found()
         changes = tuple(self._changes(place, tail, queues, index, positions))
@@ -141,7 +141,7 @@ class CutJob:
         if (store.reads_only_rocksdb or store.layout == "rocksdb" or store.writes_queues_twice) and not is_readable():
             raise without_library(store.root)
 
-    def _require_possible(self, place: Place, queues: Sequence[CutQueue]) -> None:
+    def _require_possible(self, place: Place, queues: Sequence[CutQueue], tail: Tail) -> None:
         """Raise UnsupportedError for what would lead past the end, and UsageError for queues that begin again."""
         store, topics = self._snapshot.store, {each.name.topic for each in queues}
         anew = [each.name for each in queues if each.begins_again]
@@ -155,7 +155,7 @@ class CutJob:
         if compacted:
             raise UnsupportedError(f"topic {min(compacted)} is compacted, and its compacted log may hold messages that "
                                    "go", file=store.root)  # fmt: skip
-        if tier_of(store) is not None:
+        if tail.records and tier_of(store) is not None:
             raise UnsupportedError("tiered storage may hold messages that go", file=store.root)
         newest = RocksDbIndex(store).last_offset() if (store.root / SIDE_STORE).is_dir() else None
         if newest is not None and newest >= place.offset:
