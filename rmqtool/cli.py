@@ -54,7 +54,7 @@ _SECTIONS = {
         "rebuild-index": ("Rebuild the index files from the commit log.", "rmqtool.commands.rebuild:rebuild_index"),
         "salvage": ("Make a new store of what is sound, or of chosen messages.", "rmqtool.commands.salvage:salvage"),
         "convert": ("Convert a DLedger store to a plain one.", "rmqtool.commands.convert:convert"),
-        "cut": ("End the log here; nothing of the rest comes back.", "rmqtool.commands.cut:cut"),
+        "cut": ("End the log of a store at an offset, in place.", "rmqtool.commands.cut:cut"),
         "undo": ("Take back the last repair of a store.", "rmqtool.commands.undo:undo"),
         "clean": ("Preview or delete expired files; forecast the disk.", "rmqtool.commands.clean:clean"),
     },

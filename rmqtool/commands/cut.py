@@ -55,13 +55,13 @@ class CutOptions(shared.OnStore):
     CutOptions,
     (
         "rmqtool cut /data/rocketmq/store --at 3198209 --dry-run",
-        "rmqtool cut /data/rocketmq/store --at 2026-11-29T12:00:00Z",
+        "rmqtool cut /data/rocketmq/store --at 2026-11-29T12:00:00Z --dry-run",
         "rmqtool cut /data/rocketmq/store --at last-100 --yes",
     ),
     {
         Exit.OK: "done, planned, or nothing to do",
-        Exit.FINDINGS: "done, and the next start would not serve all that is left: see the findings",
-        Exit.USAGE: "no record begins or ends there, nothing would be left, or nobody confirmed",
+        Exit.FINDINGS: "done; the next start would not serve all that is left",
+        Exit.USAGE: "no such place, nothing would be left, or nobody confirmed",
         Exit.FAILED: "could not finish; the store is as before",
         Exit.IN_USE: "a broker runs on the store",
     },

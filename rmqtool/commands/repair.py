@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RepairOptions(shared.OnTier):
+class RepairOptions(repair_apart.ApartOptions):
     """What was asked for; of a saved plan, what it was made with."""
 
     dry_run: bool = shared.dry_run_option()

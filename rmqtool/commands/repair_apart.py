@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rmqtool.base.errors import Exit
 from rmqtool.base.visible import join, visible
 from rmqtool.commands import shared_options as shared
 from rmqtool.commands import writing
-from rmqtool.commands.options import time_or_clock
+from rmqtool.commands.options import jobs_option, time_or_clock
 from rmqtool.show.output import Style, note, show_finding, write_document, write_text
 from rmqtool.show.progress import byte_progress
 from rmqtool.show.times import sentence
@@ -16,13 +17,21 @@ from rmqtool.show.times import sentence
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rmqtool.commands.repair import RepairOptions
     from rmqtool.cut.settling import Settling
 
 NOTHING = "nothing to repair"
 
 
-def acknowledge(style: Style, given: RepairOptions) -> Exit:
+@dataclass(frozen=True, kw_only=True)
+class ApartOptions(shared.OnTier):
+    """What these need to know."""
+
+    dry_run: bool = shared.dry_run_option()
+    jobs: int = jobs_option()
+    yes: bool = shared.yes_option()
+
+
+def acknowledge(style: Style, given: ApartOptions) -> Exit:
     """Show the records of losses, and remove them."""
     from rmqtool.transaction import losses as records
 
@@ -41,7 +50,7 @@ def acknowledge(style: Style, given: RepairOptions) -> Exit:
     return Exit.OK
 
 
-def give_times(style: Style, given: RepairOptions) -> Exit:
+def give_times(style: Style, given: ApartOptions) -> Exit:
     """Show which files have lost their times, and give them back."""
     from rmqtool.copy import file_times
 
@@ -64,7 +73,7 @@ def give_times(style: Style, given: RepairOptions) -> Exit:
     return Exit.OK
 
 
-def settle(style: Style, given: RepairOptions) -> Exit:
+def settle(style: Style, given: ApartOptions) -> Exit:
     """Make a killed broker's store a clean one, after a proof, or show what that would change."""
     from rmqtool.cut.settling import SettleJob
 
@@ -86,7 +95,7 @@ def settle(style: Style, given: RepairOptions) -> Exit:
     return _show_settled(style, given, found)
 
 
-def _show_settled(style: Style, given: RepairOptions, found: Settling) -> Exit:
+def _show_settled(style: Style, given: ApartOptions, found: Settling) -> Exit:
     findings: Sequence[Any] = found.proof.findings if found.proof else ()
     status = Exit.FINDINGS if found.proof and not found.proof.is_proven else Exit.OK
     if style.json:

@@ -133,7 +133,7 @@ class SettleJob:
         require_known_sizes(store, plan.source.sizes.assumed, plan.written_kinds)
         errors = [each for each in plan.findings if each.severity == "error"]
         if errors or plan.lost.is_lossy:
-            why = errors[0].message if errors else "records of the log cannot be read"
+            why = f"a rebuild reports {errors[0].code}" if errors else "records of the log cannot be read"
             raise UnsupportedError(f"not settled: {why}", file=store.root,
                                    hint="rmqtool verify says what is wrong; repair it first")  # fmt: skip
         return plan
