@@ -54,6 +54,7 @@ _SECTIONS = {
         "rebuild-index": ("Rebuild the index files from the commit log.", "rmqtool.commands.rebuild:rebuild_index"),
         "salvage": ("Save intact or chosen messages into a new store.", "rmqtool.commands.salvage:salvage"),
         "convert": ("Convert a DLedger store to a plain one.", "rmqtool.commands.convert:convert"),
+        "cut": ("End the log of a store at an offset, in place.", "rmqtool.commands.cut:cut"),
         "undo": ("Undo the last repair of a store.", "rmqtool.commands.undo:undo"),
         "clean": ("Preview or delete expired files; forecast the disk.", "rmqtool.commands.clean:clean"),
     },

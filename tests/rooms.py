@@ -23,6 +23,7 @@ ROOMS: Mapping[str, str] = {
     "spark": "only what is Spark",
     "sql": "stores as tables that a statement reads",
     "report": "one page about a store, from what the jobs find out",
+    "cut": "the end of a log in place, and all that is derived from it",
     "copy": "a whole copy of a store that a broker may write meanwhile",
     "inspect": "what a store, or a path in it, holds",
     "verify": "log, queues and index compared both ways",

@@ -137,7 +137,7 @@ def run_over(
     counted = sum(log_file.start_offset <= max_offset for log_file in files)
     deleted = _deleted(files[: max(0, counted - 1)], trigger, settings, now)
     gone = 0 if first_in_use else len(deleted)
-    expires = [_expires(log_file, settings) for log_file in files]
+    expires = [settings.expires(log_file.mtime) for log_file in files]
     young = next((index for index, time in enumerate(expires) if now < time), len(files))
     decisions = []
     for index, log_file in enumerate(files):
@@ -176,7 +176,7 @@ def run_before_entries(
         decisions[-1] = replace(last, deleted=goes, reason=("forced" if is_young else "expired") if goes else reason)
         if goes:
             min_offset = entries[0].start_offset if entries else -1
-    held = (FileDecision(log_file, False, "plain-files", _expires(log_file, settings)) for log_file in entries)
+    held = (FileDecision(log_file, False, "plain-files", settings.expires(log_file.mtime)) for log_file in entries)
     return LogRun((*decisions, *held), min_offset)
 
 
@@ -186,7 +186,7 @@ def _deleted(candidates: Sequence[LogFile], trigger: Trigger, settings: Retentio
     if not trigger.runs:
         return reasons
     for log_file in candidates[: settings.delete_file_batch_max]:
-        expired = now >= _expires(log_file, settings)
+        expired = now >= settings.expires(log_file.mtime)
         if not expired and not trigger.forced:
             break
         reasons.append("expired" if expired else "forced")
@@ -210,10 +210,6 @@ def _kept(index: int, counted: int, young: int, *, is_young: bool, trigger: Trig
     if trigger.failure is not None:
         return "cleaner-fails"
     return "next-run" if trigger.runs else "no-trigger"
-
-
-def _expires(log_file: LogFile, settings: RetentionSettings) -> int:
-    return log_file.mtime + settings.reserved_ms
 
 
 @dataclass(frozen=True)

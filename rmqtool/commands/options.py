@@ -238,6 +238,11 @@ def _rate(value: str) -> RateLimit:
     return RateLimit(rate)
 
 
+def rate_option(help_text: str, *names: str) -> Any:
+    """An option for bytes per second."""
+    return option(help_text, *names, callback=_rate, metavar="RATE")
+
+
 @parsed
 def _in_calendar(value: str) -> int:
     time = parse_time(value, zone=shown_zone())
@@ -343,10 +348,9 @@ class OnStores(Options):
         type=click.Path(path_type=Path), metavar="FILE",
         callback=lambda _context, _parameter, path: BrokerConf() if path is None else read_broker_conf(path),
     )  # fmt: skip
-    limit_rate: RateLimit | None = option(
-        "Read at most this many bytes per second, such as 50MiB: for a disk that a broker uses.",
-        callback=_rate, metavar="RATE",
-    )  # fmt: skip
+    limit_rate: RateLimit | None = rate_option(
+        "Read at most this many bytes per second, such as 50MiB: for a disk that a broker uses."
+    )
 
     @property
     def bytes_per_second(self) -> int | None:

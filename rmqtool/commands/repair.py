@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqtool.base.errors import Exit, UnreadableError, UnsupportedError, UsageError
-from rmqtool.base.visible import join, quote, visible
+from rmqtool.base.visible import join, quote
+from rmqtool.commands import repair_apart, writing
 from rmqtool.commands import shared_options as shared
-from rmqtool.commands import writing
-from rmqtool.commands.options import command, flag, jobs_option, option, time_or_clock
-from rmqtool.show.output import Style, note, write_document, write_text
+from rmqtool.commands.options import command, flag, jobs_option, option
+from rmqtool.show.output import Style, note, write_document
 from rmqtool.show.progress import byte_progress, job_progress
-from rmqtool.show.times import sentence
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from rmqtool.rebuild.plan import RebuildPlan
     from rmqtool.rebuild.source import RebuildSource
     from rmqtool.repair.diagnosis import Repairs
-    from rmqtool.repair.file_times import FileTime
     from rmqtool.repair.plan import Plan
     from rmqtool.repair.proof import Proof
     from rmqtool.repair.saved_plan import SavedRepairPlan
@@ -39,7 +37,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RepairOptions(shared.OnTier):
+class RepairOptions(repair_apart.ApartOptions):
     """What was asked for; of a saved plan, what it was made with."""
 
     dry_run: bool = shared.dry_run_option()
@@ -56,6 +54,10 @@ class RepairOptions(shared.OnTier):
         "Only restore the modification times that files lost when the store was copied, except where the first "
         "cleaning would then delete them."
     )
+    settle: bool = flag(
+        "Only make the store of a killed broker one that stopped cleanly, so that its next start is short and keeps "
+        "all keys; refused unless it is proven that nothing is lost."
+    )
     acknowledge: bool = flag("Only remove the records of losses, which verify reports until then.")
     jobs: int | None = jobs_option()
     memory: int | None = shared.memory_option()
@@ -65,10 +67,9 @@ class RepairOptions(shared.OnTier):
 
     def require_consistent(self) -> None:
         """Raise UsageError for options that do not fit each other."""
-        if self.times and (self.acknowledge or self.plan or self.keep_offsets or self.lose or self.save_plan):
-            raise UsageError("--times does nothing else: it goes with no other option")
-        if self.acknowledge and (self.plan or self.keep_offsets or self.lose or self.save_plan):
-            raise UsageError("--acknowledge does nothing else: it goes with no other option")
+        apart = [name for name in ("times", "settle", "acknowledge") if getattr(self, name)]
+        if apart and (len(apart) > 1 or self.plan or self.keep_offsets or self.lose or self.save_plan):
+            raise UsageError(f"--{apart[0]} does nothing else: it goes with no other option")
         if self.plan and (self.only_shows or self.keep_offsets or self.lose or self.broker_version):
             raise UsageError("--plan applies the saved plan: it cannot be combined with other options")
 
@@ -90,7 +91,6 @@ class RepairOptions(shared.OnTier):
         return {"broker_version": self.broker_version, "keep_offsets": self.keep_offsets, "lose": self.lose}
 
 
-_NOTHING = "nothing to repair"
 _CHOSEN = ("keep_offsets", "lose")
 _MOST = 6  # transactions of one repair
 _EXAMPLES = 10_000  # of each code: what a repair does about offsets and topics goes by them
@@ -125,10 +125,12 @@ def repair(style: Style, given: RepairOptions) -> Exit:
 
     given.require_consistent()
     if given.acknowledge:
-        return _acknowledge(style, given)
+        return repair_apart.acknowledge(style, given)
     require_plain_log(given.store, "repair")
     if given.times:
-        return _give_times(style, given)
+        return repair_apart.give_times(style, given)
+    if given.settle:
+        return repair_apart.settle(style, given)
     if given.saved:
         given = replace(given, **given.saved.options)
     only_reads = given.only_shows
@@ -150,68 +152,6 @@ def _carry_out(style: Style, given: RepairOptions) -> Exit:
         while not found.is_empty and len(done.ids) < _MOST:  # what is wrong after a first repair may show only after it
             found = _run(style, given, done)
     return _show_done(style, given, found, done)
-
-
-def _acknowledge(style: Style, given: RepairOptions) -> Exit:
-    """Show the records of losses, and remove them."""
-    from rmqtool.transaction.losses import acknowledge, recorded_losses
-
-    root = given.store.root
-    losses = [each.loss.text if each.loss else f"{each.file}: no record" for each in recorded_losses(root)]
-    if not style.json:
-        write_text("".join(f"lost: {visible(sentence(text))}\n" for text in losses) or "no loss is recorded\n")
-    if losses and not given.dry_run:
-        writing.confirm("Does everybody know of this loss?", yes=given.yes)
-        acknowledge(root)
-    if style.json:
-        state = "nothing" if not losses else "planned" if given.dry_run else "done"
-        result = {"state": state, "transactions": [], "acknowledged": losses, "verdict": None, "plan": None,
-                  "changes": [], "rebuild": None, "recovered": [], "proof": None}  # fmt: skip
-        write_document(style, "repair", result)
-    return Exit.OK
-
-
-def _give_times(style: Style, given: RepairOptions) -> Exit:
-    """Show which files have lost their times, and give them back."""
-    from rmqtool.repair.file_times import give_times
-
-    found = _lost_times(given)
-    wanted = [each for each in found if not each.kept]
-    changes = [{"what": each.text(given.store), "details": [], "lost": None, "codes": ["store.modification-times"]}
-               for each in wanted]  # fmt: skip
-    if not style.json:
-        write_text("".join(f"{visible(sentence(str(change['what'])))}\n" for change in changes) or f"{_NOTHING}\n")
-        if len(found) > len(wanted) and not style.quiet:
-            note(f"{len(found) - len(wanted)} files of the log keep their times: the first cleaning would delete them")
-    if wanted and not given.dry_run:
-        writing.confirm("Set these times?", yes=given.yes)
-        give_times(given.store, wanted)
-    if style.json:
-        state = "nothing" if not wanted else "planned" if given.dry_run else "done"
-        result = {"state": state, "transactions": [], "acknowledged": [], "verdict": None, "plan": None,
-                  "changes": changes, "rebuild": None, "recovered": [], "proof": None}  # fmt: skip
-        write_document(style, "repair", result)
-    return Exit.OK
-
-
-def _lost_times(given: RepairOptions) -> list[FileTime]:
-    """The files of log and queues that were modified later than their messages were stored."""
-    from rmqtool.clean.findings import wrong_times
-    from rmqtool.clean.plan import log_facts
-    from rmqtool.repair.file_times import FileTime, queue_times
-    from rmqtool.rules.retention import settings_of
-
-    snapshot, now = given.opened.snapshot, time_or_clock(None)
-    reserved = settings_of(snapshot.store.conf.settings, {}, snapshot.release).reserved_ms
-    files = snapshot.log.files
-    last = files[-1].start_offset if files else 0  # which no cleaning deletes
-    wrong = wrong_times(log_facts(snapshot, snapshot.log_range, len(files)), now)
-    of_log = [
-        FileTime(each.log_file.file.path, each.log_file.mtime, each.written,
-                 kept=each.written + reserved < now and each.log_file.start_offset != last)
-        for each in wrong
-    ]  # fmt: skip
-    return [*of_log, *(queue_times(snapshot) if of_log else ())]
 
 
 @dataclass(frozen=True)
@@ -362,8 +302,8 @@ def _show_only(style: Style, given: RepairOptions) -> Exit:
 def _nothing(found: _Found) -> str:
     """That there is nothing to write; the plan may have steps all the same."""
     if any("--lose" in (step.command or "") for step in found.plan.steps):
-        return f"{_NOTHING} except what needs --lose"
-    return f"{_NOTHING}: do the steps above by hand" if found.plan.steps else _NOTHING
+        return f"{repair_apart.NOTHING} except what needs --lose"
+    return f"{repair_apart.NOTHING}: do the steps above by hand" if found.plan.steps else repair_apart.NOTHING
 
 
 def _following(given: RepairOptions, found: _Found) -> str:

@@ -17,7 +17,17 @@ from rmqtool.base.numbers import EXAMPLES
 from rmqtool.base.times import parse_duration
 from rmqtool.base.visible import visible
 from rmqtool.commands.completion import codes, complete_from
-from rmqtool.commands.options import argument, command, conf_option, flag, jobs_option, master_option, option, parsed
+from rmqtool.commands.options import (
+    argument,
+    command,
+    conf_option,
+    flag,
+    jobs_option,
+    master_option,
+    option,
+    parsed,
+    rate_option,
+)
 from rmqtool.commands.shared_options import (
     OF_NEXT,
     OnTier,
@@ -33,6 +43,7 @@ from rmqtool.show.output import Style, note, write_document, write_text
 from rmqtool.show.progress import byte_progress
 
 if TYPE_CHECKING:
+    from rmqtool.base.files import RateLimit
     from rmqtool.base.parallel import WorkerPool
     from rmqtool.library.verified import Verified
     from rmqtool.scan.filters import Filters
@@ -96,6 +107,9 @@ class VerifyOptions(OnTier):
         "Continue the run that kept its progress in FILE; where FILE does not exist, begin and keep it there.",
         type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
     )  # fmt: skip
+    disk_rate: RateLimit | None = rate_option(
+        "How fast the store's disk reads, such as 200MiB: for how long a start takes. Default: it is measured."
+    )
     fast: bool = flag("Structure only: skip bodies and their CRCs.")
     form: Form = option(
         "Text for people; reports for continuous integration; figures for Prometheus; a monitoring plug-in's answer.",
@@ -175,7 +189,8 @@ def verify(style: Style, given: VerifyOptions) -> int:
             note(f"{visible(str(saved.path))}: removed, because all is verified now")
     unseen = missing - verification.topics_seen
     verified = Verified(outcome_of(verification), given.words(*OF_NEXT))
-    status = _show(style, verified, given.form, monotonic() - started)
+    disk_rate = given.disk_rate.bytes_per_second if given.disk_rate else None
+    status = _show(style, verified, given.form, monotonic() - started, disk_rate)
     return Exit.FINDINGS if unseen and status == Exit.OK else status
 
 
@@ -220,13 +235,13 @@ def _saved(resume: Path | None, store: Store, request: VerifyRequest) -> SavedPr
     return SavedProgress(resume, store, request, rmqtool.__version__)
 
 
-def _show(style: Style, verified: Verified, form: Form, seconds: float) -> int:
+def _show(style: Style, verified: Verified, form: Form, seconds: float, disk_rate: int | None) -> int:
     """Write the outcome; the exit status. What another form needs is not loaded: it would take longer than a check."""
     outcome = verified.outcome
     if style.json:
         from rmqtool.show.verify_reports import outcome_json
 
-        result = {**outcome_json(outcome), "plan": verified.plan.as_json()}
+        result = {**outcome_json(outcome, disk_rate), "plan": verified.plan.as_json()}
         style.store = str(outcome.root)
         write_document(style, "verify", result, findings=outcome.findings, status=outcome.status)
     elif form == "junit":
@@ -254,5 +269,5 @@ def _show(style: Style, verified: Verified, form: Form, seconds: float) -> int:
         if style.quiet:
             show_line(outcome, plan, style)
         else:
-            show_outcome(outcome, plan, style, seconds)
+            show_outcome(outcome, plan, style, seconds, disk_rate)
     return outcome.status

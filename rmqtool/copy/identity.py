@@ -14,13 +14,14 @@ from rmqtool.copy.settle import write_checkpoint_fields
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.store.checkpoint import read_checkpoint
 from rmqtool.store.config_json import load_config
+from rmqtool.store.dledger_node import EPOCH_FILE
 from rmqtool.store.store import CHECKPOINT, CONFIG, Store
 
 SLAVE, CONTROLLER = "slave", "controller"
 """A replica: with a fixed role, or with the one that the controller gives it."""
 
 _IDENTITY = ("brokerIdentity", "brokerIdentity.bak", "brokerIdentity-temp", "brokerIdentity-temp.bak")
-_EPOCHS = ("epochFileCheckpoint", "epochFileCheckpoint.bak")
+_EPOCHS = (EPOCH_FILE, f"{EPOCH_FILE}.bak")
 _MAPPINGS = "topicQueueMapping.json"
 _MAX_TEXT = 64 << 20  # bytes
 _CRC_MASK = 0x7FFFFFFF
@@ -59,19 +60,27 @@ def take_identity(root: Path, store: Store, identity: str) -> None:
 def cut_epochs(root: Path, end: int) -> None:
     """Drop the epochs that begin at or after the end of the log: a replica would wait for them, or cut by them."""
     for name in _EPOCHS:
-        path = root / name
-        if not path.exists():
-            continue
-        lines = read_all(path, _MAX_TEXT).decode("ascii", "replace").splitlines()
-        entries = [line for line in lines[2:] if line.strip()]
-        kept = [line for line in entries if not line.rpartition("-")[2].isdecimal() or _start_of(line) < end]
-        if kept == entries:
-            continue
-        if not kept:  # a broker writes no empty list
-            path.unlink()
-            continue
-        body = "".join(f"{line}\n" for line in kept)
-        path.write_text(f"{len(kept)}\n{zlib.crc32(body.encode()) & _CRC_MASK}\n{body}", encoding="ascii")
+        found = epochs_before(root / name, end)
+        if found:
+            (root / name).write_bytes(found)
+        elif found is not None:
+            (root / name).unlink()
+
+
+def epochs_before(path: Path, end: int) -> bytes | None:
+    """A file of epochs without those that begin at or after an offset; None where it has none of them.
+
+    Without a single one it is empty, and no file: a broker writes no empty list.
+    """
+    if not path.exists():
+        return None
+    lines = read_all(path, _MAX_TEXT).decode("ascii", "replace").splitlines()
+    entries = [line for line in lines[2:] if line.strip()]
+    kept = [line for line in entries if not line.rpartition("-")[2].isdecimal() or _start_of(line) < end]
+    if kept == entries:
+        return None
+    body = "".join(f"{line}\n" for line in kept)
+    return f"{len(kept)}\n{zlib.crc32(body.encode()) & _CRC_MASK}\n{body}".encode("ascii") if kept else b""
 
 
 def _start_of(line: str) -> int:

@@ -189,9 +189,9 @@ class CopyJob:
         if self.mode != "restore" or self._request.fresh_times:
             return Expired(reserved_hours=settings.file_reserved_time)
         files = [file for file in self._expected.files if file.kind == "log"] if self._expected else []
-        limit = time.time_ns() - settings.reserved_ms * _MS
+        now = time.time_ns() // _MS
         expired = 0
-        while expired < len(files) - 1 and files[expired].mtime_ns < limit:
+        while expired < len(files) - 1 and now >= settings.expires(files[expired].mtime_ns // _MS):
             expired += 1
         size = sum(file.size for file in files[:expired])
         return Expired(expired, len(files), size, settings.file_reserved_time)
@@ -219,7 +219,8 @@ class CopyJob:
             return None
         is_same_disk = os.stat(root).st_dev == os.stat(self._store.root).st_dev
         limit = self._request.limit if is_same_disk else None  # that of the store's disk
-        return settle(root, conf, self._snapshot.releases, copied.end, was_clean=was_clean, limit=limit,
+        return settle(root, conf, self._snapshot.releases, copied.end, was_clean=was_clean,
+                      is_live=self._is_live, limit=limit,
                       jobs=self._request.jobs, progress=progress)  # fmt: skip
 
     def finish(self, new: NewStore, copied: Copied, settled: Settled | None) -> CopyResult:
@@ -231,7 +232,9 @@ class CopyJob:
         findings = list(settled.findings) if settled else []
         if settled and not settled.is_proven:
             known = {each.code for each in findings}
-            findings += [each for each in problems(root, self._store.conf, settled.starts) if each.code not in known]
+            findings += [
+                each for each in problems(copy_store(root, self._store.conf), settled.starts) if each.code not in known
+            ]
         manifest = Manifest(
             source=os.path.realpath(self._store.root),
             host=os.uname().nodename,

@@ -86,6 +86,20 @@ def end_log(
     return _ended(files[0].start_offset, files[: number + 1], end, last, rules)
 
 
+def proven_end(files: Sequence[MappedFile], rules: RecoveryRules) -> LogEnd:
+    """The end of the log of a store on which no broker runs; nothing is changed."""
+    number = _last_with_data(files)
+    if number < 0:
+        start = files[0].start_offset if files else 0
+        return LogEnd(start, start)
+    mapped, start = files[number], files[0].start_offset
+    walked = _walk(mapped, rules)
+    if walked.walk.readable_behind:
+        return LogEnd(start, mapped.start_offset + walked.walk.end, is_damaged=True)
+    end = mapped.size if walked.walk.outcome == "next" else walked.walk.end
+    return _ended(start, files[: number + 1], end, walked.last, rules)
+
+
 def _ended(start: int, files: Sequence[MappedFile], end: int, last: tuple[int, ...], rules: RecoveryRules) -> LogEnd:
     """The end in the last of some files; its last record may be in the file before."""
     mapped = files[-1]

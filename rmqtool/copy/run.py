@@ -264,7 +264,8 @@ class Copying:
             geometry = self._index_geometry = self._geometry_of(file.path)
             content = copy_index(file.path, to, geometry, self._reading, self._count)
         else:
-            content = copy_content(file.path, to, self._reading, self._count)
+            content = copy_content(file.path, to, self._reading, self._count,
+                                   is_full=file.is_full or not self._is_live)  # fmt: skip
         self._add(file, content, status)
 
     def _geometry_of(self, path: Path) -> Geometry | None:

@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.base.files import Progress, RateLimit
+from rmqtool.base.files import Progress, RateLimit, ReadPolicy
 from rmqtool.base.new_files import new_file, write_all
 from rmqtool.broker.prediction import StartPrediction
 from rmqtool.broker.recovery import Recovery
 from rmqtool.broker.start_findings import start_findings
 from rmqtool.copy.log_end import LogEnd
+from rmqtool.copy.tail import Added, complete_tail
 from rmqtool.findings.finding import Finding
 from rmqtool.rebuild.apply import apply_plan
 from rmqtool.rebuild.options import Part, RebuildOptions
@@ -56,12 +57,13 @@ class Settled:
         """Whether each start serves all: it is refused nothing, cuts nothing, and loses nothing."""
         return (
             self.complete
-            and all(map(_is_whole, self.starts))
+            and all(map(is_whole, self.starts))
             and not any(each.severity == "error" for each in self.findings)
         )
 
 
-def _is_whole(start: StartPrediction) -> bool:
+def is_whole(start: StartPrediction) -> bool:
+    """Whether a start is refused nothing, cuts nothing and loses nothing."""
     lost = any(queue.lost or queue.truncated or queue.misplaced for queue in start.queues)
     return start.is_up and not (start.commit_log_bytes_cut or start.messages_lost or start.files_deleted or lost)
 
@@ -72,14 +74,36 @@ def copy_store(root: Path, conf: BrokerConf) -> Store:
 
 
 def settle(
-    root: Path, conf: BrokerConf, releases: Releases, end: LogEnd, *, was_clean: bool, limit: RateLimit | None,
-    jobs: int, progress: Progress,
+    root: Path, conf: BrokerConf, releases: Releases, end: LogEnd, *, was_clean: bool, is_live: bool = False,
+    limit: RateLimit | None, jobs: int, progress: Progress,
 ) -> Settled:  # fmt: skip
     """Complete queues and index of the copy at `root` from its log, and give it a checkpoint that fits.
 
-    `releases` may have written the source. The checkpoint of one that `was_clean`, and complete, stays. Raises
-    RmqtoolError.
+    `releases` may have written the source. The checkpoint of one that `was_clean`, and complete, stays. Of a broker
+    that runs, or has stopped cleanly, only the end of the log is read. Raises RmqtoolError.
     """
+    added = _tail_of(root, conf, releases, end, limit) if was_clean or is_live else None
+    if added is not None:
+        if not (was_clean and not (added.units or added.keys) and (root / CHECKPOINT).exists()):
+            write_checkpoint(root, copy_store(root, conf), end, releases.newest)
+        starts = tuple(predicted(copy_store(root, conf), releases))
+        return Settled(True, added.units, int(added.keys > 0), (), starts)
+    return _settle_by_rebuild(root, conf, releases, end, was_clean=was_clean, limit=limit, jobs=jobs, progress=progress)
+
+
+def _tail_of(root: Path, conf: BrokerConf, releases: Releases, end: LogEnd, limit: RateLimit | None) -> Added | None:
+    """What the end of the log adds to queues and index; None where all of it has to be read."""
+    if end.is_damaged:
+        return None
+    snapshot = Snapshot(copy_store(root, conf), releases.newest if releases.is_named else None)
+    return complete_tail(snapshot, releases, end.end, ReadPolicy(limit))
+
+
+def _settle_by_rebuild(
+    root: Path, conf: BrokerConf, releases: Releases, end: LogEnd, *, was_clean: bool, limit: RateLimit | None,
+    jobs: int, progress: Progress,
+) -> Settled:  # fmt: skip
+    """The same by a comparison of all queues and the index with the whole log."""
     store = copy_store(root, conf)
     version = releases.newest if releases.is_named else None
     parts: set[Part] = {"queues", *(("index",) if list_index_files(store) else ())}
@@ -103,7 +127,9 @@ def settle(
         write_checkpoint(root, copy_store(root, conf), end, releases.newest)
     units = sum(queue.difference.added for queue in plan.changed_queues)
     files = sum(file.action != "keep" for file in plan.index)
-    return Settled(complete, units, files, tuple(_worth_saying(plan)), tuple(predicted(root, conf, releases)))
+    return Settled(
+        complete, units, files, tuple(_worth_saying(plan)), tuple(predicted(copy_store(root, conf), releases))
+    )
 
 
 def _worth_saying(plan: RebuildPlan) -> Iterator[Finding]:
@@ -123,6 +149,11 @@ def tidy(root: Path, *, keeps_side_store: bool) -> None:
 
 def write_checkpoint(root: Path, store: Store, end: LogEnd, release: Version) -> None:
     """Write the checkpoint of a store that is complete to the end of its log."""
+    write_checkpoint_fields(root / CHECKPOINT, settled_fields(store, end, release))
+
+
+def settled_fields(store: Store, end: LogEnd, release: Version) -> dict[str, int]:
+    """The checkpoint of a store that is complete to the end of its log."""
     before = read_checkpoint(store) or {}
     newest = max((file.end_timestamp for file in list_index_files(store)), default=0)
     fields = {
@@ -134,7 +165,7 @@ def write_checkpoint(root: Path, store: Store, end: LogEnd, release: Version) ->
     }
     if before.get("logics_physical_offset", 0) > 0 or release >= CHECKPOINT_HAS_LOGICS_OFFSET:
         fields["logics_physical_offset"] = max(0, end.last_record)
-    write_checkpoint_fields(root / CHECKPOINT, fields)
+    return fields
 
 
 def leave_unsettled(root: Path, store: Store, *, was_clean: bool) -> None:
@@ -163,9 +194,9 @@ def write_checkpoint_fields(path: Path, fields: Mapping[str, int]) -> None:
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
-def predicted(root: Path, conf: BrokerConf, releases: Releases) -> Iterator[StartPrediction]:
+def predicted(store: Store, releases: Releases) -> Iterator[StartPrediction]:
     """The start of the newest release that fits the copy, and of the oldest where that recovers in another way."""
-    snapshot = Snapshot(copy_store(root, conf), releases.newest if releases.is_named else None)
+    snapshot = Snapshot(store, releases.newest if releases.is_named else None)
     known: set[object] = set()
     for version in dict.fromkeys((releases.newest, releases.oldest)):
         rules = RecoveryRules.of(version, snapshot.store.conf)
@@ -174,12 +205,12 @@ def predicted(root: Path, conf: BrokerConf, releases: Releases) -> Iterator[Star
             yield Recovery(snapshot, rules).predict()
 
 
-def problems(root: Path, conf: BrokerConf, starts: tuple[StartPrediction, ...]) -> Iterator[Finding]:
+def problems(store: Store, starts: tuple[StartPrediction, ...]) -> Iterator[Finding]:
     """The findings of starts that do not serve all, for each code once."""
-    snapshot = Snapshot(copy_store(root, conf))
+    snapshot = Snapshot(store)
     found: set[str] = set()
     for start in starts:
-        if _is_whole(start):
+        if is_whole(start):
             continue
         recovery = Recovery(snapshot, RecoveryRules.of(parse_version(start.version), snapshot.store.conf))
         with suppress(RmqtoolError):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,15 +16,17 @@ import numpy as np
 
 from rmqtool.base.errors import ChangedError, RmqtoolError, UnreadableError
 from rmqtool.base.files import InputFile, Progress, ReadPolicy, is_zero, length_without_zeros, list_directory, read_all
-from rmqtool.base.new_files import new_file, write_all
+from rmqtool.base.new_files import copy_range, new_file, write_all
 from rmqtool.formats.index_file import HEADER_DTYPE, HEADER_SIZE, SLOT_DTYPE, UNIT_DTYPE, UNIT_SIZE, unit_position
 from rmqtool.formats.layout import integer_at
 from rmqtool.store.config_json import parse_fastjson
 from rmqtool.store.index_files import Geometry
 from rmqtool.store.rocksdb import RocksDb, is_readable
 
-_BLOCK = 1 << 20  # bytes
+_BLOCK = 4 << 20  # bytes
 _PAGE = 4096
+_LARGE = 8 << 20  # bytes of a file that is hashed in a thread of its own
+_WAITING = 8  # pieces that are read and not hashed yet
 _ZEROS = bytes(_BLOCK)
 _TRIES, _PAUSE = 50, 0.002  # a broker writes a small file in less, seconds
 _DATABASE_PAUSE = 0.1  # while a database writes a table
@@ -63,6 +67,29 @@ class _Hashed:
         return Content(size, self.used, self._hash.hexdigest())
 
 
+class _HashedBeside:
+    """The same in a thread of its own, a few pieces behind."""
+
+    def __init__(self, thread: Executor) -> None:
+        self._hashed, self._thread = _Hashed(), thread
+        self._waiting: deque[Future[None]] = deque()
+
+    def add(self, data: bytes, position: int) -> None:
+        """Hash a piece, once those before it are done."""
+        self._waiting.append(self._thread.submit(self._hashed.add, data, position))
+        while len(self._waiting) > _WAITING:
+            self._waiting.popleft().result()
+
+    def finish(self) -> None:
+        """Wait for all pieces."""
+        while self._waiting:
+            self._waiting.popleft().result()
+
+    def content(self, size: int) -> Content:
+        """The hash of all."""
+        return self._hashed.content(size)
+
+
 def _pieces(source: InputFile, stop: int) -> Iterator[tuple[int, bytes]]:
     """The data of a file before `stop`, with positions; holes and zeros are left out."""
     position = 0
@@ -89,25 +116,44 @@ def _written(data: bytes) -> Iterator[tuple[int, int]]:
 
 def content_of(path: Path, reading: ReadPolicy, progress: Progress) -> Content:
     """Read a file, and hash it; `progress` takes what was read since its last call, bytes."""
-    hashed = _Hashed()
-    with InputFile(path, reading) as source:
-        for position, data in _pieces(source, source.size):
+    with InputFile(path, reading) as source, _hashing(source.size) as hashed:
+        size = source.size
+        for position, data in _pieces(source, size):
             hashed.add(data, position)
             progress(len(data))
-        return hashed.content(source.size)
+    return hashed.content(size)
 
 
-def copy_content(path: Path, to: Path, reading: ReadPolicy, progress: Progress, stop: int | None = None) -> Content:
-    """Copy a file's data, up to `stop` if that is given, into a new file of the same size; raises as `InputFile`."""
-    hashed = _Hashed()
+def copy_content(
+    path: Path, to: Path, reading: ReadPolicy, progress: Progress, stop: int | None = None, *, is_full: bool = False
+) -> Content:
+    """Copy a file's data, up to `stop` if that is given, into a new file of the same size; raises as `InputFile`.
+
+    What `is_full` stays as it is: the system copies by itself what is hashed beside that.
+    """
     to.unlink(missing_ok=True)
     with InputFile(path, reading) as source, new_file(to, source.size) as target:
-        for position, data in _pieces(source, source.size if stop is None else min(stop, source.size)):
-            for start, end in _written(data):
-                write_all(target, memoryview(data)[start:end], position + start)
-            hashed.add(data, position)
-            progress(len(data))
+        with _hashing(source.size) as hashed:
+            for position, data in _pieces(source, source.size if stop is None else min(stop, source.size)):
+                hashed.add(data, position)
+                for start, end in _written(data):
+                    at = position + start
+                    done = copy_range(source, at, end - start, target, at) if is_full else 0
+                    write_all(target, memoryview(data)[start + done : end], at + done)
+                progress(len(data))
         return hashed.content(source.size)
+
+
+@contextmanager
+def _hashing(size: int) -> Iterator[_Hashed | _HashedBeside]:
+    """A hash, for large files in a thread beside the one that reads and writes."""
+    if size < _LARGE:
+        yield _Hashed()
+        return
+    with ThreadPoolExecutor(1) as thread:
+        hashed = _HashedBeside(thread)
+        yield hashed
+        hashed.finish()
 
 
 def copy_attributes(status: os.stat_result, to: Path) -> None:

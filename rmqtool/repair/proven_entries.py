@@ -287,7 +287,7 @@ class DelayOffsets:
 
     def lost(self, text: str) -> list[str]:
         """What goes with the levels of a file's text that are past the ends of their queues."""
-        is_behind = any(offset > self._end_of(level, offset) for level, (_, offset) in _levels_in(text).items())
+        is_behind = any(offset > self._end_of(level, offset) for level, (_, offset) in levels_in(text).items())
         return [f"where these levels were; {NO_PROOF}"] if is_behind else []
 
     def corrected(self, text: str, levels: Collection[int] | None = None) -> tuple[str, list[str]]:
@@ -296,7 +296,7 @@ class DelayOffsets:
         Those that it lacks are added as far as they are proven.
         """
         values, lines = [], []
-        for level, (place, offset) in _levels_in(text).items():
+        for level, (place, offset) in levels_in(text).items():
             right = self.proven.get(level, min(max(offset, 0), self._end_of(level, offset)))
             if right != offset and (levels is None or level in levels):
                 values.append((place, right))
@@ -317,5 +317,6 @@ class DelayOffsets:
         return self._ranges[level].max_offset if level in self._ranges else offset
 
 
-def _levels_in(text: str) -> dict[int, tuple[Member, int]]:
+def levels_in(text: str) -> dict[int, tuple[Member, int]]:
+    """The offsets of a file of delay levels by level, each with its place in the text."""
     return _whole_numbers(text, entries_of(text, MAIN_TABLES[DELAYS]))

@@ -54,6 +54,10 @@ class RetentionSettings:
         """How long a commit log file stays after it was last written to, ms."""
         return self.file_reserved_time * 3_600_000
 
+    def expires(self, modified: int) -> int:
+        """When the age of a commit log file allows to delete it, that was modified last at `modified`; epoch ms."""
+        return modified + self.reserved_ms
+
 
 def settings_of(conf: Mapping[str, str], options: Mapping[str, str], version: Version) -> RetentionSettings:
     """The effective settings of a broker of `version`; `options` override `conf`, the settings of broker.conf."""

@@ -14,6 +14,7 @@ from rich.text import Text
 from rmqtool.base.numbers import byte_size
 from rmqtool.base.visible import quote, visible
 from rmqtool.broker.prediction import StartPrediction
+from rmqtool.broker.start_duration import Shorter, StartDuration
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.rules.versions import newer_than_known
 from rmqtool.show.output import SEVERITY_STYLES, Style, note, print_labelled, show_effect
@@ -87,10 +88,13 @@ _LOOK = "rmqtool inspect "
 _MAX_EXAMPLES = 3  # of one code, without -v
 
 
-def show_outcome(outcome: Outcome, plan: Plan | None, style: Style, seconds: float) -> None:
+def show_outcome(
+    outcome: Outcome, plan: Plan | None, style: Style, seconds: float, disk_rate: int | None = None
+) -> None:
     """Print an outcome, and last its plan, if there is one; mere information is summed up unless verbose."""
     console = style.console()
     _show_facts(console, outcome, seconds)
+    _show_duration(console, outcome.duration(disk_rate))
     if outcome.snapshot.log.files:
         _show_map(console, outcome)
     shown = [finding for finding in outcome.findings if finding.severity != "info" or style.verbosity > 0]
@@ -228,6 +232,25 @@ def _show_start(console: Console, outcome: Outcome, start: StartPrediction, entr
             text += f", scan from {start.scan_from.file}"
         text += f" and end the log at {start.max_offset_after}; {'; '.join(_effects(outcome, start, entry))}"
     print_labelled(console, _label("start"), text)
+
+
+_WORTH_SAYING = 2.0  # seconds
+_WAYS: dict[Shorter, str] = {
+    "settle": "repair --settle makes it one after a clean stop, which is shorter",
+    "fewer-queues": "most of it is for queues: fewer would shorten it",
+    "accelerated-recovery": "enableAcceleratedRecovery=true begins at the last record",
+}
+
+
+def _show_duration(console: Console, duration: StartDuration | None) -> None:
+    """How long the start takes, where that is worth a line."""
+    if duration is None or duration.high < _WORTH_SAYING:
+        return
+    log = next(step for step in duration.steps if step.name == "log")
+    text = f"{duration.low:.1f} to {duration.high:.1f} s for that start; it reads {byte_size(log.bytes)} of the log"
+    rate = f" at {byte_size(duration.disk_rate)}/s" if duration.disk_rate else ""
+    ways = "".join(f"; {_WAYS[way]}" for way in duration.shorter)
+    print_labelled(console, _label("takes"), f"{text}{rate}{ways}")
 
 
 def _effects(outcome: Outcome, start: StartPrediction, entry: str) -> Iterator[str]:

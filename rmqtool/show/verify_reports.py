@@ -12,6 +12,7 @@ from urllib.parse import quote as percent_quoted
 from xml.etree import ElementTree
 
 from rmqtool import __version__
+from rmqtool.broker.start_duration import StartDuration
 from rmqtool.broker.start_findings import label
 from rmqtool.findings.catalogue import CATALOGUE
 from rmqtool.findings.finding import Finding
@@ -22,7 +23,20 @@ from rmqtool.verify.outcome import Outcome
 _MAX_EXTENTS = 10_000
 
 
-def outcome_json(outcome: Outcome) -> dict[str, Any]:
+def duration_json(duration: StartDuration | None) -> dict[str, Any] | None:
+    """How long a start takes, as JSON; None where that is not known."""
+    if duration is None:
+        return None
+    return {
+        "seconds": [round(duration.low, 3), round(duration.high, 3)],
+        "steps": [{**vars(step), "seconds": round(step.seconds, 3)} for step in duration.steps],
+        "disk_bytes_per_second": duration.disk_rate,
+        "machine_factor": round(duration.factor, 2),
+        "shorter": list(duration.shorter),
+    }
+
+
+def outcome_json(outcome: Outcome, disk_rate: int | None = None) -> dict[str, Any]:
     """The `result` of ``verify STORE``."""
     start, clients = outcome.start, outcome.clients
     return {
@@ -52,7 +66,13 @@ def outcome_json(outcome: Outcome) -> dict[str, Any]:
             "named": outcome.snapshot.releases.is_named,
             "evidence": list(outcome.snapshot.releases.evidence),
         },
-        "start": {**start.as_json(), "clients": None if clients is None else clients.as_json()} if start else None,
+        "start": {
+            **start.as_json(),
+            "clients": None if clients is None else clients.as_json(),
+            "duration": duration_json(outcome.duration(disk_rate)),
+        }
+        if start
+        else None,
         "starts": [
             {"releases": label(prediction.versions), "start": prediction.start.as_json()}
             for prediction in outcome.starts

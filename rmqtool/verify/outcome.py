@@ -13,6 +13,7 @@ from rmqtool.base.mapped_files import file_at
 from rmqtool.base.paths import is_remote, path_of
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.prediction import StartPrediction
+from rmqtool.broker.start_duration import StartDuration, duration_of
 from rmqtool.clients.losses import ClientLosses
 from rmqtool.findings.finding import Finding, Remedy, counted
 from rmqtool.findings.report import Report, Selection, Verdict, verdict_of
@@ -159,6 +160,14 @@ class Outcome:
     def root(self) -> Path:
         """The store."""
         return self.snapshot.store.root
+
+    def duration(self, disk_rate: int | None = None) -> StartDuration | None:
+        """How long the predicted start takes; `disk_rate` is in bytes per second, measured where it is None."""
+        start, totals = self.start, self.total.totals
+        if start is None:
+            return None
+        size = totals.bytes / totals.messages if totals.messages else 0
+        return duration_of(start, self.snapshot.log.files, size, len(self.snapshot.queues), disk_rate)
 
     @property
     def start(self) -> StartPrediction | None:

@@ -25,6 +25,7 @@ from rmqtool.commands.report import Written
 from rmqtool.commands.undo import UndoResult
 from rmqtool.show.clean_json import CleanResult
 from rmqtool.show.copy import CopyAnswer
+from rmqtool.show.cut import CutResult
 from rmqtool.show.overview_json import InspectResult
 from rmqtool.show.pending import PendingResult
 from rmqtool.show.rebuild import RebuildResult
@@ -318,6 +319,14 @@ DOCUMENTS = {
         "The one document about a copy that was made, planned or checked.",
         frozenset({Exit.OK, Exit.FINDINGS, Exit.LOSSY}),
         "What is wrong with the store, or with the copy.",
+    ),
+    "cut": Document(
+        "cut",
+        CutResult,
+        "rmqtool cut STORE --at OFFSET --json",
+        "The one document about the end of a log that was taken out, or would be.",
+        frozenset({Exit.OK, Exit.FINDINGS}),
+        "What a predicted start does not serve of what is left.",
     ),
     "convert": Document(
         "convert",

@@ -21,6 +21,7 @@ from tests.commands.running import ROOT, command_named, inspect, rmqtool
 from tests.dledger_building import entry_log
 from tests.replay.fake_cluster import FakeCluster
 from tests.unchanged import unchanged
+from tests.verify.small_store import small_store
 
 ESCAPE = "\x1b["
 COMMANDS = {"": cli, **{name: command_named(name) for name in cli.modules}}
@@ -195,6 +196,9 @@ def test_examples_in_help_are_command_lines(name: str, store: Path, tmp_path: Pa
     (tmp_path / "tier").mkdir()
     if name == "convert":
         places["/data/rocketmq/store"] = entry_log(10).write(tmp_path / "node")
+    if name == "cut":  # each example takes something of what is left
+        places["/data/rocketmq/store"] = small_store(tmp_path / "log")
+        places |= {"3198209": 4096, "2026-11-29T12:00:00Z": "2023-11-14T22:13:25Z", "last-100": "last-2"}
     if name == "salvage":
         places |= {f"/data/{node}/store": entry_log(10).write(tmp_path / node) for node in ("n0", "n1")}
     places |= {
@@ -305,6 +309,7 @@ def test_an_unknown_command_gets_the_nearest_names(word: str, said: str) -> None
 
 OTHER_MEANINGS = {
     "--as": "a location is read as a kind, a copy is made for a role",
+    "--at": "query asks for a moment, a log is cut at a place",
     "--body-format": "a file keeps what is not text as base64, text output shows it as hex",
     "--columns": "export has columns that no listing shows",
     "--engine": "an export takes Spark where it is worth it, diff and verify where it is asked for",

@@ -136,9 +136,9 @@ def test_the_newest_file_of_a_log_is_copied_first(tmp_path: Path, monkeypatch: p
     """Else one that is not full yet when it is read would be followed by the next one, with a gap between them."""
     store, names = small_store(tmp_path / "store"), list[str]()
 
-    def noted(path: Path, *arguments: Any) -> Any:
+    def noted(path: Path, *arguments: Any, **named: Any) -> Any:
         names.append(path.name if path.parent.name == "commitlog" else "")
-        return transfer.copy_content(path, *arguments)
+        return transfer.copy_content(path, *arguments, **named)
 
     monkeypatch.setattr(run, "copy_content", noted)
     assert rmqtool("copy", store, "--output", tmp_path / "copy").status == 0

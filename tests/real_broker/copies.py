@@ -42,7 +42,7 @@ _VERSIONS = ("4.9.7", "5.3.3", "5.5.0")
 _UPDATED_AFTER_S = 3.0
 _KILLED_AFTER_S = (0.8, 3.0)  # of which one goes by before it copies
 _BEFORE_S = 8.0  # between the start of the load and the first copy
-_AT_ONCE = 32  # messages of a pull
+_AT_ONCE = 30  # messages of a pull, which ends at the end of a queue file of 300 units
 _KEY_ONE_IN = 7
 
 
@@ -88,7 +88,7 @@ def judge(broker: Harness, copy: Path, sent: Sequence[Sent], settings: dict[str,
     judged = Judged()
     judged.before = sum(each.store_timestamp < manifest.started for each in wanted)
     judged.later = len(wanted) - judged.before
-    pulls = [*_pulls(wanted)]
+    pulls = [*pulls_of(wanted)]
     with_keys = wanted[::_KEY_ONE_IN]
     questions = {
         "look": [[each.physical_offset] for each in wanted],
@@ -97,7 +97,7 @@ def judge(broker: Harness, copy: Path, sent: Sequence[Sent], settings: dict[str,
     }
     with TemporaryDirectory(prefix="rmqtool-judged-") as scratch:
         answers = broker.ask(copied(copy, Path(scratch, "store")), questions, settings)
-    judged.wrong = _wrong(wanted, pulls, with_keys, answers)
+    judged.wrong = wrong_answers(wanted, pulls, with_keys, answers)
     return judged
 
 
@@ -105,7 +105,7 @@ def _must_have(sent: Sent, manifest: Manifest) -> bool:
     return sent.store_timestamp < manifest.started or sent.physical_offset < manifest.end_offset
 
 
-def _pulls(wanted: Sequence[Sent]) -> Iterator[tuple[str, int, int]]:
+def pulls_of(wanted: Sequence[Sent]) -> Iterator[tuple[str, int, int]]:
     """Topic, queue and offset of pulls that get all of them."""
     offsets: dict[tuple[str, int], list[int]] = {}
     for each in wanted:
@@ -114,9 +114,10 @@ def _pulls(wanted: Sequence[Sent]) -> Iterator[tuple[str, int, int]]:
         yield from ((topic, queue_id, offset) for offset in range(min(found), max(found) + 1, _AT_ONCE))
 
 
-def _wrong(
+def wrong_answers(
     wanted: Sequence[Sent], pulls: Sequence[tuple[str, int, int]], with_keys: Sequence[Sent], answers: dict[str, Any]
 ) -> Counter[str]:
+    """What a broker does not give of the wanted messages, by its answers."""
     wrong: Counter[str] = Counter()
     for each, looked in zip(wanted, answers["look"], strict=True):
         place = (each.topic, each.queue_id, each.queue_offset, each.physical_offset)

@@ -298,6 +298,23 @@ class Harness:
             yield jvm.pid
             jvm.finish()
 
+    def write_same(
+        self, root: Path, count: int, settings: dict[str, str], *, first: int = 0, killed: bool = False
+    ) -> None:
+        """Append at least `count` messages of one size, numbered from `first` on, and stop, or kill the process."""
+        wanted = _appended(root, b"KEYS\1same-") + count
+        with self._jvm(["same", str(root), str(first)], settings) as jvm:
+            jvm.wait_ready()
+            until = time.monotonic() + _WRITING_AT_MOST_S
+            while _appended(root, b"KEYS\1same-") < wanted:
+                if time.monotonic() > until:
+                    raise HarnessError(f"{root} has not {count} messages yet")
+                time.sleep(_POLL_S)
+            if killed:
+                jvm.kill()
+            else:
+                jvm.finish()
+
     def append(self, root: Path, count: int, settings: dict[str, str], messages_per_second: int = 300) -> None:
         """Append at least `count` messages, and stop cleanly."""
         count += _appended(root)
@@ -385,9 +402,9 @@ def _free_port() -> int:
     raise HarnessError("no port is free")
 
 
-def _appended(root: Path) -> int:
-    """Messages in the log that `hold` has appended (Live.java)."""
-    return sum(file.read_bytes().count(b"KEYS\1live-") for file in (root / "commitlog").glob("*"))
+def _appended(root: Path, sign: bytes = b"KEYS\1live-") -> int:
+    """Messages in the log that `hold` has appended (Live.java), or others with a sign."""
+    return sum(file.read_bytes().count(sign) for file in (root / "commitlog").glob("*"))
 
 
 def _with_reads(oracle: dict[str, Any]) -> dict[str, Any]:

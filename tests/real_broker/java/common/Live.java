@@ -6,6 +6,8 @@ import java.util.function.IntFunction;
 final class Live {
     private static final int QUEUES = 16;
     private static final int MESSAGES_OF_A_TOPIC = 2000;
+    private static final int SAME_PER_SECOND = 20_000;
+    private static final int FIRST_SHOWN = 10_000_000; // so that all numbers have as many digits
     private static volatile boolean released;
 
     private Live() {
@@ -18,6 +20,11 @@ final class Live {
     /** As many messages to many queues, of topics of which there are more and more. */
     static void load(Path root, int messagesPerSecond) throws Exception {
         hold(root, messagesPerSecond, true, Live::loadDraft);
+    }
+
+    /** Messages of one size, numbered from `first` on: what one of them overwrites ends where it ends. */
+    static void same(Path root, int first) throws Exception {
+        hold(root, SAME_PER_SECOND, false, number -> sameDraft(first + number));
     }
 
     private static void hold(Path root, int messagesPerSecond, boolean keepsPace, IntFunction<Draft> drafts)
@@ -51,6 +58,12 @@ final class Live {
 
     private static Draft draft(int number) {
         return Draft.to("live", 0).body("live " + number).tags("Aa").keys("live-" + number).unique(number);
+    }
+
+    private static Draft sameDraft(int number) {
+        int shown = FIRST_SHOWN + number;
+        return Draft.to("same-" + number % 4, number % QUEUES).body("x".repeat(300)).tags("Aa").keys("same-" + shown)
+            .unique(shown);
     }
 
     private static Draft loadDraft(int number) {

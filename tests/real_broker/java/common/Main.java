@@ -62,6 +62,9 @@ public final class Main {
             case "hold":
                 Live.hold(root, Integer.parseInt(argument));
                 break;
+            case "same":
+                Live.same(root, Integer.parseInt(argument));
+                break;
             case "load":
                 Live.load(root, Integer.parseInt(argument));
                 break;

@@ -14,6 +14,9 @@ from rmqtool.base.times import file_time, rfc3339
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_record import Lookups
 from rmqtool.broker.dispatcher import Dispatcher
+from rmqtool.clean.findings import wrong_times
+from rmqtool.clean.plan import log_facts
+from rmqtool.rules.retention import settings_of
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import Store
 from rmqtool.transaction.session import Session
@@ -41,7 +44,21 @@ class FileTime:
         return f"{store.relative(self.path)}: modified {before}, its last message was stored {after}"
 
 
-def queue_times(snapshot: Snapshot) -> Iterator[FileTime]:
+def lost_times(snapshot: Snapshot, now: int) -> list[FileTime]:
+    """The files of log and queues that were modified later than their messages were stored."""
+    settings = settings_of(snapshot.store.conf.settings, {}, snapshot.release)
+    files = snapshot.log.files
+    last = files[-1].start_offset if files else 0  # which no cleaning deletes
+    wrong = wrong_times(log_facts(snapshot, snapshot.log_range, len(files)), now)
+    of_log = [
+        FileTime(each.log_file.file.path, each.log_file.mtime, each.written,
+                 kept=settings.expires(each.written) < now and each.log_file.start_offset != last)
+        for each in wrong
+    ]  # fmt: skip
+    return [*of_log, *(_queue_times(snapshot) if of_log else ())]
+
+
+def _queue_times(snapshot: Snapshot) -> Iterator[FileTime]:
     """The queue files that were modified later than the message of their last entry was stored."""
     lookups = Lookups(snapshot.log.files, Dispatcher(DispatchRules(snapshot.release)))
     for queue in snapshot.queues:

@@ -1,0 +1,158 @@
+"""How long a start takes: bounds, from what it reads and derives, the rate of the disk and this machine's speed.
+
+`DefaultMessageStore#load` in a JVM without the second compiler, on two cores, measured with stores of 1 to 4 GiB and of
+4,000 queues. One thread scans the log; a start after a crash makes units and index again.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import time
+import zlib
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+from rmqtool.base.mapped_files import MappedFile
+from rmqtool.broker.prediction import StartPrediction
+from rmqtool.rules.versions import RECOVERED_FILES_LIMITED, parse_version
+
+StepName = Literal["queues", "log", "dispatch"]
+Shorter = Literal["settle", "fewer-queues", "accelerated-recovery"]
+"""What makes a start shorter: `repair --settle`, fewer queues, `enableAcceleratedRecovery` of a settled store."""
+
+_GIB = 1 << 30
+_SCAN_S = 1.1  # of a GiB of the log
+_RECORD_S = 0.8e-6  # of each record in it
+_DISPATCH_S = 4.5e-6  # of a record whose units and keys are derived again
+_NEWER_DISPATCH_S = 1.6e-6  # the same since 5.4.0
+_QUEUE_S = 0.002  # of a queue of one file
+_LOW, _HIGH = 0.5, 2.0
+_LEAST_MEASURED = 64 << 20  # bytes of a scan for which a disk is measured
+_SAMPLE = 64 << 20  # bytes that are read for that
+_PIECE = 4 << 20
+_CALIBRATION_SIZE = 16 << 20
+_REFERENCE_S = 0.004  # for its CRC-32, on the machine of the measurements
+_MANY_QUEUES_SHARE = 0.3
+_LONG_S = 5.0
+
+
+@dataclass(frozen=True)
+class DurationStep:
+    """A part of a start: how much it reads, and how long that takes, seconds."""
+
+    name: StepName
+    files: int
+    bytes: int
+    records: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class StartDuration:
+    """How long a start takes, from `low` to `high` seconds; `disk_rate` in bytes per second, None where not known.
+
+    Without one the log is taken to be in memory. What is `shorter` makes it so.
+    """
+
+    steps: tuple[DurationStep, ...]
+    disk_rate: int | None
+    factor: float
+    shorter: tuple[Shorter, ...] = ()
+
+    @property
+    def seconds(self) -> float:
+        """The time that is most likely."""
+        return sum(step.seconds for step in self.steps)
+
+    @property
+    def low(self) -> float:
+        """The least."""
+        return _LOW * self.seconds
+
+    @property
+    def high(self) -> float:
+        """The most."""
+        return _HIGH * self.seconds
+
+
+def duration_of(
+    start: StartPrediction, log: Sequence[MappedFile], record_size: float, queues: int, disk_rate: int | None
+) -> StartDuration | None:
+    """The duration of a predicted start; None where no broker comes up. Records have `record_size` bytes on average.
+
+    Without a `disk_rate` the disk is measured where much is read.
+    """
+    end = start.max_offset_after
+    if not start.is_up or end is None:
+        return None
+    begin = start.scan_from.physical_offset if start.scan_from else end
+    scanned = [file for file in log if file.end_offset > begin and file.start_offset < max(end, begin + 1)]
+    size = max(0, end - begin)
+    if disk_rate is None and size >= _LEAST_MEASURED:
+        disk_rate = measured_disk_rate(scanned)
+    factor = machine_factor()
+    is_newer = parse_version(start.version) >= RECOVERED_FILES_LIMITED
+    derivation = (_NEWER_DISPATCH_S if is_newer else _DISPATCH_S) * factor
+    records = int(size / record_size) if record_size else 0
+    derived = max(0, end - start.dispatched_from) if start.dispatched_from is not None else 0
+    derived_records = int(derived / record_size) if record_size else 0
+    rate = max(_SCAN_S * factor, _GIB / disk_rate if disk_rate else 0)
+    steps = (
+        DurationStep("queues", queues, 0, 0, queues * _QUEUE_S * factor),
+        DurationStep("log", len(scanned), size, records, size / _GIB * rate + records * _RECORD_S * factor),
+        DurationStep("dispatch", 0, derived, derived_records, derived_records * derivation),
+    )
+    found = StartDuration(steps, disk_rate, factor)
+    return StartDuration(steps, disk_rate, factor, tuple(_shorter(start, found)))
+
+
+def _shorter(start: StartPrediction, found: StartDuration) -> list[Shorter]:
+    by_name = {step.name: step for step in found.steps}
+    ways: list[Shorter] = []
+    if start.mode == "abnormal":
+        ways.append("settle")
+    if by_name["queues"].seconds > max(_LONG_S, _MANY_QUEUES_SHARE * found.seconds):
+        ways.append("fewer-queues")
+    return ways
+
+
+@cache
+def machine_factor() -> float:
+    """How much slower this machine is than that of the measurements."""
+    data = bytes(_CALIBRATION_SIZE)
+    best = min(_timed(data) for _ in range(3))
+    return max(0.25, best / _REFERENCE_S)
+
+
+def _timed(data: bytes) -> float:
+    began = time.process_time()
+    zlib.crc32(data)
+    return time.process_time() - began
+
+
+def measured_disk_rate(files: Sequence[MappedFile]) -> int | None:
+    """How fast the disk reads a part of some files past the page cache, bytes per second; None where it cannot say."""
+    for file in files[:1]:
+        with suppress(OSError, AttributeError, ValueError):
+            descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT)
+            try:
+                return _rate_of(descriptor, min(file.size, _SAMPLE))
+            finally:
+                os.close(descriptor)
+    return None
+
+
+def _rate_of(descriptor: int, size: int) -> int | None:
+    buffer = mmap.mmap(-1, _PIECE)  # at the beginning of a page, as reads past the page cache need it
+    began, position = time.monotonic(), 0
+    while position < size:
+        done = os.preadv(descriptor, [buffer], position)
+        if not done:
+            break
+        position += done
+    seconds = time.monotonic() - began
+    return int(position / seconds) if position and seconds > 0 else None
