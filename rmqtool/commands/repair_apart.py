@@ -78,7 +78,8 @@ def settle(style: Style, given: ApartOptions) -> Exit:
     from rmqtool.cut.settling import SettleJob
 
     root, options = given.store.root, writing.recorded_options(given.store.conf.path, given.broker_version)
-    job = SettleJob(lambda: given.open(given.path).snapshot, jobs=shared.processes_for(given.jobs, given.path), options=options)
+    processes = shared.processes_for(given.jobs, given.path)
+    job = SettleJob(lambda: given.open(given.path).snapshot, jobs=processes, options=options)
     size = given.store.commit_log().size
     if given.dry_run:
         with byte_progress("proving the store", size, style=style) as bar:
