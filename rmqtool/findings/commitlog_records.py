@@ -189,7 +189,7 @@ RECORDS = (
             "their first entries. More than a file before the beginning of the last one, the node does not start. "
             "Further back the entry is not read, but followers that lack it do not get it.",
         },
-        repair="Do not start the node. Copy its log again from the leader of its group, or make an ordinary store: "
+        repair="Do not start the node. Copy its log again from the leader of its group, or make a plain store: "
         "`rmqtool salvage` needs no header.",
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
     ),
