@@ -99,12 +99,12 @@ CLEANING = (
         code="clean.overdue", severity="info",
         title="An expired file was not deleted",
         what="The first file has expired, and an hour of deleteWhen has passed since.",
-        how="No broker was running; it has other settings than those given; or somebody still reads the file.",
+        how="No broker was running; it has other settings than those given; or the file is still being read.",
         says={
             "no-broker": "expired {expires!t}, but was not deleted at the last hour of deleteWhen: no broker runs on "
             "the store",
             "broker": "expired {expires!t}, but was not deleted at the last hour of deleteWhen: the running broker "
-            "has other settings than these, or somebody still reads the file",
+            "has other settings than these, or the file is still being read",
         },
         effect="none, or `destroy mapped file[REF` in its log when the file is still being read",
         versions={"all": "deletes a file that is still being read 120 s after the first attempt."},
@@ -146,7 +146,7 @@ CLEANING = (
         ", those of retries and dead letters among them.",
         says="the topic {topic} is not configured, and RocksDB holds {rows:row} of {queues:queue}",
         effect="ten minutes after a start, and then every cleanRocksDBDirtyCQIntervalMin minutes (60), the broker "
-        "deletes the rows of such topics: the messages stay in the log, and nobody gets them",
+        "deletes the rows of such topics: the messages stay in the log, but consumers do not get them",
         versions={
             "5.2.0 and later": "delete them, where queues are in RocksDB alone or twice; light queues are spared."
         },

@@ -84,7 +84,7 @@ LOG_FILES = (
         code="commitlog.stray-directory", fault="F05", severity="warning", treatment="files",
         title="A directory is among the commit log files",
         what="A directory inside commitlog/.",
-        how="Somebody's backup folder.",
+        how="A backup folder.",
         says="not a commit log file ({kind})",
         effect="before 5.1.0 most versions refuse to start; later ones skip it: move it out of the directory",
         versions={
@@ -126,7 +126,7 @@ LOG_FILES = (
         effect="none: this is how every store looks after its first cleaning",
         versions={"all": "takes the first file's start offset as the minimum of the log."},
         repair="No repair is needed.",
-        not_detected="Whether the broker or somebody else deleted the files often leaves no trace; see "
+        not_detected="Who deleted the files often leaves no trace; see "
         "commitlog.head-missing.",
     ),
     Entry(

@@ -61,8 +61,8 @@ RECORDS = (
         code="commitlog.stale-bytes", fault="F29", severity="info", treatment="start", is_trace=True,
         title="Old bytes after the last record",
         what="After the last record, up to the end of the page, are bytes that are not a record.",
-        how="Brokers that write without mmap write whole pages, and what was in the buffer before stays behind the "
-        "end.",
+        how="Brokers that write without mmap write whole pages, and what was in the buffer before remains after the end"
+        ".",
         says=f"{DAMAGE_MEANINGS['leftover']} ({{bytes}} bytes)",
         effect="a start ends the log before them",
         versions={"all": "new messages overwrite them."},
@@ -284,7 +284,7 @@ LOG_LOSSES = (
         gist="what followed the newest message, of {newest_timestamp!t} (the log ends at {log_end})",
         effect="new messages get offsets that were in use: groups that have consumed beyond the end of a queue skip as "
         "many new messages",
-        versions={"all": "does not compare them. The next message that is stored sets the checkpoint right."},
+        versions={"all": "does not compare them. The next stored message corrects the checkpoint."},
         repair="Restore the missing file before the broker starts; then rebuild the queues. Without it the messages "
         "are lost: reset the groups that are named to the end of their queues before producers send again.",
         not_detected="Committed offsets alone prove nothing, because a tool may set any (config.offset-out-of-range).",
@@ -295,7 +295,7 @@ LOG_LOSSES = (
         what="The log does not begin at 0, and queues or index files still hold files of deleted messages only. Or "
         "the log's directory was last changed before the deleted files can have expired, and no queue has lost its "
         "first file.",
-        how="Somebody deleted log files by hand, or left them out of a copy; or the broker deleted them because the "
+        how="Log files were deleted by hand, or left out of a copy; or the broker deleted them because the "
         "disk was full.",
         says="the log begins at {log_start}; {signs}",
         parts={

@@ -69,7 +69,7 @@ COMPACTION = (
             "differs": "{messages:message} other than in the commit log, first queue offset {first}",
             "body": "the body of queue offset {first} does not have its CRC",
         },
-        effect="the next compaction that reads this file drops every message after it there for ever, and older "
+        effect="the next compaction that reads this file drops every message after it there for good, and older "
         "values of their keys come back",
         versions={_ALL: "CompactionLog treats what it cannot decode as the end of a file. Bodies are not compared "
                   "with their CRCs: a wrong one is delivered, and kept."},

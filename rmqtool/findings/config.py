@@ -210,11 +210,12 @@ CONFIG = (
         title="Half messages that no broker checks again",
         what="The committed offset of the group that reads half messages is past some that neither were committed nor "
         "rolled back, of which there is no later copy, and that were not given up.",
-        how="consumerOffset.json was edited, or is from another time or another broker; somebody has set the offset of "
-        "CID_RMQ_SYS_TRANS.",
+        how="consumerOffset.json was edited, or is from another time or another broker; someone set the offset of "
+        "CID_RMQ_SYS_TRANS"
+        ".",
         says="group CID_RMQ_SYS_TRANS: committed {committed}, and {half_messages:half message before that waits|half "
         "messages before that wait} for an answer, the first at {first_waiting}",
-        effect="the broker asks no producer about them: they are neither delivered nor rolled back, for ever",
+        effect="the broker asks no producer about them: they are never delivered or rolled back",
         versions={"all": "look at half messages from the committed offset on."},
         repair="While the broker is stopped, set the offset of RMQ_SYS_TRANS_HALF_TOPIC@CID_RMQ_SYS_TRANS in "
         "consumerOffset.json to the queue offset of the first that waits, which the finding names: then the broker "

@@ -364,7 +364,7 @@ CONSUME_QUEUES = (
             "no-row": "consumers get {read} of {batches} batches: they begin at {min_offset}, and there is no row "
             "at {missing_row}",
         },
-        effect="consumers do not get these batches, and stay where there is no row",
+        effect="consumers do not get these batches, and are stuck where there is no row",
         versions={
             "5.2.0 to 5.4.0": "send a consumer back to offset 0 where there is no row: it gets the same again.",
             "5.5.0": "fails there with a NullPointerException.",

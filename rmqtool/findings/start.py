@@ -231,7 +231,7 @@ UPGRADES = (
             "4.5.2 and later": "mapedFileSizeCommitLog and mapedFileSizeConsumeQueue are not read, their names have "
             "two p: on files of another size than the default it does not start; 4.9.2 starts, and overwrites them.",
             "5.1.1 and later": "enableControllerMode and enableDLegerCommitLog exclude each other.",
-            "5.3.4 and later": "rocksdbCQDoubleWriteEnable does not go with batch queues.",
+            "5.3.4 and later": "rocksdbCQDoubleWriteEnable cannot be combined with batch queues.",
             "5.5.0 and later": "rocksdbCQDoubleWriteEnable needs combineCQUseRocksdbForLmq; RocksDB queues must be "
             "where useSeparateStorePathForRocksdbCQ says; after a crash enableAcceleratedRecovery needs an offset that "
             "only 5.5.0 puts into the checkpoint.",
