@@ -85,8 +85,7 @@ class ExportChoices(OnStores):
     )  # fmt: skip
     columns: tuple[str, ...] = option(
         "Columns, separated by commas; '*' for the usual ones (the default); body_text, properties.NAME, body.PATH, "
-        "file, "
-        "body.PATH:int as NAME, ...",
+        "file, body.PATH:int as NAME, ...",
         multiple=True, callback=_columns, shell_complete=complete_from(columns), metavar="NAMES",
     )  # fmt: skip
     body: BodyChoice = shared.body_option()

@@ -169,10 +169,9 @@ OWN_RUNS = (
         },
         effect="none: each state in between is one that it can start on",
         versions={"all": "does not look at .rmqtool."},
-        repair="The next command that writes ends the run first: `rmqtool repair`, or `rmqtool undo`, which also "
-        "takes a repair back. Files that `clean` has deleted cannot be restored; the message says how much it would "
-        "still delete."
-        " To keep that, move the run's directory, or what is left of it, out of the store first.",
+        repair="The next command that writes ends the run first: `rmqtool repair`, or `rmqtool undo`, which also takes "
+        "a repair back. Files that `clean` has deleted cannot be restored; the message says how much it would still "
+        "delete. To keep that, move the run's directory, or what is left of it, out of the store first.",
         remedy="rmqtool undo {store} --dry-run",
     ),
     Entry(
@@ -193,9 +192,9 @@ OWN_RUNS = (
     Entry(
         code="store.selection", severity="info",
         title="The store was made of chosen messages of another one",
-        what="`rmqtool salvage` made it with filters: all other messages of its sources were left out on purpose. "
-        "Its log "
-        "begins past the end of the old one, so that ids and physical offsets of the old store point to nothing here.",
+        what="`rmqtool salvage` made it with filters: all other messages of its sources were left out on purpose. Its "
+        "log begins past the end of the old one, so that ids and physical offsets of the old store point to nothing "
+        "here.",
         how="Part of a store was wanted.",
         says={
             "keep": "{command} of {time!t} chose {messages:message} of {of} by {filters}",

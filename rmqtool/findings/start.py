@@ -127,8 +127,7 @@ STARTS = (
         code="start.queue-loss", treatment="queues",
         title="A start would cut or shift a consume queue",
         what="After a start the queue has fewer entries than messages, or entries at other offsets, though the "
-        "messages "
-        "are in the log.",
+        "messages are in the log.",
         how="An invalid entry ends a queue; a queue that is behind is not caught up after a clean stop.",
         says={
             "short": "would end at offset {max_offset}, {messages:message} before its last one",

@@ -78,8 +78,7 @@ TIERED = (
         code="tiered.unit", treatment="decide",
         title="Entries of the tier do not point to their messages",
         what="An entry of the tier's consume queue has offset, size and tag of the message with its queue offset in "
-        "the "
-        "tier's commit log.",
+        "the tier's commit log.",
         how="A flipped bit, a segment that is missing, or was written again over what it held.",
         says="{units:entry|entries} of {total}, first that of queue offset {first}",
         effect="consumers get other messages in place of these, some twice, or none",
