@@ -1,4 +1,4 @@
-"""`rmqtool convert STORE --output NEW`: an ordinary store of one with DLedger, or with several log paths."""
+"""`rmqtool convert STORE --output NEW`: a plain store of one with DLedger, or with several log paths."""
 
 from __future__ import annotations
 

@@ -179,8 +179,10 @@ def _is_local(style: Style, given: ExportChoices, size: int) -> bool:
         return True
     is_local = bool(given.jobs or given.memory) or size < _SMALL
     if not style.quiet:
-        other = "spark" if is_local else "local"
-        note(f"{byte_size(size)} of log: {'without ' if is_local else 'with '}Spark (--engine {other} to change that)")
+        why = (
+            "Spark is not used (--engine spark uses it)" if is_local else "Spark is used (--engine local does without)"
+        )
+        note(f"{byte_size(size)} of log: {why}")
     return is_local
 
 

@@ -330,7 +330,7 @@ def list_from(style: Style, location: Location, request: ListingRequest) -> Exit
         status = list_at(shown, _listing(location, request, watched), options.by_record)
     nothing_fits = shown.empty and request.limit != 0 and request.filters != Filters()
     for name, (count, first) in options.shape.unfit.items():
-        note(f"{name}: {counted(count, 'value')} do not fit the type and are null; the first at offset {first}")
+        note(f"{name}: {counted(count, 'value')} of another type, and null; the first at offset {first}")
         status = Exit.LOSSY
     if not style.quiet:
         if nothing_fits or request.filters.excluded_topics:

@@ -175,7 +175,7 @@ def told_anyway(style: Style, done: str) -> Iterator[None]:
 def _cause(end: BaseException) -> str:
     """What ended a command that has no error of its own to report; rich makes an exit of a closed pipe."""
     if isinstance(end, BrokenPipeError) or isinstance(end.__context__, BrokenPipeError):
-        return "the reader of the output is gone: "
+        return "nothing reads the output any more: "
     return "interrupted: " if isinstance(end, (KeyboardInterrupt, SystemExit)) else ""
 
 

@@ -124,7 +124,7 @@ class CopyJob:
         """That of a copy on which no broker has run since; what another one says counts no more."""
         manifest = read_manifest(self._store.root)
         if manifest and (self._is_live or not is_unchanged(self._store.root, manifest)):
-            notice(f"{self._store.root} has changed since it was made as a copy: it is taken as an ordinary store")
+            notice(f"{self._store.root} has changed since it was made as a copy: it is treated as a plain store")
             return None
         return manifest
 

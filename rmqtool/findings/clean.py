@@ -99,12 +99,12 @@ CLEANING = (
         code="clean.overdue", severity="info",
         title="An expired file was not deleted",
         what="The first file has expired, and an hour of deleteWhen has passed since.",
-        how="No broker was running; it has other settings than those given; or somebody still reads the file.",
+        how="No broker was running; it has other settings than those given; or the file is still being read.",
         says={
             "no-broker": "expired {expires!t}, but was not deleted at the last hour of deleteWhen: no broker runs on "
             "the store",
             "broker": "expired {expires!t}, but was not deleted at the last hour of deleteWhen: the running broker "
-            "has other settings than these, or somebody still reads the file",
+            "has other settings than these, or the file is still being read",
         },
         effect="none, or `destroy mapped file[REF` in its log when the file is still being read",
         versions={"all": "deletes a file that is still being read 120 s after the first attempt."},
@@ -146,7 +146,7 @@ CLEANING = (
         ", those of retries and dead letters among them.",
         says="the topic {topic} is not configured, and RocksDB holds {rows:row} of {queues:queue}",
         effect="ten minutes after a start, and then every cleanRocksDBDirtyCQIntervalMin minutes (60), the broker "
-        "deletes the rows of such topics: the messages stay in the log, and nobody gets them",
+        "deletes the rows of such topics: the messages stay in the log, but consumers do not get them",
         versions={
             "5.2.0 and later": "delete them, where queues are in RocksDB alone or twice; light queues are spared."
         },
@@ -169,10 +169,9 @@ OWN_RUNS = (
         },
         effect="none: each state in between is one that it can start on",
         versions={"all": "does not look at .rmqtool."},
-        repair="The next command that writes ends the run first: `rmqtool repair`, or `rmqtool undo`, which also "
-        "takes a repair back. Files that `clean` has deleted cannot be restored; the message says how much it would "
-        "still delete."
-        " To keep that, move the run's directory, or what is left of it, out of the store first.",
+        repair="The next command that writes ends the run first: `rmqtool repair`, or `rmqtool undo`, which also takes "
+        "a repair back. Files that `clean` has deleted cannot be restored; the message says how much it would still "
+        "delete. To keep that, move the run's directory, or what is left of it, out of the store first.",
         remedy="rmqtool undo {store} --dry-run",
     ),
     Entry(
@@ -193,9 +192,9 @@ OWN_RUNS = (
     Entry(
         code="store.selection", severity="info",
         title="The store was made of chosen messages of another one",
-        what="`rmqtool salvage` made it with filters: all other messages of its sources were left out on purpose. "
-        "Its log "
-        "begins past the end of the old one, so that ids and physical offsets of the old store point to nothing here.",
+        what="`rmqtool salvage` made it with filters: all other messages of its sources were left out on purpose. Its "
+        "log begins past the end of the old one, so that ids and physical offsets of the old store point to nothing "
+        "here.",
         how="Part of a store was wanted.",
         says={
             "keep": "{command} of {time!t} chose {messages:message} of {of} by {filters}",

@@ -84,7 +84,7 @@ LOG_FILES = (
         code="commitlog.stray-directory", fault="F05", severity="warning", treatment="files",
         title="A directory is among the commit log files",
         what="A directory inside commitlog/.",
-        how="Somebody's backup folder.",
+        how="A backup folder.",
         says="not a commit log file ({kind})",
         effect="before 5.1.0 most versions refuse to start; later ones skip it: move it out of the directory",
         versions={
@@ -126,7 +126,7 @@ LOG_FILES = (
         effect="none: this is how every store looks after its first cleaning",
         versions={"all": "takes the first file's start offset as the minimum of the log."},
         repair="No repair is needed.",
-        not_detected="Whether the broker or somebody else deleted the files often leaves no trace; see "
+        not_detected="Who deleted the files often leaves no trace; see "
         "commitlog.head-missing.",
     ),
     Entry(
@@ -191,8 +191,7 @@ LOG_FILES = (
         effect="a start deletes those that it does not need",
         versions={
             "4.4.0 to 5.3.1": "deletes them. With three or more of them after a clean stop the log continues in the "
-            "first empty file"
-            " although the one before has no blank at its end: a later full scan ends there.",
+            "first empty file although the one before has no blank at its end: a later full scan ends there.",
             "5.3.2 and later": "deletes them.",
         },
         repair="No repair is needed. Three or more may be moved out of the directory while no broker runs.",
@@ -234,8 +233,7 @@ OTHER_LOGS = (
             "this entry to another node, and one that is new or behind never gets past it.",
         },
         repair="Where a file between two others is missing, or an entry that no start builds again points elsewhere "
-        "(an "
-        "error), move the directory of the index away first. Otherwise no repair is needed: the node does it.",
+        "(an error), move the directory of the index away first. Otherwise no repair is needed: the node does it.",
     ),
     Entry(
         code="store.compacted-log", treatment="none",

@@ -61,8 +61,8 @@ RECORDS = (
         code="commitlog.stale-bytes", fault="F29", severity="info", treatment="start", is_trace=True,
         title="Old bytes after the last record",
         what="After the last record, up to the end of the page, are bytes that are not a record.",
-        how="Brokers that write without mmap write whole pages, and what was in the buffer before stays behind the "
-        "end.",
+        how="Brokers that write without mmap write whole pages, and what was in the buffer before remains after the end"
+        ".",
         says=f"{DAMAGE_MEANINGS['leftover']} ({{bytes}} bytes)",
         effect="a start ends the log before them",
         versions={"all": "new messages overwrite them."},
@@ -185,11 +185,10 @@ RECORDS = (
         "after it",
         versions={
             "DLedger 0.2 and later": "every start reads the last three files, or more where the index does not point "
-            "to "
-            "their first entries. More than a file before the beginning of the last one, the node does not start. "
+            "to their first entries. More than a file before the beginning of the last one, the node does not start. "
             "Further back the entry is not read, but followers that lack it do not get it.",
         },
-        repair="Do not start the node. Copy its log again from the leader of its group, or make an ordinary store: "
+        repair="Do not start the node. Copy its log again from the leader of its group, or make a plain store: "
         "`rmqtool salvage` needs no header.",
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
     ),
@@ -221,8 +220,7 @@ RECORDS = (
         how="A flipped bit in the size.",
         says="claims {claimed} bytes, more than its file has left ({bytes} bytes)",
         effect="a recovery scan that reaches it fails with OutOfMemoryError before 5.3.2; later it treats it as the "
-        "end "
-        "of the log",
+        "end of the log",
         versions={
             "4.4.0 to 5.3.1": "the broker cannot start: OutOfMemoryError, in every attempt.",
             "5.3.2 and later": "the log is cut here and later files are deleted.",
@@ -284,7 +282,7 @@ LOG_LOSSES = (
         gist="what followed the newest message, of {newest_timestamp!t} (the log ends at {log_end})",
         effect="new messages get offsets that were in use: groups that have consumed beyond the end of a queue skip as "
         "many new messages",
-        versions={"all": "does not compare them. The next message that is stored sets the checkpoint right."},
+        versions={"all": "does not compare them. The next stored message corrects the checkpoint."},
         repair="Restore the missing file before the broker starts; then rebuild the queues. Without it the messages "
         "are lost: reset the groups that are named to the end of their queues before producers send again.",
         not_detected="Committed offsets alone prove nothing, because a tool may set any (config.offset-out-of-range).",
@@ -295,7 +293,7 @@ LOG_LOSSES = (
         what="The log does not begin at 0, and queues or index files still hold files of deleted messages only. Or "
         "the log's directory was last changed before the deleted files can have expired, and no queue has lost its "
         "first file.",
-        how="Somebody deleted log files by hand, or left them out of a copy; or the broker deleted them because the "
+        how="Log files were deleted by hand, or left out of a copy; or the broker deleted them because the "
         "disk was full.",
         says="the log begins at {log_start}; {signs}",
         parts={
@@ -333,8 +331,7 @@ MESSAGES = (
         title="Queue offsets begin again",
         what="Within one queue a later record has a smaller queue offset, or the same one twice.",
         how="The topic was deleted and created again; a broker started without its consume queues; a role change. A "
-        "light "
-        "queue that 4.9.3, 4.9.4 or 5.0.0 has filled after a second start: information, since they write it so.",
+        "light queue that 4.9.3, 4.9.4 or 5.0.0 has filled after a second start: information, since they write it so.",
         says={
             "": "queue offset {found} where {expected} was expected",
             "light": "as 4.9.3, 4.9.4 and 5.0.0 write it: each start lets the offsets of the light queue begin again, "
@@ -417,8 +414,7 @@ MESSAGES = (
         "queues or index from the log again puts it elsewhere or nowhere",
         versions={"all": "reads the record as it is; neither broker nor client compares it with the queue."},
         repair="Queue entry and index entry stay, since they are right: every repair keeps them. Restore the bytes "
-        "from "
-        "a replica or a backup.",
+        "from a replica or a backup.",
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
         not_detected="Fields that neither queue nor index have: hosts, born time, reconsume times.",
     ),

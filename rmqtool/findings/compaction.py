@@ -15,9 +15,8 @@ COMPACTION = (
     Entry(
         code="compaction.files", treatment="files",
         title="Files of a compacted queue do not fit",
-        what="Each file of a compacted log has a file of queue entries with the same name, of a size that "
-        "broker.conf gives. "
-        "Other entries may not be in the two directories of a queue.",
+        what="Each file of a compacted log has a file of queue entries with the same name, of a size that broker.conf "
+        "gives. Other entries may not be in the two directories of a queue.",
         how="A crash while a compaction replaced files leaves names that differ, or names that end in .delete; a copy "
         "without some files, a file that was cut.",
         says={
@@ -33,10 +32,9 @@ COMPACTION = (
         versions={_ALL: "a start loads these files after the queues. A name that is none, or names that differ, end "
                   "it; of a queue with a file of another size, or without a directory of entries, consumers get "
                   "nothing (NO_MATCHED_LOGIC_QUEUE)."},
-        repair="The log is right: rmqtool repair finishes what was interrupted, takes away what does not belong there, "
-        "and writes the files of queue entries again from the log. A short log file gets what the commit log still "
-        "has; "
-        f"one that is missing has to come from a backup or a slave. {_OFF}",
+        repair="The log is right: rmqtool repair finishes what was interrupted, takes away what does not belong "
+        "there, and writes the files of queue entries again from the log. A short log file gets what the commit log "
+        f"still has; one that is missing has to come from a backup or a slave. {_OFF}",
         remedy=_REPAIR,
     ),
     Entry(
@@ -69,7 +67,7 @@ COMPACTION = (
             "differs": "{messages:message} other than in the commit log, first queue offset {first}",
             "body": "the body of queue offset {first} does not have its CRC",
         },
-        effect="the next compaction that reads this file drops every message after it there for ever, and older "
+        effect="the next compaction that reads this file drops every message after it there for good, and older "
         "values of their keys come back",
         versions={_ALL: "CompactionLog treats what it cannot decode as the end of a file. Bodies are not compared "
                   "with their CRCs: a wrong one is delivered, and kept."},

@@ -210,11 +210,11 @@ CONFIG = (
         title="Half messages that no broker checks again",
         what="The committed offset of the group that reads half messages is past some that neither were committed nor "
         "rolled back, of which there is no later copy, and that were not given up.",
-        how="consumerOffset.json was edited, or is from another time or another broker; somebody has set the offset of "
+        how="consumerOffset.json was edited, or is from another time or another broker; someone set the offset of "
         "CID_RMQ_SYS_TRANS.",
         says="group CID_RMQ_SYS_TRANS: committed {committed}, and {half_messages:half message before that waits|half "
         "messages before that wait} for an answer, the first at {first_waiting}",
-        effect="the broker asks no producer about them: they are neither delivered nor rolled back, for ever",
+        effect="the broker asks no producer about them: they are never delivered or rolled back",
         versions={"all": "look at half messages from the committed offset on."},
         repair="While the broker is stopped, set the offset of RMQ_SYS_TRANS_HALF_TOPIC@CID_RMQ_SYS_TRANS in "
         "consumerOffset.json to the queue offset of the first that waits, which the finding names: then the broker "
@@ -341,8 +341,7 @@ CONFIG = (
         versions={"5.1.4 and later": "keep topics, groups and offsets in RocksDB with storeType=defaultRocksDB."},
         repair="Restore the whole directory from a backup or a copy from the same time. Without one move it away: the "
         "broker starts with empty tables, topics and groups are created again, and offsets must be set while clients "
-        "are stopped"
-        ".",
+        "are stopped.",
     ),
     Entry(
         code="config.row", fault="F52", treatment="decide",
@@ -376,8 +375,7 @@ CONFIG = (
         effect="the broker does not start on it, or timers are not delivered and half messages are not checked",
         versions={"5.4.0 and later": "open rocksdbstore at every start.", "5.3.2 and later": "may have kvStore."},
         repair="Restore the directory from a backup from the same time. Without one move it away: the broker creates "
-        "it again, and derives"
-        " what the last files of the log hold (commitLogRecoverMaxNum), but nothing of kvStore.",
+        "it again, and derives what the last files of the log hold (commitLogRecoverMaxNum), but nothing of kvStore.",
     ),
     Entry(
         code="store.half-row", fault="F59", severity="warning", treatment="none",

@@ -17,8 +17,7 @@ CONSUME_QUEUE_FILES = (
         versions={
             "4.4.0": "no harm in most cases.",
             "4.5.1 and later": "one bogus entry (offset 0, size 0), and later messages one offset too high. In 4.5.1 "
-            "to "
-            "4.9.8, if all queues end so, two.",
+            "to 4.9.8, if all queues end so, two.",
             "5.0.0 to 5.4.0": "the same; but when all queues end before the commit log does, so that nothing is cut, "
             "the broker refuses to start: `IllegalArgumentException: newPosition < 0`.",
         },
@@ -146,9 +145,8 @@ CONSUME_QUEUE_FILES = (
     Entry(
         code="consumequeue.orphan", fault="F39", severity="info",
         title="A queue that no topic is configured for",
-        what="A directory of a topic that is not in topics.json, a number above the topic's queues, or a name that "
-        "is not a number"
-        ".",
+        what="A directory of a topic that is not in topics.json, a number above the topic's queues, or a name that is "
+        "not a number.",
         how="The topic was deleted or got fewer queues.",
         says="{configured_in} has no such topic; {units:entry}",
         effect="loaded, and cleaned when its messages expire; a name that is not a number is ignored",
@@ -306,8 +304,7 @@ CONSUME_QUEUES = (
         title="A queue in RocksDB does not begin or end with its entries",
         what="The max row, by which a broker knows the end of a queue, names another entry than the last one, or one "
         "of another message; or rows have no max row. Or the min row, by which it knows the beginning, is behind "
-        "entries "
-        "of messages in the log.",
+        "entries of messages in the log.",
         how="Rows were changed by another program; a bug in the broker.",
         says={
             "no-unit": "{messages:message} without an entry, the first at physical offset {physical_offset}",
@@ -326,8 +323,7 @@ CONSUME_QUEUES = (
         code="consumequeue.copies-differ", fault="F33", treatment="queues",
         title="A queue in files and its copy in RocksDB differ",
         what="The broker writes each entry twice, into queue files and into RocksDB, and one of them differs or is "
-        "missing"
-        ".",
+        "missing.",
         how="One of them was restored from another time, or is damaged.",
         says={
             "other-row": "the file's entry points to {in_file}, in RocksDB is {in_rocksdb}",
@@ -364,7 +360,7 @@ CONSUME_QUEUES = (
             "no-row": "consumers get {read} of {batches} batches: they begin at {min_offset}, and there is no row "
             "at {missing_row}",
         },
-        effect="consumers do not get these batches, and stay where there is no row",
+        effect="consumers do not get these batches, and are stuck where there is no row",
         versions={
             "5.2.0 to 5.4.0": "send a consumer back to offset 0 where there is no row: it gets the same again.",
             "5.5.0": "fails there with a NullPointerException.",
@@ -376,8 +372,7 @@ CONSUME_QUEUES = (
         code="consumequeue.store-timestamp", fault="F33", severity="warning", treatment="queues",
         title="An entry's store time is not that of its message",
         what="Entries in RocksDB and batch entries hold the time at which the broker stored the message; it differs "
-        "from "
-        "the record's.",
+        "from the record's.",
         how="A flipped bit.",
         says="store time {found}, the record has {expected}",
         effect="a search by time may find another offset; messages and their order are not affected",

@@ -181,8 +181,8 @@ DERIVED = (
         how="A power failure: the checkpoint was on disk and the end of the log was not. Or the clock was set back, or "
         "log and checkpoint were restored from different times.",
         says="{fields}: {time!t}, the newest message is of {newest!t}",
-        effect="a start after a crash scans the last file only, so that queues without older messages stay without "
-        "them (start.queue-loss shows whether there are any); the next message sets it right",
+        effect="a start after a crash scans the last file only, so that queues that lack older messages are not "
+        "completed (start.queue-loss shows whether there are any); the next message corrects it",
         versions={
             "all": "trusts the checkpoint after a crash, and does not read it after a clean stop.",
             "5.5.0 and later": "the same, but its offset comes before its times (checkpoint.logics-offset).",

@@ -75,9 +75,8 @@ REBUILDS = (
         code="rebuild.version-needed", severity="warning",
         title="What is rebuilt depends on a release that is not known",
         what="Releases differ in entries or keys that are missing, and nothing in the store shows which one wrote "
-        "them: "
-        "which records with INNER_MULTI_DISPATCH go to light queues, and whether a property whose value holds the byte "
-        "0x01 counts (since 4.9.1).",
+        "them: which records with INNER_MULTI_DISPATCH go to light queues, and whether a property whose value holds "
+        "the byte 0x01 counts (since 4.9.1).",
         how="--broker-version was not given.",
         says={
             "units": "{count:entry} of {queues:queue} ({topic}, queue {queue_id}[ and {more:more}]) depend on the "

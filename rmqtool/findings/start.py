@@ -127,8 +127,7 @@ STARTS = (
         code="start.queue-loss", treatment="queues",
         title="A start would cut or shift a consume queue",
         what="After a start the queue has fewer entries than messages, or entries at other offsets, though the "
-        "messages "
-        "are in the log.",
+        "messages are in the log.",
         how="An invalid entry ends a queue; a queue that is behind is not caught up after a clean stop.",
         says={
             "short": "would end at offset {max_offset}, {messages:message} before its last one",
@@ -231,7 +230,7 @@ UPGRADES = (
             "4.5.2 and later": "mapedFileSizeCommitLog and mapedFileSizeConsumeQueue are not read, their names have "
             "two p: on files of another size than the default it does not start; 4.9.2 starts, and overwrites them.",
             "5.1.1 and later": "enableControllerMode and enableDLegerCommitLog exclude each other.",
-            "5.3.4 and later": "rocksdbCQDoubleWriteEnable does not go with batch queues.",
+            "5.3.4 and later": "rocksdbCQDoubleWriteEnable cannot be combined with batch queues.",
             "5.5.0 and later": "rocksdbCQDoubleWriteEnable needs combineCQUseRocksdbForLmq; RocksDB queues must be "
             "where useSeparateStorePathForRocksdbCQ says; after a crash enableAcceleratedRecovery needs an offset that "
             "only 5.5.0 puts into the checkpoint.",

@@ -106,7 +106,7 @@ STORE = (
         says="{directories} directories hold the commit log",
         effect="none: the broker loads all of them",
         versions={"before 4.9.2": "knows one path.", "4.9.2 and later": "knows several, separated by commas."},
-        repair="Give --broker-conf, so that rmqtool looks there too.",
+        repair="Give --broker-conf, so that rmqtool looks there, too.",
     ),
     Entry(
         code="store.version-ambiguous", severity="info",
@@ -188,7 +188,8 @@ STORE = (
         repair="Correct the setting. `rmqtool clean --dry-run` says for each file why it is kept.",
         remedy="rmqtool clean {store} --dry-run",
         not_detected="verify sees settings and times only; a younger file in front (clean.blocked-by-older-file), a "
-        "full disk from which nothing goes (clean.disk-full-nothing-deleted) and wrong times (clean.mtime-future) are "
+        "full disk from which nothing is deleted"
+        " (clean.disk-full-nothing-deleted) and wrong times (clean.mtime-future) are "
         "reported by `rmqtool clean --dry-run`.",
     ),
     Entry(

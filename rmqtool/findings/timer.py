@@ -48,8 +48,7 @@ TIMER = (
             "holds no entry it does not (timer.lost). A timer log file of another size stops the start.",
         },
         repair="No repair is needed, except for a file of another size: restore it. What is lost or delivered twice "
-        "has findings of its own"
-        ": timer.lost and timer.again.",
+        "has findings of its own: timer.lost and timer.again.",
     ),
     Entry(
         code="timer.unit", fault="F47", treatment="files",
@@ -125,11 +124,9 @@ TIMER = (
     Entry(
         code="timer.chain", fault="F47", treatment="files",
         title="The timer wheel does not reach all waiting messages",
-        what="A slot of the wheel points to the newest entry of the timer log that is due then, and each entry to "
-        "the one "
-        "before it. An entry that waits is in no such chain, or a chain leads to an entry of another slot, or back "
-        "to one "
-        "of its own.",
+        what="A slot of the wheel points to the newest entry of the timer log that is due then, and each entry to the "
+        "one before it. An entry that waits is in no such chain, or a chain leads to an entry of another slot, or back "
+        "to one of its own.",
         how="A disk error, or a wheel that is older than the timer log.",
         says={
             "delivered": "{units:entry} of slots that the timer has read already: not linked to the entry before",

@@ -165,7 +165,7 @@ class Messages:
         for name, unfit in counts.unfit.items():
             first = unfit.physical_offsets[0]
             values = counted(unfit.count, "value")
-            text = f"{name}: {values} do not fit the type and are null; the first at offset {first}"
+            text = f"{name}: {values} of another type, and null; the first at offset {first}"
             warnings.warn(text, stacklevel=2)
         # The log may have a topic that neither queues nor config name: only after reading is it a slip of the pen.
         for topic in query.filters.topics if not rows else ():

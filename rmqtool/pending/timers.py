@@ -311,8 +311,7 @@ def delayed(view: View, *, are_lost: bool = False) -> Iterator[pa.RecordBatch]:
         view.notes.add_uncertain(
             f"when {counted(without_time, 'delayed message')} would be delivered",
             "their entries have no time of delivery, as a recovery of 4.9.2 to 4.9.8 leaves them: a start delivers "
-            "them "
-            "at once; the times shown are those by their levels",
+            "them at once; the times shown are those by their levels",
         )
 
 

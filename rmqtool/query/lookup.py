@@ -340,7 +340,7 @@ def why_not_found(snapshot: Snapshot, keys: Sequence[str], topics: Sequence[str]
     is_there = message_at(snapshot, last_offset) is not None
     events = scan_files(snapshot.log.files, last_offset + 1, reading=snapshot.reading) if is_there else ()
     start = next((event.physical_offset for event in events if isinstance(event, RecordRun)), None)
-    return covers if start is None else f"{covers}, --scan --from-offset {start} at those stored since"
+    return covers if start is None else f"{covers}, --scan --from-offset {start} only at newer ones"
 
 
 _OPERATORS = ("!=", "=", "~")

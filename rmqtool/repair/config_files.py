@@ -437,10 +437,8 @@ _OTHERS = {
     "backups, and keep the right one",
     KIND: "the topic has queues of both kinds: move those away that its messages are not in, and repair again",
     "config.rocksdb-damaged": "nothing else in the store shows what was in the database: restore the whole directory "
-    "from a backup"
-    " from the same time. Without one move it away, create the topics again (mqadmin updateTopic) before "
-    "clients connect"
-    ", and set each group to where it was (mqadmin resetOffsetByTime -g GROUP -t TOPIC -s TIME)",
+    "from a backup from the same time. Without one move it away, create the topics again (mqadmin updateTopic) before "
+    "clients connect, and set each group to where it was (mqadmin resetOffsetByTime -g GROUP -t TOPIC -s TIME)",
     "config.delay-level": "the setting is not part of the store: name the levels in messageDelayLevel of broker.conf "
     "before the broker starts",
     "config.row": "nothing in the store shows what the row was: restore the whole directory from a backup from the "

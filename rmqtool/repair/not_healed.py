@@ -140,14 +140,12 @@ def _out_of_reach(snapshot: Snapshot, findings: Sequence[Finding]) -> Iterator[N
 
 _WHY = (
     "the log holds no message of these queues, so that a rebuild leaves them as they are: restore their files from a "
-    "backup or a replica"
-    ". Without one set their groups after what is damaged, once the broker runs (mqadmin "
+    "backup or a replica. Without one set their groups after what is damaged, once the broker runs (mqadmin "
     "resetOffsetByTime -g GROUP -t TOPIC -s now)"
 )
 _WHY_AHEAD = (
     "the log holds no message of these queues, so that a rebuild leaves them as they are; a start cuts the entries "
-    "that "
-    "point past the end of the log"
+    "that point past the end of the log"
 )
 _AHEAD = "consumequeue.ahead"
 _OF_SIZE = frozenset({"consumequeue.file-size", "consumequeue.empty-file", "start.refuses"})

@@ -336,7 +336,7 @@ def conversion_of(store: Store, *, with_uncommitted: bool) -> Conversion:
     if store.dledger_directory:
         committed = None if with_uncommitted else committed_index(store.dledger_directory)
     elif len(store.commit_log_directories) <= 1:
-        raise UnsupportedError("an ordinary store already: there is nothing to convert", file=store.root)
+        raise UnsupportedError("a plain store already: there is nothing to convert", file=store.root)
     if not log.files:
         raise UnsupportedError("the log has no file: there is nothing to convert", file=store.root)
     plain = [file for file in log.files if not file.header_size]

@@ -199,7 +199,8 @@ def _nothing(plan: CleanPlan) -> str:
     if not candidates and plan.holds_entries_back:
         return (
             "The next run deletes nothing: this release never deletes the last log file from before DLedger, and no "
-            "file of DLedger's log goes before it."
+            "file of DLedger's log is deleted before it"
+            "."
         )
     if not candidates:
         return "The next run deletes nothing: the log has only its last file, which is never deleted."
@@ -328,7 +329,7 @@ def _facts(plan: CleanPlan) -> Iterator[tuple[str, str]]:
     yield "time", f"{'yes' if trigger.time else 'no'}, deleteWhen is {settings.delete_when!r}: {following}"
     yield "space", _space_line(plan)
     if trigger.manual:
-        yield "manual", "yes, as after mqadmin deleteExpiredCommitLog: expired files go at any hour"
+        yield "manual", "yes, as after mqadmin deleteExpiredCommitLog: expired files are deleted at any hour"
 
 
 def _disk_line(plan: CleanPlan) -> str:
@@ -345,7 +346,7 @@ def _disk_line(plan: CleanPlan) -> str:
 def _space_line(plan: CleanPlan) -> str:
     trigger, settings = plan.trigger, plan.rules.settings
     state = "yes, regardless of age" if trigger.forced and trigger.runs else "yes" if trigger.space else "no"
-    levels = [f"expired files go above {settings.disk_max_used_space_ratio}%"]
+    levels = [f"expired files are deleted above {settings.disk_max_used_space_ratio}%"]
     if settings.clean_file_forcibly_enable:
         levels.append(f"others too above {settings.forcibly_level:.0%}")
     levels.append(f"messages are refused above {settings.warning_level:.0%}")

@@ -39,7 +39,7 @@ from rmqtool.show.report_pictures import (
     table,
 )
 from rmqtool.show.times import sentence
-from rmqtool.show.verify import location_of
+from rmqtool.show.verify import how_many, location_of
 
 _HOST = re.compile(
     r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5})?\b"
@@ -111,9 +111,9 @@ def findings_list(findings: Sequence[Finding], hidden: ReportRedaction) -> Html:
 
 
 def _of_code(findings: Sequence[Finding], hidden: ReportRedaction) -> Html:
-    first, total = findings[0], sum(finding.count for finding in findings)
+    first = findings[0]
     head = element("h3", element("span", first.severity, class_=first.severity), " ", element("code", first.code),
-                   f", {total} times" if total > 1 else "")  # fmt: skip
+                   how_many(findings))  # fmt: skip
     effects = list(dict.fromkeys(sentence(hidden.text(finding.effect)) for finding in findings))
     items = []
     for finding in findings[:_MAX_OF_A_CODE]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -93,7 +93,7 @@ def show_outcome(
 ) -> None:
     """Print an outcome, and last its plan, if there is one; mere information is summed up unless verbose."""
     console = style.console()
-    _show_facts(console, outcome, seconds)
+    _show_facts(console, outcome, seconds, verbose=style.verbosity > 0)
     _show_duration(console, outcome.duration(disk_rate))
     if outcome.snapshot.log.files:
         _show_map(console, outcome)
@@ -166,7 +166,7 @@ def _label(text: str) -> Text:
     return Text(f"{text:<{_LABEL_WIDTH}}", style="dim")
 
 
-def _show_facts(console: Console, outcome: Outcome, seconds: float) -> None:
+def _show_facts(console: Console, outcome: Outcome, seconds: float, *, verbose: bool) -> None:
     totals = outcome.total.totals
     show_verdict(console, outcome)
     print_labelled(console, _label("store"), str(outcome.root))
@@ -177,8 +177,9 @@ def _show_facts(console: Console, outcome: Outcome, seconds: float) -> None:
     print_labelled(console, _label("log"), log)
     releases = outcome.snapshot.releases
     if not releases.is_named:
-        evidence = f", shown by {', '.join(releases.evidence)}" if releases.evidence else "; --broker-version names one"
-        print_labelled(console, _label("rules of"), f"{releases}{evidence}")
+        shown_by = f", by {', '.join(releases.evidence)}" if verbose else " (-v shows why)"
+        evidence = shown_by if releases.evidence else "; --broker-version names one"
+        print_labelled(console, _label("fits"), f"releases {releases}{evidence}")
     elif is_newer := newer_than_known(releases.newest):
         print_labelled(console, _label("rules of"), is_newer, style="yellow")
     elif outcome.snapshot.release_contradiction:
@@ -302,9 +303,8 @@ def _show_findings(console: Console, findings: list[Finding], *, everything: boo
     """The findings of one code: what the broker does once, then where and what."""
     first = findings[0]
     fault = f" ({first.fault})" if first.fault else ""
-    times = f", {total} times" if (total := sum(finding.count for finding in findings)) > 1 else ""
     head = Text(f"{first.severity}: ", style=SEVERITY_STYLES[first.severity])
-    print_labelled(console, head, f"{first.code}{fault}{times}")
+    print_labelled(console, head, f"{first.code}{fault}{how_many(findings)}")
     effects = dict.fromkeys(finding.effect for finding in findings)
     shown = findings if everything or len(findings) <= _MAX_EXAMPLES + 1 else findings[:_MAX_EXAMPLES]
     for finding in shown:
@@ -319,6 +319,14 @@ def _show_findings(console: Console, findings: list[Finding], *, everything: boo
         show_effect(console, first)
     if look := next((finding.remedy for finding in findings if finding.remedy and _LOOK in finding.remedy), None):
         print_labelled(console, Text("  look:   ", style="dim"), look)
+
+
+def how_many(findings: Sequence[Finding]) -> str:
+    """How often a code is found, after a comma: messages in places where each finding counts these; nothing for one."""
+    total = sum(finding.count for finding in findings)
+    if total > 1 and all(finding.details.get("messages") == finding.count for finding in findings):
+        return f", {counted(total, 'message')} in {counted(len(findings), 'place')}"
+    return f", {total} times" if total > 1 else ""
 
 
 def location_of(finding: Finding) -> str:

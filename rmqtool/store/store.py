@@ -236,7 +236,7 @@ def require_plain_log(store: Store, command: str) -> None:
         raise UnsupportedError(
             f"a DLedger store ({store.dledger_directory.name}/), which {command} does not take",
             file=store.root,
-            hint=f"rmqtool convert {quote(str(store.root))} --output NEW{conf} makes an ordinary store of it",
+            hint=f"rmqtool convert {quote(str(store.root))} --output NEW{conf} makes a plain store of it",
         )
 
 

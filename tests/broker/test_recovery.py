@@ -297,7 +297,7 @@ def test_a_last_queue_file_of_zeros(store: Path, log: LogBuilder, version: str) 
     write_queue(store, log.offsets[:50])
     (directory / file_name(5 * QUEUE_FILE_SIZE)).write_bytes(bytes(QUEUE_FILE_SIZE))
     refuses = predict(store, version).refuses or ""
-    assert ("the last file holds no unit" in refuses) is (version == "5.3.1")
+    assert ("the last file holds no entry" in refuses) is (version == "5.3.1")
 
 
 @pytest.mark.parametrize("version", VERSIONS)

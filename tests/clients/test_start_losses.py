@@ -736,7 +736,7 @@ def test_what_is_left_after_a_repair() -> None:
     assert not ClientLosses()
 
 
-@pytest.mark.parametrize(("bit", "found"), [(3, "a message that says a larger size"), (5, "where no record begins")])
+@pytest.mark.parametrize(("bit", "found"), [(3, "a message that claims a larger size"), (5, "where no record begins")])
 def test_a_query_says_what_a_broker_would_give(bit: int, found: str, tmp_path: Path) -> None:
     """As verify counts it: a key of a message with a size that is too large is found."""
     store = stores.unpack("4.9.7-clean", tmp_path)

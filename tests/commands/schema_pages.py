@@ -332,7 +332,7 @@ DOCUMENTS = {
         "convert",
         ConvertResult,
         "rmqtool convert --json",
-        "The one document about an ordinary store that is made of one with DLedger, or with several commit log paths.",
+        "The one document about a plain store that is made of one with DLedger, or with several commit log paths.",
         frozenset({Exit.OK, Exit.FINDINGS, Exit.LOSSY}),
         "Of the queues and the index that were written: warnings and errors.",
     ),

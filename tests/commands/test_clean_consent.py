@@ -265,5 +265,5 @@ def test_why_it_deletes_at_any_hour(store: Path) -> None:
     answer, *facts = found.out.splitlines()
     assert "(576 KiB) for good: they have expired, and --manual deletes at any hour; " in answer
     assert [line for line in facts if line.startswith("manual  ")] == [
-        "manual       yes, as after mqadmin deleteExpiredCommitLog: expired files go at any hour"
+        "manual       yes, as after mqadmin deleteExpiredCommitLog: expired files are deleted at any hour"
     ]

@@ -175,7 +175,7 @@ def test_what_is_refused(store: Path, new: Path, tmp_path: Path) -> None:
     (ordinary := tmp_path / "ordinary" / LOG).mkdir(parents=True)
     found = convert(ordinary.parent, tmp_path / "other")
     assert found.status == Exit.FAILED
-    assert "an ordinary store already" in found.err
+    assert "a plain store already" in found.err
     for path in (store / NODE / "data").iterdir():
         path.write_bytes(bytes(path.stat().st_size))
     assert "there is no message to take" in convert(store, tmp_path / "other").err

@@ -364,7 +364,7 @@ def test_an_export_of_no_message_says_what_it_left(output: Path, golden_store: G
     assert f"{output} now holds an empty export: --mode overwrite replaces it" in found.err
     again = rmqtool("export", store, *options, "--mode", "overwrite")
     assert again.status == Exit.OK
-    assert "no message now" not in again.err
+    assert "empty export" not in again.err
 
 
 @pytest.mark.slow

@@ -385,7 +385,7 @@ def test_options_of_every_command_are_one_line_unless_the_help_is_verbose() -> N
 def test_every_name_of_a_group_is_an_option() -> None:
     """An option that is renamed does not fall out of its group."""
     options = {name.removeprefix("--") for command in COMMANDS.values() for name in long_options(command)}
-    own = (command.groups for command in COMMANDS.values() if isinstance(command, help_page.HelpPage))
+    own = [command.groups for command in COMMANDS.values() if isinstance(command, help_page.HelpPage)]
     groups = [help_page._GROUPS, *own]
     assert {name for group in groups for names in group.values() for name in names} <= options
 

@@ -338,4 +338,4 @@ def test_a_reader_who_is_gone_before_anything_is_written(store: Path, capsys: py
     """What is shown before the question is not read: nobody can agree."""
     with pytest.raises(BrokenPipeError), reporting_state(Style(), store, "is written"):
         raise BrokenPipeError
-    assert capsys.readouterr().err == "the reader of the output is gone: the store is as it was\n"
+    assert capsys.readouterr().err == "nothing reads the output any more: the store is as it was\n"

@@ -19,7 +19,7 @@ def test_messages_stored_after_the_last_one_indexed(tmp_path: Path) -> None:
     made.keys.pop()
     view = made.snapshot(tmp_path)
     assert list(by_key(view, KeyQuery("b", ["orders"]), "none", Notes())) == []
-    assert f"--scan --from-offset {made.offsets[1]} at those stored since" in why_not_found(view, ["b"])
+    assert f"--scan --from-offset {made.offsets[1]} only at newer ones" in why_not_found(view, ["b"])
 
 
 def test_an_index_of_the_whole_log(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def test_a_broker_that_came_and_went(harness: Factory, unpacked: GoldenStore, tm
         transaction.put("checkpoint")
         with pytest.raises(HarnessError, match="Lock failed"):
             harness(version).recover(store)
-        with pytest.raises(StoreInUseError, match="written to by somebody else"):
+        with pytest.raises(StoreInUseError, match="changed by another process"):
             transaction.commit()
 
 

@@ -258,7 +258,7 @@ def test_several_paths(tmp_path: Path, new: Path) -> None:
 def test_what_is_ordinary(tmp_path: Path, new: Path) -> None:
     """There is nothing to convert."""
     store = put_entries(StoreBuilder(file_size=FILE_SIZE), 5).write(tmp_path / "store")
-    with pytest.raises(UnsupportedError, match="an ordinary store already"):
+    with pytest.raises(UnsupportedError, match="a plain store already"):
         converted(store, new)
 
 

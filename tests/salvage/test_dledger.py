@@ -318,4 +318,4 @@ def test_queues_in_rocksdb(tmp_path: Path) -> None:
     for options in (("--dry-run",), ()):
         done = rmqtool("salvage", store, "--output", tmp_path / "new", *options)
         assert (done.status, (tmp_path / "new").exists()) == (Exit.FAILED, False)
-        assert "queues in RocksDB, which cannot be written for a log that moves" in done.err
+        assert "queues in RocksDB, which cannot be written for a log whose offsets change" in done.err

@@ -74,7 +74,7 @@ def test_a_topic_whose_row_is_lost(copy_of: Callable[[str], Path], name: str, pl
     others = {topic: finding.file for topic, finding in found.items() if topic != "%RETRY%billing"}
     assert others == ({"orders": "config/metadata"} if name == SINGLE else {})  # where the table was changed before
     shown = " ".join(rmqtool("verify", root).out.split())
-    assert "a repair adds no rows to databases: make the topic again" in shown
+    assert "a repair adds no rows to databases: create the topic again" in shown
     assert "queue None" not in shown
     assert "topics.json" not in shown
 
