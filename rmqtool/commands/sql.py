@@ -263,7 +263,7 @@ def _database(given: SqlOptions, stores: list[NamedStore]) -> AbstractContextMan
     query = replace(more_columns(given.columns), include=given.include, redaction=given.redaction,
                     bytes_per_second=given.bytes_per_second)  # fmt: skip
     opening = Opening(
-        tuple(stores),
+        tuple(each.absolute for each in stores) if given.engine == "spark" else tuple(stores),
         query,
         given.broker_version,
         with_store=len(stores) > 1 or any(map(may_be_several, given.stores)),  # whether a pattern fits one store or two

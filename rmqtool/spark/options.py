@@ -73,7 +73,14 @@ class SourceOptions:
     def opening(self, stores: Sequence[NamedStore]) -> Opening:
         """How the stores are asked for a table, on each worker."""
         fails = self.on_damage == "fail"
-        return Opening(tuple(stores), self.query, None, self.with_store, fails, split_size=self.split_size)
+        return Opening(
+            tuple(each.absolute for each in stores),
+            self.query,
+            None,
+            self.with_store,
+            fails,
+            split_size=self.split_size,
+        )
 
 
 def parse_options(options: Mapping[str, Any], columns: tuple[str, ...] | None = None) -> SourceOptions:

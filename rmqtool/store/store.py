@@ -9,7 +9,7 @@ import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
@@ -390,6 +390,21 @@ class NamedStore:
 
     name: str
     store: Store
+
+    @property
+    def absolute(self) -> NamedStore:
+        """The same for a process with another working directory."""
+        store = self.store
+        return NamedStore(
+            self.name,
+            replace(
+                store,
+                root=store.root.absolute(),
+                commit_log_directories=tuple(each.absolute() for each in store.commit_log_directories),
+                older_log_directories=tuple(each.absolute() for each in store.older_log_directories),
+                dledger_directory=store.dledger_directory and store.dledger_directory.absolute(),
+            ),
+        )
 
 
 def open_stores(arguments: Sequence[str], conf: BrokerConf, known: Mapping[str, str] | None = None) -> list[NamedStore]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import random
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -12,9 +13,15 @@ from typing import Any
 import pytest
 
 import rmqtool as library
+from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.scan import columns as scan_columns
 from rmqtool.scan.redaction import HIDDEN, Redaction
 from rmqtool.sql import log_tables
+from rmqtool.sql.catalog import tables_of
+from rmqtool.sql.tables import Asked as Wanted
+from rmqtool.sql.tables import Opening, Reading, rows_of
+from rmqtool.store.message_reader import Query
+from rmqtool.store.store import open_stores
 from tests.building import LogBuilder
 from tests.commands.running import ROOT, rmqtool
 from tests.conftest import GoldenStore
@@ -336,3 +343,25 @@ def test_messages_that_no_consumer_sees_are_asked_for(golden_store: GoldenStore)
         with asking(golden_store("5.5.0-clean"), include=include) as ask:
             counts.append(ask("select count(*) as n from messages")[0]["n"])
     assert counts == sorted(set(counts))
+
+
+@pytest.mark.parametrize("name", ["5.3.3-shop", pytest.param("more/5.5.1-rocksdb", marks=pytest.mark.slow)])
+def test_parts_are_read_in_another_process_as_here(
+    name: str, golden_store: GoldenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pickled, and in another directory."""
+    store = golden_store(name)
+    monkeypatch.chdir(store.parent)
+    opening = Opening(tuple(each.absolute for each in open_stores([store.name], BrokerConf())), Query())
+    with asking(store) as ask:
+        for table in tables_of(opening.opened(Reading())):
+            sent = pickle.dumps((opening, table.parts))
+            with monkeypatch.context() as elsewhere:
+                elsewhere.chdir(tmp_path)
+                there, parts = pickle.loads(sent)
+                stores, asked = there.opened(Reading()), Wanted(tuple(table.schema.names))
+                rows = [row for part in parts for batch in rows_of(stores, part, asked) for row in batch.to_pylist()]
+            expected = ask(f'from "{table.name}"')
+            assert len(rows) == len(expected)
+            if table.name != "pending":  # what is overdue changes
+                assert rows == expected
