@@ -46,7 +46,6 @@ class ConvertOptions(OnTier):
     (
         "rmqtool convert /data/rocketmq/store --output /data/new --dry-run",
         "rmqtool convert /data/rocketmq/store --output /data/new",
-        "rmqtool convert /data/rocketmq/store -o /data/new --tiered --tiered-path /tier",
     ),
     {
         Exit.OK: "done, or planned; all messages are taken",

@@ -84,7 +84,6 @@ class SalvageOptions(OnStores):
         "rmqtool salvage /data/n0/store /data/n1/store --output /data/new-of-nodes",
         "rmqtool salvage --raw /dumps/disk.img --output /data/new-of-image",
         "rmqtool salvage /data/rocketmq/store --topic orders --output /data/new-small",
-        "rmqtool salvage /data/rocketmq/store -o /data/new --tiered --tiered-path /tier",
     ),
     {
         Exit.OK: "done, or planned; all is saved",
