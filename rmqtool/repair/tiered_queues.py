@@ -294,6 +294,8 @@ class QueueRepair:
             places = units["physical_offset"].astype(np.int64)
             part = np.searchsorted(parts[:, 0], places, side="right") - 1
             is_in = (part >= 0) & (places < parts[part, 1]) if len(parts) else np.zeros(len(units), np.bool_)
+            built, right = (log.has(mask, first, first + len(units)) for mask in (log.built, log.right))
+            is_in &= ~built | right  # else its record is elsewhere, and the unit is what is wrong
             is_in |= self._contradict(log, first, units, is_in)
             numbers.append(first + np.flatnonzero(is_in & (units["message_size"] > 0)))
             found.append(units[numbers[-1] - first])
@@ -312,7 +314,9 @@ class QueueRepair:
         by_place = {int(units[row]["physical_offset"]): int(row) for row in rows}
         for place, data in copies:
             record = single_record_at(self._log_files, place)
-            other = record.number("queue_offset") if record else -1
+            if record is None or record.number("message_size") != len(data):
+                continue  # the unit leads into other records
+            other = record.number("queue_offset")
             is_of_other = other != first + by_place[place] and log.has(log.right, other, other + 1).any()
             if not is_of_other and read_at(self._log_files, place, len(data)) != data:
                 wrong[by_place[place]] = True
