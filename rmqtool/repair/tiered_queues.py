@@ -240,6 +240,7 @@ class QueueRepair:
             return
         units = self._unit_segments(log, segments[-1].stop if segments else 0)
         if units is None:
+            self.changes.clear()  # sizes of the log stay with those of the metadata
             return
         self.sizes = {
             "COMMIT_LOG": {each.base: each.size for each in segments},
