@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo quick test lint ruff pages site flips golden starts losses clients repairs table rebuilds replays copies randoms faults cleaner settings everything matrix speed bench clean
+.PHONY: help demo quick test lint ruff pages site flips golden starts losses clients repairs tiers table rebuilds replays copies randoms faults cleaner settings everything matrix speed bench clean
 
 define show
 	@printf '\n$$ %s\n' '$(1)'
@@ -87,6 +87,10 @@ clients: $(VENV)/.test ## hold losses of clients that verify counts to RocketMQ 
 	@tests/setup-java.sh
 	$(BIN)/python -m tests.real_broker.clients --record
 	$(BIN)/python -m tests.real_broker.clients --healthy --count 8
+
+tiers: $(VENV)/.test ## damage 60 tiers and compacted queues, repair, and ask RocketMQ itself what consumers get
+	@tests/setup-java.sh
+	$(BIN)/python -m tests.real_broker.tiers
 
 repairs: $(VENV)/.test ## damage 200 stores, make every fault and every loss, repair, and ask RocketMQ itself what its users have
 	@tests/setup-java.sh

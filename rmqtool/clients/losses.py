@@ -116,13 +116,19 @@ class ByOffsets(Protocol):
 class BesideLog:
     """Messages that consumers do not get of compacted queues, and that are taken away from the tier.
 
-    Of either so many are `left` after a repair of the files.
+    Of either so many are `left` after a repair of the files, but for those of queues of the tier that it repairs.
     """
 
     compacted: int = 0
     compacted_left: int = 0
     tiered: int = 0
     tiered_left: int = 0
+    tiered_by_queue: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    def lose_tiered(self, topic: str, queue_id: int, count: int) -> None:
+        """Count messages of a queue that a repair may bring back."""
+        self.tiered, self.tiered_left = self.tiered + count, self.tiered_left + count
+        self.tiered_by_queue[topic, queue_id] = self.tiered_by_queue.get((topic, queue_id), 0) + count
 
 
 @dataclass

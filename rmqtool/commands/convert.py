@@ -46,7 +46,6 @@ class ConvertOptions(OnTier):
     (
         "rmqtool convert /data/rocketmq/store --output /data/new --dry-run",
         "rmqtool convert /data/rocketmq/store --output /data/new",
-        "rmqtool convert /data/rocketmq/store --output /data/new --tiered --tiered-path /mnt/tier",
     ),
     {
         Exit.OK: "done, or planned; all messages are taken",

@@ -90,7 +90,6 @@ class SalvageOptions(OnStores):
         "rmqtool salvage /data/n0/store /data/n1/store --output /data/new-of-nodes",
         "rmqtool salvage --raw /dumps/disk.img --output /data/new-of-image",
         "rmqtool salvage /data/rocketmq/store --topic orders --output /data/new-small",
-        "rmqtool salvage /data/rocketmq/store --tiered --tiered-path /mnt/tier --output /data/new",
     ),
     {
         Exit.OK: "done, or planned; all is saved",

@@ -23,8 +23,7 @@ from rmqtool.export.results import MAX_SKIPPED, QUEUE_KEY, ExportTotals, SplitRe
 from rmqtool.export.sink import DataFile, open_data_file
 from rmqtool.export.write import TAIL_MARK
 from rmqtool.store.message_reader import MAX_OFFSETS, BodyProblems
-from rmqtool.store.other_logs import OtherLog
-from rmqtool.store.splits import HasSplit, Source
+from rmqtool.store.splits import HasSplit, OtherLog, Source
 from rmqtool.store.store import NamedStore, relative_to
 
 Json = dict[str, Any]

@@ -21,9 +21,9 @@ from rmqtool.query.lookup import By, Lookup
 from rmqtool.scan.filters import Filters
 from rmqtool.store.message_reader import EXPORT_COLUMNS, PLACE_COLUMN, Query, ReadCounts, make_query, read_messages
 from rmqtool.store.missing import unknown_topic
-from rmqtool.store.other_logs import Place, other_sources
+from rmqtool.store.other_logs import other_sources
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.store.splits import find_source, split_source
+from rmqtool.store.splits import Place, find_source, split_source
 from rmqtool.store.store import NamedStore
 
 _AT_ONCE = 1000  # messages that are Python objects at the same time

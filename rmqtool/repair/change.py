@@ -25,13 +25,14 @@ class Change(ABC):
     """What a plan shows of a change, and how it is made.
 
     `codes` are those of the findings that it heals, `what` says what becomes of which file, `lost` what it cannot bring
-    back, `details` more, line by line.
+    back, `details` more, line by line. `saved` messages that only a tier has are served then.
     """
 
     codes: frozenset[str]
     what: str
     lost: str | None = None
     details: tuple[str, ...] = ()
+    saved: int = 0
 
     @property
     def size(self) -> int:

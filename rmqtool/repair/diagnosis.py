@@ -393,7 +393,7 @@ def _changed(clients: ClientLosses, change: Change, store: Store) -> ClientLosse
     if any(code.startswith("compaction.") for code in change.codes):
         return replace(clients, beside_log=replace(beside, compacted=beside.compacted_left))
     if any(code.startswith("tiered.") for code in change.codes):
-        left = max(0, beside.tiered_left - getattr(change, "saved", 0))
+        left = max(0, beside.tiered_left - change.saved)
         beside = replace(beside, tiered=min(beside.tiered, left), tiered_left=left)
         return replace(clients, beside_log=beside)
     if any(_is_of_timer(name) for name in names):

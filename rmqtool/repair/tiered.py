@@ -9,7 +9,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +95,9 @@ def _plan(snapshot: Snapshot, findings: Sequence[Finding]) -> _TierRepair:
         plan.refusals.append((SEGMENT, _ALL_GONE, ()))
     is_index_short = any(INDEX_CODE in codes for codes in found.values())
     plan.changes += _metadata_change(snapshot, tier, repairs, is_index_short=is_index_short)
+    if plan.changes:
+        saved = sum(repair.saved for repair in repairs.values())
+        plan.changes[-1] = replace(plan.changes[-1], saved=saved)
     return plan
 
 
@@ -121,13 +124,12 @@ def _metadata_change(
     if name and _as_stored(content) != _as_stored(dict(tier.metadata.content)):
         segments = sum(len(rows) for kind in SEGMENT_KINDS for rows in content.get(TABLES[kind], {}).values())
         what = f"{name}: written again from {counted(segments, 'segment')} of the tier"
-        saved = sum(repair.saved for repair in repairs.values())
         codes = _OF_TIER if repairs else frozenset({METADATA_CODE, INDEX_CODE})
         missing = tuple(snapshot.store.relative(Path(each)) for repair in repairs.values() for each in repair.missing)
         count = sum(repair.lost for repair in repairs.values())
         lost = f"{counted(count, 'message')} of {first_of(missing, 1)}, unless it is restored first" if count else None
         data = json.dumps(content, indent=1).encode()
-        yield TieredMetadata(codes=codes, what=what, name=name, saved=saved, missing=missing if count else (),
+        yield TieredMetadata(codes=codes, what=what, name=name, missing=missing if count else (),
                              lost=lost, content=data)  # fmt: skip
 
 
@@ -141,12 +143,8 @@ _ALL_GONE = "no segment of it is left: restore its directory from a copy of the 
 
 @dataclass(frozen=True, kw_only=True)
 class TieredMetadata(FileChange):
-    """The metadata of a tier; with them `saved` messages are kept that a dispatch would have deleted.
+    """The metadata of a tier, which leave out segments that are `missing`."""
 
-    They leave out segments that are `missing`.
-    """
-
-    saved: int = 0
     missing: tuple[str, ...] = ()
 
     def stage(self, transaction: Transaction) -> None:

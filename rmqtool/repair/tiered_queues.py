@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rmqtool.base.mapped_files import MappedFile, read_at
+from rmqtool.clients.losses import BesideLog
 from rmqtool.findings.finding import counted
 from rmqtool.formats.consume_queue import UNIT_DTYPE, UNIT_SIZE
 from rmqtool.formats.tiered import CODA_MAGIC, CODA_SIZE, TieredCoda, segment_name
@@ -189,7 +190,7 @@ class QueueRepair:
         self._snapshot, self._tier, self._queue, self._codes = snapshot, tier, queue, codes
         self.changes: list[Change] = []
         self.refusals: list[tuple[str, str, tuple[str, ...]]] = []  # code, why, files that are needed
-        self.saved = self.lost = 0
+        self.lost = 0
         self.missing: list[str] = []  # segments at the beginning of the log that are gone
         self._wanted = {kind: segments_of(tier, queue, kind) for kind in _KINDS}
         self.sizes: dict[SegmentKind, dict[int, int]] | None = None
@@ -199,6 +200,13 @@ class QueueRepair:
             self.sizes = {kind: {each.base: each.size for each in self._wanted[kind]} for kind in _KINDS}
         else:
             self._refuse(SEGMENT, _OUTSIDE.format(path=tier.directory))
+
+    @property
+    def saved(self) -> int:
+        """How many messages that only the tier has are served again."""
+        lost = self._snapshot.kept.get(BesideLog) or BesideLog()
+        count = lost.tiered_by_queue.get((self._queue.topic, self._queue.queue_id), 0)
+        return 0 if self.sizes is None or self.refusals else max(0, count - self.lost)
 
     def _refuse(self, code: str, why: str, needed: Sequence[str] = ()) -> None:
         found = code if code in self._codes else min(self._codes & OF_QUEUES)
@@ -232,6 +240,7 @@ class QueueRepair:
             return
         units = self._unit_segments(log, segments[-1].stop if segments else 0)
         if units is None:
+            self.changes.clear()  # sizes of the log stay with those of the metadata
             return
         self.sizes = {
             "COMMIT_LOG": {each.base: each.size for each in segments},
@@ -286,6 +295,8 @@ class QueueRepair:
             places = units["physical_offset"].astype(np.int64)
             part = np.searchsorted(parts[:, 0], places, side="right") - 1
             is_in = (part >= 0) & (places < parts[part, 1]) if len(parts) else np.zeros(len(units), np.bool_)
+            built, right = (log.has(mask, first, first + len(units)) for mask in (log.built, log.right))
+            is_in &= ~built | right  # else its record is elsewhere, and the unit is what is wrong
             is_in |= self._contradict(log, first, units, is_in)
             numbers.append(first + np.flatnonzero(is_in & (units["message_size"] > 0)))
             found.append(units[numbers[-1] - first])
@@ -304,7 +315,9 @@ class QueueRepair:
         by_place = {int(units[row]["physical_offset"]): int(row) for row in rows}
         for place, data in copies:
             record = single_record_at(self._log_files, place)
-            other = record.number("queue_offset") if record else -1
+            if record is None or record.number("message_size") != len(data):
+                continue  # the unit leads into other records
+            other = record.number("queue_offset")
             is_of_other = other != first + by_place[place] and log.has(log.right, other, other + 1).any()
             if not is_of_other and read_at(self._log_files, place, len(data)) != data:
                 wrong[by_place[place]] = True
@@ -389,13 +402,12 @@ class QueueRepair:
                 self._refuse(UNIT, _UNITS_LOST)
                 return None
             stop = first + int(lacking[0])
-        was_end = self._queue.max_offset
         if DESTROYED in self._codes:
             more = log.has(log.built, stop, log.first + len(log.built))
             end = stop + (int(np.argmin(more)) if not more.all() else len(more))
             if end < self._local_begin:
                 self._refuse(DESTROYED, _CUT_TOO_FAR)
-            stop, self.saved = (end, was_end - self._queue.min_offset) if end >= self._local_begin else (stop, 0)
+            stop = end if end >= self._local_begin else stop
         return self._written(log, segments, stop)
 
     def _written(self, log: _Log, segments: Sequence[Segment], stop: int) -> list[Segment]:
@@ -403,13 +415,12 @@ class QueueRepair:
         kept = [each for each in segments if each.base < stop * UNIT_SIZE] or segments[:1]
         last = kept[-1]
         ended = [*kept[:-1], Segment(last.base, max(0, stop * UNIT_SIZE - last.base), last.file)]
-        wrong, saved = [], 0
+        wrong = []
         for each in ended:
             begin, end = each.base // UNIT_SIZE, each.stop // UNIT_SIZE
             is_wrong = log.has(log.built, begin, end) & ~log.has(log.right, begin, end)
             if not each.is_right or is_wrong.any():
                 wrong.append(each)
-                saved += int(np.count_nonzero(is_wrong[: max(0, self._local_begin - begin)]))
         if wrong:
             names = tuple(self._name("CONSUME_QUEUE", each.base) for each in wrong)
             count = sum(each.size for each in wrong) // UNIT_SIZE
@@ -417,7 +428,7 @@ class QueueRepair:
             self.changes.append(RewrittenUnits(
                 codes=OF_QUEUES, what=f"{what}{counted(len(wrong), 'segment')} written again from its log",
                 details=names, segments=tuple(wrong), log=tuple(self._log_files), queue=self._queue,
-                snapshot=self._snapshot, found=log, saved=0 if DESTROYED in self._codes else saved,
+                snapshot=self._snapshot, found=log,
             ))  # fmt: skip
         return ended
 
@@ -502,17 +513,13 @@ class _Writes:
 
 @dataclass(frozen=True, kw_only=True)
 class RewrittenUnits(Change):
-    """Segments of units, whose names are the `details`, written again from the `log`; others of their units stay.
-
-    `saved` messages that only the tier has are served then.
-    """
+    """Segments of units, whose names are the `details`, written again from the `log`; others of their units stay."""
 
     segments: tuple[Segment, ...]
     log: tuple[MappedFile, ...]
     queue: TieredQueue
     snapshot: Snapshot
     found: _Log
-    saved: int = 0
 
     @property
     def size(self) -> int:

@@ -42,6 +42,7 @@ from rmqtool.scan.reader import MANY_RECORDS, USUAL_RECORDS, scan_block, scan_fi
 from rmqtool.scan.redaction import Redaction
 from rmqtool.scan.typed_columns import TypedColumn, typed_column
 from rmqtool.scan.windows import constant_strings
+from rmqtool.store.other_logs import own_records
 from rmqtool.store.splits import Split
 from rmqtool.store.store import relative_to
 
@@ -363,8 +364,9 @@ class SplitReader:
                     continue
                 if other is None:
                     self.counts.end = event.physical_offset + event.size
-                if isinstance(event, RecordRun) and (run := other.own(event, split.files, reading) if other else event):
-                    yield from self._batches_with(run)
+                if isinstance(event, RecordRun):
+                    run = own_records(other, event, split.files, reading) if other else event
+                    yield from self._batches_with(run) if run else ()
         except UnreadableError:
             yield from self._joined_batches()  # what was read before is not lost with it
             raise

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,56 +24,35 @@ from rmqtool.store.compaction import is_compaction_on, list_compacted
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.lock import lock_holder
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.store.splits import Source
+from rmqtool.store.splits import OtherLog, Source
 from rmqtool.store.store import NamedStore
 from rmqtool.store.tiered import Tier, TieredQueue, Unreadable, is_tier_read, tier_of, units_at
 from rmqtool.store.unit_files import units_of
 
-Place = Literal["local", "tiered", "compacted"]
-"""Where a message is: in the commit log, in the tier, or in a compacted log."""
+
+def own_records(log: OtherLog, run: RecordRun, files: tuple[MappedFile, ...], reading: ReadPolicy) -> RecordRun | None:
+    """The records of a run of another log that count."""
+    numbers = run.headers.field("queue_offset").astype(np.int64)
+    is_own = (numbers >= log.first) & (numbers < log.stop)
+    if log.units and is_own.any():
+        is_own &= _count(log, run, numbers, files, reading)
+    if is_own.all():
+        return run
+    return sound_prefix(run.block, run.positions[is_own]) if is_own.any() else None
 
 
-@dataclass(frozen=True)
-class OtherLog:
-    """The log of one queue, and the messages of it that count: from queue offset `first` to before `stop`.
-
-    Of a record that is there twice the `units` lead to the one that counts; a compacted log has none twice.
-    """
-
-    place: Place
-    topic: str
-    queue_id: int
-    first: int
-    stop: int
-    units: tuple[MappedFile, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """What tells it from other logs of a store."""
-        return f"{self.place}/{self.topic}/{self.queue_id}"
-
-    def own(self, run: RecordRun, files: tuple[MappedFile, ...], reading: ReadPolicy) -> RecordRun | None:
-        """The records of a run that count."""
-        numbers = run.headers.field("queue_offset").astype(np.int64)
-        is_own = (numbers >= self.first) & (numbers < self.stop)
-        if self.units and is_own.any():
-            is_own &= self._count(run, numbers, files, reading)
-        if is_own.all():
-            return run
-        return sound_prefix(run.block, run.positions[is_own]) if is_own.any() else None
-
-    def _count(
-        self, run: RecordRun, numbers: NDArray[np.int64], files: tuple[MappedFile, ...], reading: ReadPolicy
-    ) -> NDArray[np.bool_]:
-        """Which records no other copy counts for: that to which their unit leads."""
-        queue = Queue(self.topic, self.queue_id, "simple", MappedFiles(self.units))
-        with closing(OpenFiles(reading)) as open_files:
-            leading = units_at(units_of(queue, open_files), numbers)["physical_offset"].astype(np.int64)
-        counts: NDArray[np.bool_] = leading == run.physical_offsets
-        for row in np.flatnonzero(~counts).tolist():
-            other = single_record_at(files, int(leading[row]))
-            counts[row] = other is None or other.number("queue_offset") != numbers[row]
-        return counts
+def _count(
+    log: OtherLog, run: RecordRun, numbers: NDArray[np.int64], files: tuple[MappedFile, ...], reading: ReadPolicy
+) -> NDArray[np.bool_]:
+    """Which records no other copy counts for: that to which their unit leads."""
+    queue = Queue(log.topic, log.queue_id, "simple", MappedFiles(log.units))
+    with closing(OpenFiles(reading)) as open_files:
+        leading = units_at(units_of(queue, open_files), numbers)["physical_offset"].astype(np.int64)
+    counts: NDArray[np.bool_] = leading == run.physical_offsets
+    for row in np.flatnonzero(~counts).tolist():
+        other = single_record_at(files, int(leading[row]))
+        counts[row] = other is None or other.number("queue_offset") != numbers[row]
+    return counts
 
 
 def other_sources(named: NamedStore, filters: Filters, begins: Mapping[QueueName, int] | None = None) -> list[Source]:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Literal, Protocol
 
 from rmqtool.base.errors import UnreadableError
 from rmqtool.base.files import UNLIMITED, InputFile, ReadPolicy, stored_sizes
@@ -25,9 +25,6 @@ from rmqtool.store.commit_log import data_end, log_range, log_start, retry_on_de
 from rmqtool.store.lock import lock_holder
 from rmqtool.store.missing import require_log
 from rmqtool.store.store import NamedStore
-
-if TYPE_CHECKING:
-    from rmqtool.store.other_logs import OtherLog
 
 SPLIT_SIZE = 128 << 20
 """Default size of a split, bytes."""
@@ -43,6 +40,30 @@ _MAX_EVEN_PARTS = 2048
 _MAX_ORDERED_PARTS = 1024  # and a fifth more, as the last ones are small
 _FINE = 16  # this fraction of the log is cut finely where results are taken in order
 _PROBE_SIZE = 64 << 10  # bytes after a border that must not all be zeros
+
+
+Place = Literal["local", "tiered", "compacted"]
+"""Where a message is: in the commit log, in the tier, or in a compacted log."""
+
+
+@dataclass(frozen=True)
+class OtherLog:
+    """The log of one queue, and the messages of it that count: from queue offset `first` to before `stop`.
+
+    Of a record that is there twice the `units` lead to the one that counts; a compacted log has none twice.
+    """
+
+    place: Place
+    topic: str
+    queue_id: int
+    first: int
+    stop: int
+    units: tuple[MappedFile, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """What tells it from other logs of a store."""
+        return f"{self.place}/{self.topic}/{self.queue_id}"
 
 
 @dataclass(frozen=True)

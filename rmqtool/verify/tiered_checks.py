@@ -164,6 +164,10 @@ class _QueueCheck:
         is_kept = not self._check_range()
         self._check_records(misfits, is_kept=is_kept and not self.tier.is_unknown)
 
+    def _lose(self, count: int) -> None:
+        lost = self.snapshot.kept.setdefault(BesideLog, BesideLog())
+        lost.lose_tiered(self.queue.topic, self.queue.queue_id, count)
+
     def _shown(self, path: Path) -> str:
         return self.snapshot.store.relative(path)
 
@@ -206,9 +210,9 @@ class _QueueCheck:
             facts = {"tiered_end": end, "local_begin": local.range.min_offset, "messages": held}
             facts["missing"] = local.range.min_offset - self.queue.max_offset
             effect = f"the first dispatch, 20 seconds after a start, deletes {held} messages that only the tier has"
-            lost = self.snapshot.kept.setdefault(BesideLog, BesideLog())
-            lost.tiered += 0 if self.tier.is_unknown else held  # then all of it is lost
-            lost.tiered_left += held
+            self._lose(held)
+            if self.tier.is_unknown:  # then all of it is lost
+                self.snapshot.kept[BesideLog].tiered -= held
             self._add("tiered.destroyed", facts, count=max(1, held), effect=effect)
             return True
         return False
@@ -260,9 +264,11 @@ class _QueueCheck:
         self._check_end(seen, first)
         lacking = np.flatnonzero(~seen)
         if is_kept:
-            lost = self.snapshot.kept.setdefault(BesideLog, BesideLog())
+            is_seen = len(seen) or not self.queue.units
             only_there = int(np.count_nonzero(lacking < self._local_begin - first))
-            lost.tiered, lost.tiered_left = lost.tiered + only_there, lost.tiered_left + only_there
+            begin = min([first, *(base // UNIT_SIZE for base in self.tier.rows(self.queue, "CONSUME_QUEUE"))])
+            unread = max(0, min(self.queue.max_offset, self._local_begin) - begin)  # all reads of the tier fail
+            self._lose(only_there if is_seen else unread)
         if len(lacking) and not misfits:
             facts = {"units": len(lacking), "total": len(seen), "first": first + int(lacking[0])}
             self._add("tiered.unit", facts, count=len(lacking), queue_offset=first + int(lacking[0]))

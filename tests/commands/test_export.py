@@ -304,6 +304,7 @@ IN_ENVIRONMENT = {
     "--memory": "300MiB",
     "--dry-run": "",
     "--table": "delta",
+    "--tiered-path": "/mnt/tier",
 }
 
 

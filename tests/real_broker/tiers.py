@@ -145,8 +145,8 @@ class Result:
     def __str__(self) -> str:
         lost = " -> ".join("refuses" if each is None else str(each) for each in (self.lost_before, self.lost_after))
         wrong = f"  WRONG: {'; '.join(self.problems)}" if self.problems else ""
-        case = f"{self.scene.kind} {self.scene.version}: {self.what}"
-        return f"{case}: {self.verdict}, foretold {self.predicted}, lost {lost}{wrong}"
+        said = f"{self.verdict}, foretold {self.predicted}"
+        return f"{self.scene.kind} {self.scene.version}: {self.what}: {said}, lost {lost}{wrong}"
 
 
 _HALF = 0.5

@@ -9,7 +9,7 @@ import pytest
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.copies import copied
-from tests.verify.tiered_damages import DAMAGES, damaged
+from tests.verify.tiered_damages import DAMAGES, LOG, UNIT, UNITS, damaged, expire, overwrite
 
 HEALED = sorted(set(DAMAGES) - {"a key", "no metadata", "torn metadata"})
 
@@ -37,6 +37,31 @@ def left(store: Path) -> list[tuple[str, str]]:
     """What verify still finds of the tier above information."""
     run = rmqtool("verify", store, "--tiered-path", store / "tiered", "--only", "tiered", "--json")
     return [(each["code"], each["message"]) for each in run.document["findings"] if each["severity"] != "info"]
+
+
+@pytest.mark.slow
+def test_units_that_lead_into_other_records(store: Path) -> None:
+    """Nothing is written into the log where they lead: it may hold what nobody else has."""
+    expire(store)
+    whole = tier_of(store)
+    last = max((store / UNITS).iterdir(), key=lambda path: path.name[8:])
+    for number, place in ((5, 300), (7, 0), (9, 1 << 40)):
+        overwrite(last, number * UNIT, place.to_bytes(8, "big"))
+    assert "done: " in rmqtool("repair", store, "--tiered-path", store / "tiered", "--yes").err
+    assert tier_of(store) == whole
+    assert left(store) == []
+
+
+@pytest.mark.slow
+def test_a_log_that_has_lost_its_beginning(store: Path) -> None:
+    """It begins later then, which is on record until somebody has acknowledged it."""
+    expire(store)
+    min((store / LOG).iterdir(), key=lambda path: path.name[8:]).unlink()
+    run = rmqtool("repair", store, "--tiered-path", store / "tiered", "--yes", "--json").document["result"]
+    assert any("messages of tiered/" in str(change["lost"]) for change in run["changes"])
+    assert left(store) == []
+    found = rmqtool("verify", store, "--tiered-path", store / "tiered", "--json").document["findings"]
+    assert "store.recorded-loss" in {each["code"] for each in found}
 
 
 @pytest.mark.one_in(3)

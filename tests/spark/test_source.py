@@ -15,12 +15,14 @@ from rmqtool.scan.redaction import Redaction
 from rmqtool.store.message_reader import EXPORT_COLUMNS
 from tests.building import LogBuilder, write_log
 from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.export.duckdb_rows import duckdb_rows
 from tests.export.exporting import export, oracle_row, rows_of
 from tests.golden import stores
 from tests.sampling import examples
 from tests.spark import jobs
 from tests.spark.sessions import Session
+from tests.verify.tiered_damages import expire
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -54,6 +56,18 @@ def test_rows_are_the_messages_of_the_broker(name: str, spark: Session, golden_s
     """Every field of every record; the format is found without being registered."""
     found = spark.run(jobs.read, str(golden_store(name)), EVERYTHING)
     assert comparable(found) == comparable(oracle_rows(name))
+
+
+def test_messages_of_a_tier(spark: Session, golden_store: GoldenStore, tmp_path: Path) -> None:
+    """Each message once, with where it lies."""
+    store = copied(golden_store("more/5.5.1-tiered"), tmp_path / "store")
+    expire(store)
+    options = {"tieredPath": str(store / "tiered"), "columns": "queue_id,queue_offset,place"}
+    found = spark.run(jobs.read, str(store), options)
+    assert sorted((row["queue_id"], row["queue_offset"]) for row in found) == [
+        (queue_id, offset) for queue_id in (0, 1) for offset in range(120)
+    ]
+    assert {row["place"] for row in found} == {"local", "tiered"}
 
 
 @pytest.mark.parametrize("name", ["more/4.9.7-dledger", "more/5.3.3-converted"])
