@@ -26,9 +26,16 @@ from rmqtool.commands.options import (
     master_option,
     option,
     parsed,
-    rate_option,
 )
-from rmqtool.commands.shared_options import OF_NEXT, OnTier, StorePath, filter_options, memory_option, within_memory
+from rmqtool.commands.shared_options import (
+    OF_NEXT,
+    OnTier,
+    StorePath,
+    disk_rate_option,
+    filter_options,
+    memory_option,
+    within_memory,
+)
 from rmqtool.commands.writing import check_place
 from rmqtool.findings.catalogue import why_no_code
 from rmqtool.show.output import Style, note, write_document, write_text
@@ -99,9 +106,7 @@ class VerifyOptions(OnTier):
         "Go on where the run with this FILE has ended; without the file begin, and keep the progress there.",
         type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
     )  # fmt: skip
-    disk_rate: RateLimit | None = rate_option(
-        "How fast the store's disk reads, such as 200MiB: for how long a start takes. Default: it is measured."
-    )
+    disk_rate: RateLimit | None = disk_rate_option()
     fast: bool = flag("Structure only: do not read bodies, verify no CRC.")
     form: Form = option(
         "Text for people; reports for continuous integration; figures for Prometheus; a monitoring plug-in's answer.",
