@@ -17,12 +17,22 @@ from functools import cache
 from typing import Literal
 
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.broker.prediction import StartPrediction
+from rmqtool.broker.prediction import Mode, ScanFrom, StartPrediction
+from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.versions import RECOVERED_FILES_LIMITED, parse_version
+from rmqtool.scan.frames import RecordRun
+from rmqtool.scan.reader import scan_files
+from rmqtool.store.checkpoint import CHECKPOINT_TIMES, credible
+from rmqtool.store.commit_log import LogRange
+from rmqtool.store.lock import ABORT_FILE
+from rmqtool.store.snapshot import Snapshot
 
 StepName = Literal["queues", "log", "dispatch"]
 Shorter = Literal["settle", "fewer-queues", "accelerated-recovery"]
 """What makes a start shorter: `repair --settle`, fewer queues, `enableAcceleratedRecovery` of a settled store."""
+
+WORTH_SAYING = 2.0
+"""A start that may take so long is worth a word, seconds."""
 
 _GIB = 1 << 30
 _SCAN_S = 1.1  # of a GiB of the log
@@ -38,6 +48,8 @@ _CALIBRATION_SIZE = 16 << 20
 _REFERENCE_S = 0.004  # for its CRC-32, on the machine of the measurements
 _MANY_QUEUES_SHARE = 0.3
 _LONG_S = 5.0
+_FILES_WHEN_CLEAN = 3  # CommitLog#recoverNormally
+_LOOKED_AT = 1 << 20  # bytes
 
 
 @dataclass(frozen=True)
@@ -80,11 +92,17 @@ class StartDuration:
 
 
 def duration_of(
-    start: StartPrediction, log: Sequence[MappedFile], record_size: float, queues: int, disk_rate: int | None
+    start: StartPrediction,
+    log: Sequence[MappedFile],
+    record_size: float,
+    queues: int,
+    disk_rate: int | None,
+    *,
+    measures: bool = True,
 ) -> StartDuration | None:
     """The duration of a predicted start; None where no broker comes up. Records have `record_size` bytes on average.
 
-    Without a `disk_rate` the disk is measured where much is read.
+    Without a `disk_rate` the disk is measured where much is read, if it `measures`.
     """
     end = start.max_offset_after
     if not start.is_up or end is None:
@@ -92,7 +110,7 @@ def duration_of(
     begin = start.scan_from.physical_offset if start.scan_from else end
     scanned = [file for file in log if file.end_offset > begin and file.start_offset < max(end, begin + 1)]
     size = max(0, end - begin)
-    if disk_rate is None and size >= _LEAST_MEASURED:
+    if measures and disk_rate is None and size >= _LEAST_MEASURED:
         disk_rate = measured_disk_rate(scanned)
     factor = machine_factor()
     is_newer = parse_version(start.version) >= RECOVERED_FILES_LIMITED
@@ -108,6 +126,41 @@ def duration_of(
     )
     found = StartDuration(steps, disk_rate, factor)
     return StartDuration(steps, disk_rate, factor, tuple(_shorter(start, found)))
+
+
+def rough_duration(
+    snapshot: Snapshot, log_range: LogRange, first_times: Sequence[int | None], queues: int, disk_rate: int | None
+) -> StartDuration | None:
+    """The same without a look at the log but at some of its records; `first_times` are those of the files' first ones.
+
+    After a crash the scan begins at the last file that the checkpoint is newer than.
+    """
+    files, rules = snapshot.log.files, RecoveryRules.of(snapshot.release, snapshot.store.conf)
+    if not files or log_range.last_record_offset is None:
+        return None
+    begin = max(0, len(files) - (1 if rules.dispatches_when_clean else _FILES_WHEN_CLEAN))
+    is_crashed = (snapshot.store.root / ABORT_FILE).exists()
+    if is_crashed:
+        fields = credible(snapshot.checkpoint)
+        flushed = min((fields.get(name, 0) for name in CHECKPOINT_TIMES[:2]), default=0)
+        older = (number for number, first in enumerate(first_times) if first is not None and first <= flushed)
+        begin = max(older, default=0)
+        begin = max(begin, len(files) - rules.recovered_files) if rules.limits_recovered_files else begin
+    start = files[min(begin, len(files) - 1)].start_offset
+    mode: Mode = "abnormal" if is_crashed else "normal"
+    assumed = StartPrediction(mode, str(snapshot.release), ScanFrom("", start), start if is_crashed else None,
+                              log_range.max_offset)  # fmt: skip
+    return duration_of(assumed, files, _record_size(snapshot, log_range), queues, disk_rate, measures=False)
+
+
+def _record_size(snapshot: Snapshot, log_range: LogRange) -> float:
+    """The average size of some of the last records."""
+    start = max(snapshot.log.files[0].start_offset, (log_range.last_record_offset or 0) - _LOOKED_AT)
+    records = size = 0
+    for event in scan_files(snapshot.log.files, start, log_range.max_offset, snapshot.reading):
+        if isinstance(event, RecordRun):
+            records, size = records + len(event), size + event.record_bytes
+    return size / records if records else 0
 
 
 def _shorter(start: StartPrediction, found: StartDuration) -> list[Shorter]:

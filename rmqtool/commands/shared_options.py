@@ -22,7 +22,17 @@ from rmqtool.base.paths import is_remote, path_of
 from rmqtool.base.times import parse_duration, rfc3339
 from rmqtool.base.visible import visible
 from rmqtool.commands.completion import complete_queue, complete_topic
-from rmqtool.commands.options import OnStores, argument, flag, joined, option, parsed, size_of_at_least, time_of
+from rmqtool.commands.options import (
+    OnStores,
+    argument,
+    flag,
+    joined,
+    option,
+    parsed,
+    rate_option,
+    size_of_at_least,
+    time_of,
+)
 from rmqtool.show.output import Style, note
 
 if TYPE_CHECKING:
@@ -215,6 +225,14 @@ def limits_option(name: str) -> Any:
     """``--warning`` or ``--critical`` of a plug-in: values by what they limit."""
     text = f"With --format nagios, {name.upper()} above lag=MESSAGES, disk=PERCENT, age=DURATION (last message)."
     return option(text, metavar="NAME=VALUE", multiple=True, callback=_limits)
+
+
+def disk_rate_option() -> Any:
+    """``--disk-rate``, for commands that say how long a start takes."""
+    return rate_option(
+        "How fast the store's disk reads, such as 200MiB, for how long a start takes. Default: verify measures it, "
+        "status takes the log to be in memory."
+    )
 
 
 def list_of(values: tuple[str, ...]) -> tuple[str, ...]:

@@ -11,10 +11,11 @@ import click
 from rmqtool.base.errors import Exit, UsageError
 from rmqtool.base.times import parse_duration
 from rmqtool.commands.options import command, flag, option, parsed
-from rmqtool.commands.shared_options import OnStore, limits_option
+from rmqtool.commands.shared_options import OnStore, disk_rate_option, limits_option
 from rmqtool.show.output import Style, flush, write_text
 
 if TYPE_CHECKING:
+    from rmqtool.base.files import RateLimit
     from rmqtool.report.status import Status
     from rmqtool.show.monitoring import Measure
 
@@ -42,6 +43,7 @@ class StatusOptions(OnStore):
     )  # fmt: skip
     warning: dict[Measure, float] = limits_option("warning")
     critical: dict[Measure, float] = limits_option("critical")
+    disk_rate: RateLimit | None = disk_rate_option()
     interval: float = option(
         "With --watch, how long to wait in between, such as 10s.",
         default="2s", callback=_interval, metavar="TIME",
@@ -81,7 +83,8 @@ def status(style: Style, given: StatusOptions) -> int:
     is_again: bool | None = False if given.watch else None
     while True:
         now = time.time_ns() // 1_000_000
-        found = status_of(given.opened.snapshot.store, given.broker_version, now, given.limit_rate)
+        disk_rate = given.disk_rate.bytes_per_second if given.disk_rate else None
+        found = status_of(given.opened.snapshot.store, given.broker_version, now, given.limit_rate, disk_rate)
         if given.form == "nagios":
             return _show_answer(found, given)
         from rmqtool.show.status import exit_of, show_status

@@ -61,6 +61,8 @@ def undo(style: Style, given: UndoOptions) -> Exit:
     from rmqtool.transaction.undo import Undo, kept_transactions, last_run
 
     path, discard, root = given.path, given.discard, given.store.root
+    if (root / _TIMES).exists() and _takes_times(style, given):
+        return Exit.OK
     kept, unfinished = kept_transactions(root), interrupted(root)
     if not kept and not unfinished:
         if has_leftovers(root) and not given.dry_run:
@@ -82,6 +84,35 @@ def undo(style: Style, given: UndoOptions) -> Exit:
         confirm(_question(chosen, unfinished, unfinished_deletion(root), discard=discard), yes=given.yes)
         _undo(style, path, root, chosen, discard=discard)
     return Exit.OK
+
+
+_TIMES = ".rmqtool/times-before.json"  # as rmqtool.copy.file_times has it, which is loaded where it is needed only
+
+
+def _takes_times(style: Style, given: UndoOptions) -> bool:
+    """Put back the times that `repair --times` has set, if that was last; False where a repair is."""
+    from rmqtool.copy import file_times
+
+    root = given.store.root
+    if given.discard:
+        if not given.dry_run:
+            file_times.forget(root)
+        return False
+    if not file_times.is_last(root):
+        return False
+    if given.dry_run:
+        done, state = 0, "planned"
+    else:
+        confirm("Put back the times that repair --times has set?", yes=given.yes)
+        (done, left), state = file_times.take_back(root, given.store.log_directories), "rolled_back"
+    if style.json:
+        _write(style, (), state)
+    elif given.dry_run:
+        write_text("put back: the times that repair --times has set\n")
+    else:
+        changed = f"; {counted(left, 'file')} changed since, and stay" if left else ""
+        write_text(f"put back: the times of {counted(done, 'file')}{changed}\n")
+    return True
 
 
 def _undo(style: Style, path: Path, root: Path, chosen: Sequence[Kept], *, discard: bool) -> None:

@@ -26,12 +26,12 @@ from rmqtool.commands.options import (
     master_option,
     option,
     parsed,
-    rate_option,
 )
 from rmqtool.commands.shared_options import (
     OF_NEXT,
     OnTier,
     StorePath,
+    disk_rate_option,
     filter_options,
     memory_option,
     processes_for,
@@ -107,9 +107,7 @@ class VerifyOptions(OnTier):
         "Continue the run that kept its progress in FILE; where FILE does not exist, begin and keep it there.",
         type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
     )  # fmt: skip
-    disk_rate: RateLimit | None = rate_option(
-        "How fast the store's disk reads, such as 200MiB: for how long a start takes. Default: it is measured."
-    )
+    disk_rate: RateLimit | None = disk_rate_option()
     fast: bool = flag("Structure only: skip bodies and their CRCs.")
     form: Form = option(
         "Text for people; reports for continuous integration; figures for Prometheus; a monitoring plug-in's answer.",

@@ -5,11 +5,15 @@ Up to 5.1.0 a broker also finds the queue file of a moment by them (`ConsumeQueu
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rmqtool.base.errors import UnreadableError
+from rmqtool.base.files import read_all
+from rmqtool.base.new_files import whole_file
 from rmqtool.base.times import file_time, rfc3339
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_record import Lookups
@@ -19,11 +23,17 @@ from rmqtool.clean.plan import log_facts
 from rmqtool.rules.retention import settings_of
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import Store
+from rmqtool.transaction.home import JOURNAL, transactions
+from rmqtool.transaction.paths import HOME
 from rmqtool.transaction.session import Session
 from rmqtool.transaction.system import SYSTEM, reported
 
 _TOLERANCE_MS = 3_600_000  # the kernel writes a map's pages, and the time with them, later than the message came
 _MS = 1_000_000  # ns
+_MOST = 256 << 20  # bytes
+
+RECORD = f"{HOME}/times-before.json"
+"""The times that files had before they were set."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +81,54 @@ def _queue_times(snapshot: Snapshot) -> Iterator[FileTime]:
 
 
 def give_times(store: Store, times: Sequence[FileTime]) -> None:
-    """Set the times of files, while no broker can start on the store; raises StoreInUseError, UnwritableError."""
+    """Set the times of files, while no broker can start on the store; raises StoreInUseError, UnwritableError.
+
+    Those before are on record first, for `take_back`.
+    """
     with Session(store.root, SYSTEM, store.log_directories):
+        places = [(each, os.stat(each.path).st_mtime_ns) for each in times]
+        record = [{"path": str(each.path.absolute()), "before": before, "after": file_time(each.written)}
+                  for each, before in places]  # fmt: skip
+        path = store.root / RECORD
+        path.parent.mkdir(exist_ok=True)
+        with whole_file(path) as target:
+            target.write(json.dumps(record, indent=1).encode("utf-8", "surrogateescape"))
         for each in times:
             with reported(str(each.path)):
                 SYSTEM.set_mtime(str(each.path), file_time(each.written))
+
+
+def is_last(root: Path) -> bool:
+    """Whether times were set after the last repair, so that an undo takes these back."""
+    record = root / RECORD
+    journals = [root / HOME / name / JOURNAL for name in transactions(root).values()]
+    return record.exists() and all(record.stat().st_mtime_ns >= each.stat().st_mtime_ns for each in journals)
+
+
+def take_back(root: Path, logs: Sequence[Path]) -> tuple[int, int]:
+    """Put the times back that were before; how many, and how many files have changed since and stay.
+
+    Raises StoreInUseError, UnwritableError, UnreadableError.
+    """
+    done = left = 0
+    with Session(root, SYSTEM, logs):
+        try:
+            rows = json.loads(read_all(root / RECORD, _MOST).decode("utf-8", "surrogateescape"))
+            wanted = [(str(row["path"]), int(row["before"]), int(row["after"])) for row in rows]
+        except (ValueError, KeyError, TypeError) as error:
+            raise UnreadableError(f"not a record of times: {error}", file=root / RECORD) from error
+        for path, before, after in wanted:
+            status = SYSTEM.lstat(path)
+            if status is None or status.st_mtime_ns != after:
+                left += 1
+                continue
+            with reported(path):
+                SYSTEM.set_mtime(path, before)
+            done += 1
+        (root / RECORD).unlink()
+    return done, left
+
+
+def forget(root: Path) -> None:
+    """Remove the record."""
+    (root / RECORD).unlink(missing_ok=True)

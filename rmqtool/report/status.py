@@ -15,6 +15,7 @@ from pathlib import Path
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import RateLimit
 from rmqtool.base.numbers import Count
+from rmqtool.broker.start_duration import StartDuration, rough_duration
 from rmqtool.broker.trigger import Disk
 from rmqtool.clean.forecast import HOUR_MS, courses, fullest_disk, growth_of
 from rmqtool.clean.plan import AsIf, Facts, log_facts, plan, rules_of
@@ -42,6 +43,7 @@ SECONDS = 0.4
 
 _ALWAYS = 256  # queues that are looked at however long it takes
 _TIMED_FILES = 64  # newest log files whose first messages show how fast the log grows
+_COUNTED_TOPICS = 64  # whose queues are counted
 _MOST_CONFIG = 1 << 20  # bytes of files in config/ that are checked
 _MOST_OFFSETS = 1 << 20  # bytes of committed offsets that are read
 
@@ -98,6 +100,7 @@ class Status:
     lags: tuple[GroupLag, ...]
     waiting: Waiting
     not_looked_at: tuple[str, ...]
+    start: StartDuration | None = None  # how long the next start takes, None while a broker runs
 
     @property
     def has_problems(self) -> bool:
@@ -127,17 +130,25 @@ class _Time:
         return False
 
 
-def status_of(store: Store, version: Version | None, now: int, limit: RateLimit | None = None) -> Status:
-    """The status at `now`, epoch ms, by the rules of `version`, or of the newest release."""
+def status_of(
+    store: Store, version: Version | None, now: int, limit: RateLimit | None = None, disk_rate: int | None = None
+) -> Status:
+    """The status at `now`, epoch ms, by the rules of `version`, or of the newest release.
+
+    A start reads the log as fast as `disk_rate` says, bytes per second, or from memory.
+    """
     left = _Time(time.monotonic() + SECONDS)
     snapshot = Snapshot(store, version or NEWEST, limit)
     releases = Releases.named(version) if version else ANY_RELEASE
     found = [*_findings(snapshot, releases, left)]
-    disk, last_message = None, None
+    disk, last_message, start = None, None, None
     try:
         facts = log_facts(snapshot, near_end(snapshot.log.files, snapshot.reading), _TIMED_FILES)
         last_message = facts.log_range.last_store_timestamp
         disk = _disk(facts, now)
+        if snapshot.holder is None:
+            times, queues = facts.first_timestamps, _queue_count(snapshot)
+            start = rough_duration(snapshot, facts.log_range, times, queues, disk_rate)
     except RmqtoolError as error:
         found.append(unread_finding(store, error))
     waiting, lags = Waiting(), tuple[GroupLag, ...]()
@@ -147,7 +158,15 @@ def status_of(store: Store, version: Version | None, now: int, limit: RateLimit 
     except RmqtoolError as error:
         found.append(unread_finding(store, error))
     return Status(snapshot, now, last_exit_of(store, snapshot.holder), tuple(found), disk, last_message, lags, waiting,
-                  tuple(left.left_out))  # fmt: skip
+                  tuple(left.left_out), start)  # fmt: skip
+
+
+def _queue_count(snapshot: Snapshot) -> int:
+    """About how many queues there are: those of some topics are counted."""
+    topics = sorted(topics_on_disk(snapshot.store, None))
+    some = topics[:: max(1, len(topics) // _COUNTED_TOPICS)]
+    counted = sum(len(queue_ids_of(snapshot.store, topic, None)) for topic in some)
+    return counted * len(topics) // len(some) if some else 0
 
 
 def _findings(snapshot: Snapshot, releases: Releases, left: _Time) -> Iterator[Finding]:

@@ -11,6 +11,7 @@ from rmqtool.base.errors import Exit
 from rmqtool.base.numbers import Count, byte_size
 from rmqtool.base.times import Moment
 from rmqtool.base.visible import join, repeated_options, visible
+from rmqtool.broker.start_duration import WORTH_SAYING
 from rmqtool.findings.finding import counted, first_of
 from rmqtool.report.status import DiskStatus, GroupLag, Status, Waiting
 from rmqtool.show.output import Style, document_text, terminal_width, write_text
@@ -62,6 +63,9 @@ def _broker(status: Status) -> str:
         text = f"running, process {holder.pid}" if holder.pid else "running"
     else:
         text = f"not running, last stop {status.last_exit}"
+    start = status.start
+    if start and start.high >= WORTH_SAYING:
+        text += f", a start takes {start.low:.0f} to {start.high:.0f} s"
     if last is None:
         return f"{text}; no message found"
     ago = status.now - last
@@ -162,6 +166,10 @@ class StatusResult(Shape):
     broker: BrokerShown = by(lambda status, _: status)
     checks: ChecksShown = by(lambda status, _: status)
     disk: DiskShown | None  # null where its size is not known.
+    # How long the next start takes, the least and the most, seconds; null while a broker runs, or without a log.
+    start_seconds: list[float] | None = by(
+        lambda status, _: [round(status.start.low, 3), round(status.start.high, 3)] if status.start else None
+    )
     last_message: Moment  # When the last message of the log was stored; null where none was found.
     lag: LagShown = by(lambda status, _: status)
     waiting: Waiting

@@ -14,7 +14,7 @@ from rich.text import Text
 from rmqtool.base.numbers import byte_size
 from rmqtool.base.visible import quote, visible
 from rmqtool.broker.prediction import StartPrediction
-from rmqtool.broker.start_duration import Shorter, StartDuration
+from rmqtool.broker.start_duration import WORTH_SAYING, Shorter, StartDuration
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.rules.versions import newer_than_known
 from rmqtool.show.output import SEVERITY_STYLES, Style, note, print_labelled, show_effect
@@ -235,7 +235,6 @@ def _show_start(console: Console, outcome: Outcome, start: StartPrediction, entr
     print_labelled(console, _label("start"), text)
 
 
-_WORTH_SAYING = 2.0  # seconds
 _WAYS: dict[Shorter, str] = {
     "settle": "repair --settle makes it one after a clean stop, which is shorter",
     "fewer-queues": "most of it is for queues: fewer would shorten it",
@@ -245,7 +244,7 @@ _WAYS: dict[Shorter, str] = {
 
 def _show_duration(console: Console, duration: StartDuration | None) -> None:
     """How long the start takes, where that is worth a line."""
-    if duration is None or duration.high < _WORTH_SAYING:
+    if duration is None or duration.high < WORTH_SAYING:
         return
     log = next(step for step in duration.steps if step.name == "log")
     text = f"{duration.low:.1f} to {duration.high:.1f} s for that start; it reads {byte_size(log.bytes)} of the log"

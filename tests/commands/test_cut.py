@@ -33,6 +33,7 @@ def files(store: Path) -> dict[str, bytes]:
     return {name: data for name, data in tree(store).items() if not name.startswith((".rmqtool/", "lock"))}
 
 
+@pytest.mark.slow
 def test_each_record_may_be_the_last(store: Path, tmp_path: Path) -> None:
     """What is left is clean, and is all that was before the cut; zeros follow it; undo brings each byte back."""
     before, starts = files(store), starts_of(store)

@@ -37,9 +37,14 @@ def times_of(store: Path, directory: str) -> list[float]:
     return [path.stat().st_mtime for path in sorted((store / directory).rglob("0*")) if path.is_file()]
 
 
+def contents(store: Path) -> dict[str, bytes]:
+    """The files of a store without the lock and the program's own."""
+    return {name: data for name, data in tree(store).items() if name != "lock" and not name.startswith(".rmqtool/")}
+
+
 def test_times_come_back(store: Path, conf: Path) -> None:
     """Those of the last messages of log and queue files, and nothing else changes; then there is nothing to do."""
-    before = {name: data for name, data in tree(store).items() if name != "lock"}
+    before = contents(store)
     with unchanged(store):
         planned = rmqtool("repair", store, "--times", "--broker-conf", conf, "--dry-run", "--json")
     assert (planned.document["result"]["state"], planned.status) == ("planned", Exit.OK)
@@ -49,9 +54,31 @@ def test_times_come_back(store: Path, conf: Path) -> None:
     assert log == sorted(log)
     assert START_TIME / 1000 <= log[0] < log[-1] < START_TIME / 1000 + 60
     assert max(times_of(store, "consumequeue")) < START_TIME / 1000 + 60
-    assert {name: data for name, data in tree(store).items() if name != "lock"} == before
+    assert contents(store) == before
     again = rmqtool("repair", store, "--times", "--broker-conf", conf, "--yes", "--json")
     assert again.document["result"]["state"] == "nothing"
+
+
+def test_undo_puts_them_back(store: Path, conf: Path) -> None:
+    """All but those of files that were written to since, and only while no repair came after it."""
+    before = times_of(store, LOG)
+    assert rmqtool("repair", store, "--times", "--broker-conf", conf, "--yes").status == Exit.OK
+    changed = times_of(store, LOG)
+    last = max((store / LOG).iterdir())
+    os.utime(last)
+    with unchanged(store):
+        assert rmqtool("undo", store, "--dry-run").status == Exit.OK
+    assert "1 file changed since" in rmqtool("undo", store, "--yes").out
+    assert times_of(store, LOG)[:-1] == before[:-1] != changed[:-1]
+    assert "nothing to undo" in rmqtool("undo", store, "--yes").out
+    assert rmqtool("verify", store, "--json").document["result"]["verdict"] == "clean"
+
+
+def test_a_repair_after_it_is_taken_back_first(store: Path, conf: Path) -> None:
+    rmqtool("repair", store, "--times", "--broker-conf", conf, "--yes")
+    assert rmqtool("cut", store, "--at", "last-2", "--yes").status == Exit.OK
+    assert "(cut)" in rmqtool("undo", store, "--yes").out
+    assert "the times of" in rmqtool("undo", store, "--yes").out
 
 
 def test_files_that_would_be_deleted_keep_their_times(store: Path) -> None:
