@@ -100,7 +100,7 @@ class VerifyOptions(OnTier):
         callback=parsed(lambda value: parse_duration(value) / 1000), metavar="TIME",
     )  # fmt: skip
     sample: float | None = option(
-        "Verify only this share of log and index, such as 5%, spread evenly.",
+        "Verify only this share of log and index, such as 5%, spread over all of them.",
         callback=_share, metavar="PERCENT",
     )  # fmt: skip
     resume: Path | None = option(
