@@ -57,7 +57,7 @@ def example() -> Iterator[Asked]:
 
 def literal_of(name: str, value: Any, chance: random.Random) -> str:
     """A value of a column as SQL has it, at times another one."""
-    if value is None or chance.random() < 0.1:
+    if value is None or "\0" in str(value) or chance.random() < 0.1:  # 1.4 takes no text with such a byte
         return {"store_timestamp": "now()"}.get(name, "0" if isinstance(value, int) else "''")
     if name == "store_timestamp":
         return f"timestamptz '{value.isoformat()}'"
@@ -201,7 +201,7 @@ def test_keys_are_looked_up_where_the_index_is_trusted(name: str, golden_store: 
         for table, condition in (
             ("keys", f"key = '{one['key']}'"),
             ("keys", f"key in ('{one['key']}', '{other['key']}', 'none') and topic = '{one['topic']}'"),
-            ("keys", f"(key = '{one['key']}' and kind = '{one['kind']}') or key = 'it''s'"),
+            ("keys", f"key in ('{one['key']}', 'it''s') and kind = '{one['kind']}'"),
             ("messages", f"unique_key = '{unique}'"),
         ):
             statement = f"from {table} where {condition} order by all"
