@@ -72,6 +72,7 @@ class SqlOptions(OnStores):
         "--column", multiple=True, metavar="COLUMN",
     )  # fmt: skip
     include: tuple[str, ...] = shared.include_option()
+    tiered_path: Path | None = shared.tiered_path_option()
     on_damage: Literal["skip", "fail"] = option(
         "Skip what is damaged, with a warning; or stop there.", type=click.Choice(["skip", "fail"]), default="skip"
     )
@@ -165,13 +166,14 @@ def sql(style: Style, given: SqlOptions) -> Exit:
     store is changed.
     """
     from rmqtool.store.store import open_stores
+    from rmqtool.store.tiered import with_tier
 
     given.require_consistent()
     if style.json and (given.form or given.output):
         raise UsageError(
             "--json prints one document: it goes with neither --format nor --output", hint="--format ndjson"
         )
-    stores = open_stores(given.stores, given.broker_conf)
+    stores = open_stores(given.stores, with_tier(given.broker_conf, given.tiered_path))
     form = _form_of(given)
     if given.output is not None:
         _check_output(given.output, stores)

@@ -132,7 +132,7 @@ class SparkDatabase:
     def _answered(self, statement: str, needed: Mapping[str, tuple[str, ...]]) -> pa.Table:
         """All rows; meanwhile the tables that are needed are read, of which some columns are null."""
         losses = self._context.accumulator({}, _LossesParam())
-        views = [name for name in VIEWS if name in statement.lower()]
+        views = _views_in(statement.lower())
         self._register({name: self._rows(name, columns, losses) for name, columns in needed.items()}, views)
         try:
             answer: pa.Table = self._session.sql(statement).toArrow()
@@ -206,6 +206,13 @@ class SparkDatabase:
                 return unknown(what, found[1].rpartition("`.`")[2], self.tables)
         first = next(line for line in text.splitlines() if line.strip())
         return UsageError(re.sub(r"^\[[\w.]+\] | SQLSTATE: \w+.*$", "", first))
+
+
+def _views_in(text: str) -> list[str]:
+    """The views that a statement may name, and those that they are made of, in the order in which they are made."""
+    named = {name for name in VIEWS if name in text}
+    named |= {name for name in VIEWS for each in named if name in VIEWS[each]}
+    return [name for name in VIEWS if name in named]
 
 
 def _as_function(

@@ -46,12 +46,13 @@ _TRANSACTIONS = ("none", "prepared", "commit", "rollback")
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """The options of a reader, parsed; without a `table` messages are read."""
+    """The options of a reader, parsed; without a `table` messages are read, of the commit log alone if `is_local`."""
 
     paths: tuple[str, ...]
     query: Query
     conf: BrokerConf
     table: str | None = None
+    is_local: bool = False
     with_store: bool = False
     split_size: int = SPLIT_SIZE
     on_damage: OnDamage = "skip"
@@ -124,6 +125,7 @@ def parse_options(options: Mapping[str, Any], columns: tuple[str, ...] | None = 
         ),
         conf=_conf(options_by_name.get("brokerConf"), options_by_name.get("tieredPath")),
         table=None if table == _MESSAGES else table,
+        is_local=table == _MESSAGES,
         with_store=with_store,
         split_size=max(_LEAST_SPLIT, _integer(options_by_name, "splitSize") or SPLIT_SIZE),
         on_damage=on_damage,

@@ -343,5 +343,5 @@ def rows_of_parts(
 def _sources(options: SourceOptions) -> list[Source]:
     """The logs of all stores, and those beside them, as they are at this moment; raises RmqtoolError."""
     filters, stores = options.query.filters, options.stores()
-    others = [source for named in stores for source in other_sources(named, filters)]
+    others = [source for named in stores for source in other_sources(named, filters) if not options.is_local]
     return [*find_sources(stores, [filters.start] * len(stores), filters.stop), *others]

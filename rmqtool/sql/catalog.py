@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
 from rmqtool.base.errors import UsageError
-from rmqtool.sql.log_tables import keys, messages, trace
+from rmqtool.sql.log_tables import keys, messages, other_messages, trace
 from rmqtool.sql.store_tables import store_tables
 from rmqtool.sql.tables import Stores, Table
 
 VIEWS: Mapping[str, str] = {
+    "everywhere": "select * from messages union all select * from tiered union all select * from compacted",
     "unread": """
-        select g.group_name, m.* from messages m join groups g
+        select g.group_name, m.* from everywhere m join groups g
         on m.topic = g.topic and m.queue_id = g.queue_id and m.queue_offset >= g.committed""",
     "hours": """
         select topic, date_trunc('hour', store_timestamp) as hour, count(*) as messages,
@@ -40,7 +41,8 @@ VIEWS: Mapping[str, str] = {
 
 def tables_of(stores: Stores) -> list[Table]:
     """All tables, in the order in which they are shown; nothing is read before one is asked."""
-    return [messages(stores), keys(stores), *store_tables(stores), trace(stores)]
+    others = other_messages(stores, "tiered"), other_messages(stores, "compacted")
+    return [messages(stores), *others, keys(stores), *store_tables(stores), trace(stores)]
 
 
 def unknown(what: str, name: str, tables: Iterable[Table]) -> UsageError:

@@ -44,6 +44,7 @@ from rmqtool.sql.tables import (
 from rmqtool.store.message_reader import (
     EXPORT_COLUMNS,
     FILE_COLUMNS,
+    PLACE_COLUMN,
     STORE_COLUMN,
     TIMESTAMP,
     BodyProblems,
@@ -51,13 +52,15 @@ from rmqtool.store.message_reader import (
     SplitReader,
     to_timestamps,
 )
-from rmqtool.store.splits import SPLIT_SIZE, Split, find_source, split_source
+from rmqtool.store.other_logs import other_sources
+from rmqtool.store.splits import SPLIT_SIZE, Place, Source, Split, find_source, split_source
 from rmqtool.store.store import NamedStore
 
 MESSAGE_COLUMNS = (
     "physical_offset", *(name for name in EXPORT_COLUMNS if name != "physical_offset"), BODY_TEXT, *FILE_COLUMNS,
+    PLACE_COLUMN,
 )  # fmt: skip
-"""The columns of `messages`: those of an export, the body as text, and the place in a file."""
+"""The columns of `messages`: those of an export, the body as text, and the place in a file, and of which log."""
 
 _ROW = "\0row"  # no column has such a name
 _PIECES = 16  # that a range of offsets is cut into, to see where a condition may be true
@@ -91,12 +94,22 @@ class _Condition(Filters):
 
 
 def messages(of: Stores) -> Table:
-    """All messages that consumers may see, with the columns of an export."""
-    typed = tuple(column.name for column in of.query.typed)
-    names = (*MESSAGE_COLUMNS, *typed, *((STORE_COLUMN,) if of.with_store else ()))
-    schema = replace(of.query, columns=names).schema
+    """All messages of commit logs that consumers may see, with the columns of an export."""
+    schema = _message_schema(of)
     find = partial(_by_key, "unique_key", of, schema, _messages)
     return Table("messages", schema, partial(_parts, of, schema, _messages), of, find)
+
+
+def other_messages(of: Stores, place: Place) -> Table:
+    """The messages that only a tier, or only compacted logs have; their physical offsets are of logs of their own."""
+    schema = _message_schema(of)
+    return Table(place, schema, partial(_parts, of, schema, _messages, place), of)
+
+
+def _message_schema(of: Stores) -> pa.Schema:
+    typed = tuple(column.name for column in of.query.typed)
+    names = (*MESSAGE_COLUMNS, *typed, *((STORE_COLUMN,) if of.with_store else ()))
+    return replace(of.query, columns=names).schema
 
 
 def _messages(split: Split, of: Stores, asked: Asked) -> Iterator[pa.RecordBatch]:
@@ -152,17 +165,26 @@ def _add_damage(reading: Reading, split: Split, damage: Damage) -> None:
 _Read: TypeAlias = Callable[[Split, Stores, Asked], Iterator[pa.RecordBatch]]
 
 
-def _parts(of: Stores, schema: pa.Schema, read: _Read) -> list[Part]:
-    """The splits of all logs as parts of a table."""
-    named = [NamedStore(name, snapshot.store) for name, snapshot in of.by_name.items()]
-    sources = [find_source(each, of.query.filters.start, of.query.filters.stop) for each in named]
+def _parts(of: Stores, schema: pa.Schema, read: _Read, place: Place = "local") -> list[Part]:
+    """The splits of all logs of a place as parts of a table."""
+    sources = [*_sources(of, place)]
     size = max(of.split_size or SPLIT_SIZE, sum(source.stop - source.start for source in sources) // _MOST_SPLITS)
     splits = [[*split_source(source, size)] for source in sources]
     return [
         _part(split, schema, read, known)
         for of_one in splits
-        for split, known in zip(of_one, _known(of, schema, of_one), strict=True)
+        for split, known in zip(of_one, _known(of, schema, of_one, place), strict=True)
     ]
+
+
+def _sources(of: Stores, place: Place) -> Iterator[Source]:
+    filters = of.query.filters
+    for name, snapshot in of.by_name.items():
+        named = NamedStore(name, snapshot.store)
+        if place == "local":
+            yield find_source(named, filters.start, filters.stop)
+        else:
+            yield from (each for each in other_sources(named, filters) if each.other and each.other.place == place)
 
 
 def _by_key(column: str, of: Stores, schema: pa.Schema, read: _Read, condition: Expression) -> list[Part] | None:
@@ -193,14 +215,22 @@ def _by_key(column: str, of: Stores, schema: pa.Schema, read: _Read, condition: 
     return parts
 
 
-def _known(of: Stores, schema: pa.Schema, splits: Sequence[Split]) -> list[Expression]:
+def _known(of: Stores, schema: pa.Schema, splits: Sequence[Split], place: Place) -> list[Expression]:
     """What is known of the rows of each split of one log beside their offsets."""
-    known = [ANYTHING] * len(splits)
-    if STORE_COLUMN in schema.names:
-        known = [pc.field(STORE_COLUMN) == split.store for split in splits]
-    if "clock" in of.trusts and "store_timestamp" in schema.names:
+    known = [_known_of(split, schema, place) for split in splits]
+    if place == "local" and "clock" in of.trusts and "store_timestamp" in schema.names:
         times = [*map(_first_time, splits), None]
         known = [each & _between(*ends) for each, ends in zip(known, pairwise(times), strict=True)]
+    return known
+
+
+def _known_of(split: Split, schema: pa.Schema, place: Place) -> Expression:
+    values: dict[str, Any] = {STORE_COLUMN: split.store, PLACE_COLUMN: place}
+    if split.other:
+        values |= {"topic": split.other.topic, "queue_id": split.other.queue_id}
+    known = ANYTHING
+    for name in values.keys() & {*schema.names}:
+        known &= pc.field(name) == values[name]
     return known
 
 

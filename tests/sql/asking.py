@@ -53,9 +53,10 @@ def asking(
     fails: bool = False,
     is_dry: bool = False,
     trusts: Collection[Trusted] = (),
+    tier: Path | None = None,
 ) -> Iterator[Asked]:
     """An engine over stores, named by their directories."""
-    snapshots = {path.name: rmqtool.open(path).snapshot for path in stores}
+    snapshots = {path.name: rmqtool.open(path, tiered_path=tier).snapshot for path in stores}
     query = Query(include=tuple(include), redaction=redaction)
     reading = Reading(fails=fails, is_dry=is_dry)
     with Database(Stores(snapshots, query, reading, len(stores) > 1, frozenset(trusts)), Limits()) as database:
@@ -69,7 +70,7 @@ def asking_export(store: Path, output: Path) -> Iterator[Any]:
     with ExitStack() as stack:
         connection = stack.enter_context(duckdb.connect(":memory:"))
         connection.execute("set TimeZone = 'UTC'")
-        connection.execute(f"create view messages as from read_parquet('{output}/**/*.parquet')")
+        connection.execute(f"create view messages as from read_parquet('{output}/**/*.parquet') where place = 'local'")
         yield lambda statement: connection.sql(statement).to_arrow_table().to_pylist()
 
 
