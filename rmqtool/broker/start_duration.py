@@ -28,8 +28,8 @@ from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.snapshot import Snapshot
 
 StepName = Literal["queues", "log", "dispatch"]
-Shorter = Literal["settle", "fewer-queues", "accelerated-recovery"]
-"""What makes a start shorter: `repair --settle`, fewer queues, `enableAcceleratedRecovery` of a settled store."""
+Shorter = Literal["settle", "fewer-queues"]
+"""What makes a start shorter: `repair --settle`, fewer queues."""
 
 WORTH_SAYING = 2.0
 """A start that may take so long is worth a word, seconds."""

@@ -238,7 +238,6 @@ def _show_start(console: Console, outcome: Outcome, start: StartPrediction, entr
 _WAYS: dict[Shorter, str] = {
     "settle": "repair --settle makes it one after a clean stop, which is shorter",
     "fewer-queues": "most of it is for queues: fewer would shorten it",
-    "accelerated-recovery": "enableAcceleratedRecovery=true begins at the last record",
 }
 
 
