@@ -69,7 +69,12 @@ SERVERS = {"cluster", "hdfs", "s3", "spark"}
 """Fixtures that are made once in each worker that needs them, and take longer than most modules."""
 WITH_SERVERS = (
     ("tests/export/test_delta_table.py", "tests/other_machines/"),
-    ("tests/spark/test_other_machines.py", "tests/spark/test_pool.py", "tests/spark/test_source.py"),
+    (
+        "tests/spark/test_other_machines.py",
+        "tests/spark/test_pool.py",
+        "tests/spark/test_source.py",
+        "tests/spark/test_sql.py",
+    ),
 )
 """How the modules begin whose tests use them: one worker does all of a group, which takes longest, and begins first."""
 _PARSING = (

@@ -41,6 +41,7 @@ _DISPATCH_S = 4.5e-6  # of a record whose units and keys are derived again
 _NEWER_DISPATCH_S = 1.6e-6  # the same since 5.4.0
 _QUEUE_S = 0.002  # of a queue of one file
 _LOW, _HIGH = 0.5, 2.0
+_LEAST_S = 0.2  # for which this machine's speed counts
 _LEAST_MEASURED = 64 << 20  # bytes of a scan for which a disk is measured
 _SAMPLE = 64 << 20  # bytes that are read for that
 _PIECE = 4 << 20
@@ -112,17 +113,19 @@ def duration_of(
     size = max(0, end - begin)
     if measures and disk_rate is None and size >= _LEAST_MEASURED:
         disk_rate = measured_disk_rate(scanned)
-    factor = machine_factor()
     is_newer = parse_version(start.version) >= RECOVERED_FILES_LIMITED
-    derivation = (_NEWER_DISPATCH_S if is_newer else _DISPATCH_S) * factor
     records = int(size / record_size) if record_size else 0
     derived = max(0, end - start.dispatched_from) if start.dispatched_from is not None else 0
     derived_records = int(derived / record_size) if record_size else 0
-    rate = max(_SCAN_S * factor, _GIB / disk_rate if disk_rate else 0)
+    scan_s = size / _GIB * _SCAN_S
+    of_log, of_queues = scan_s + records * _RECORD_S, queues * _QUEUE_S
+    of_dispatch = derived_records * (_NEWER_DISPATCH_S if is_newer else _DISPATCH_S)
+    factor = machine_factor() if of_queues + of_log + of_dispatch >= _LEAST_S else 1.0
+    waiting = max(0.0, size / disk_rate - scan_s * factor) if disk_rate else 0.0
     steps = (
-        DurationStep("queues", queues, 0, 0, queues * _QUEUE_S * factor),
-        DurationStep("log", len(scanned), size, records, size / _GIB * rate + records * _RECORD_S * factor),
-        DurationStep("dispatch", 0, derived, derived_records, derived_records * derivation),
+        DurationStep("queues", queues, 0, 0, of_queues * factor),
+        DurationStep("log", len(scanned), size, records, of_log * factor + waiting),
+        DurationStep("dispatch", 0, derived, derived_records, of_dispatch * factor),
     )
     found = StartDuration(steps, disk_rate, factor)
     return StartDuration(steps, disk_rate, factor, tuple(_shorter(start, found)))

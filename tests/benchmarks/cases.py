@@ -143,9 +143,9 @@ CASES = {
         Case("rebuild of the queues", _QUEUES, max_ratio=2.1, max_peak=_REBUILD_PEAK),
         Case("rebuild of queues and index", _QUEUES_AND_INDEX, max_ratio=3.0, max_peak=_REBUILD_PEAK),
         Case(_VERIFY, verify_derived, max_ratio=3.5, max_peak=512 << 20),
-        Case("resync: 1% damaged records", _RESYNC),
         Case("messages of the log, as for an export", _MESSAGES, max_ratio=3.5),
         Case("messages of a tier, as for an export", _TIERED, max_ratio=4.0),
+        Case("resync: 1% damaged records", _RESYNC),
     ),
     "B": (
         BASE,

@@ -298,7 +298,7 @@ def test_a_copy_on_which_a_broker_has_run_is_a_store(store: Path, target: Path, 
     os.utime(target / "checkpoint", (0, 0))
     done = copy(target, tmp_path / "second", "--json")
     assert (done.status, done.document["result"]["mode"]) == (Exit.OK, "full")
-    assert "taken as a plain store" in done.err
+    assert "treated as a plain store" in done.err
 
 
 @pytest.mark.slow

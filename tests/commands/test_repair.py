@@ -276,7 +276,7 @@ def test_a_repair_that_waits_for_its_answer_is_named(store: Path) -> None:
             "problem": "program", "who": who, "pid": waiting.pid, "program": "rmqtool repair"
         }  # fmt: skip
         [step] = found["result"]["plan"]["steps"]
-        assert step["text"].startswith(f"rmqtool repair (process {waiting.pid}) works on the store")
+        assert step["text"].startswith(f"rmqtool repair (process {waiting.pid}) is working on the store")
         assert rmqtool("inspect", store, "--json").document["result"]["broker"]["running"] is False
         refused = rmqtool("rebuild-cq", store, "--yes", *command[2:])
         assert refused.status == Exit.IN_USE

@@ -125,7 +125,7 @@ def test_a_commit_that_is_interrupted_is_reported(
     assert "run that export again" in checked.err
     again = rmqtool("export", store, "--output", output)
     assert again.status == Exit.USAGE
-    assert "the interrupted export is now finished: its messages are in the output, and it need not be run" in again.err
+    assert "the interrupted export is finished now: its messages are in the output, and it need not be run" in again.err
     assert len(rows_of(output)) == len(builder.offsets)
     assert rmqtool("export", store, "--check", output).status == Exit.OK
 

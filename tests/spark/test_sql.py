@@ -171,4 +171,4 @@ def test_the_command_answers_by_spark(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == Exit.LOSSY, done.stderr
     assert {row["topic"] for row in json.loads(done.stdout)["result"]["rows"]} == {"t"}
-    assert "1 damaged extent of the log is passed over" in done.stderr
+    assert "1 damaged range of the log is skipped" in done.stderr

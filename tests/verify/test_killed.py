@@ -200,7 +200,7 @@ def test_batch_queues_of_a_topic_that_is_not_configured(tmp_path: Path) -> None:
     start = verify(store, version="5.3.3").start
     assert start is not None
     assert start.refuses is not None
-    assert "there is no topics.json" in start.refuses
+    assert "no readable topics.json" in start.refuses
     (store / "config" / "topics.json").write_text('{"topicConfigTable": {"orders": {"topicName": "orders"}}}')
     start = verify(store, version="5.3.3").start
     assert start is not None
