@@ -34,7 +34,7 @@ _READ_ONLY = ("diff", "explain", "inspect", "pending", "query", "sql", "status",
 _NOT_RUN = (
     *("[", "<TAB>"),  # to be filled by the reader
     *("--follow", "--watch"),  # until Ctrl-C
-    *("://", "--tiered-path", "--decoder", "/config/rdb", "/tmp/copy"),  # what the example store does not have
+    *("://", "--tiered-path", "--decoder", "/config/rdb", "/tmp/copy", " other=/"),  # what the store has not
     *("--resume", "--save-body"),  # writes a file
 )
 

@@ -270,15 +270,19 @@ _MOST_PROCESSES = 8
 
 
 def processes_for(jobs: int | None, *stores: Path) -> int:
-    """`jobs`, or as many processes as the logs are worth, up to a core each; one where somebody holds a store."""
+    """`jobs`, or as many processes as the logs are worth, up to a core each.
+
+    One where somebody holds a store, or memory is short.
+    """
     if jobs is not None:
         return jobs
-    from rmqtool.base.limits import usable_cores
+    from rmqtool.base.limits import memory_is_short, usable_cores
     from rmqtool.store.commit_log import WORTH_A_PROCESS, log_bytes
     from rmqtool.store.lock import lock_holder
 
     usual = min(usable_cores(), _MOST_PROCESSES, sum(map(log_bytes, stores)) // WORTH_A_PROCESS)
-    return usual if usual > 1 and not any(map(lock_holder, stores)) else 1
+    is_alone = memory_is_short() or any(map(lock_holder, stores))
+    return usual if usual > 1 and not is_alone else 1
 
 
 @contextmanager

@@ -220,8 +220,8 @@ def test_a_usual_process_saves_nothing() -> None:
     """Where memory is not limited, libraries and blocks are as they are measured."""
     code = (
         "import os\n"
-        "from rmqtool.base.limits import save_memory\n"
-        "save_memory()\n"
+        "from rmqtool.base.limits import settle_memory\n"
+        "settle_memory()\n"
         "from rmqtool.scan.block import block_size\n"
         "print(block_size() >> 10, os.environ.get('ARROW_DEFAULT_MEMORY_POOL'))"
     )
