@@ -333,7 +333,7 @@ _KINDS = {
     **{f"timers_{how}": ("timer message", what) for how, what in _HOW.items()},
     "half_messages_unchecked": ("half message", "never checked"),
     "compacted_lost": ("message", "of compacted topics out of consumers' reach"),
-    "tiered_lost": ("message", "of the tier alone out of reach, deleted or overwritten"),
+    "tiered_lost": ("message", "of the tier out of reach, deleted or overwritten"),
     "pop_lost": ("message", "taken by POP never delivered again"),
     "groups": ("group", "would continue at another offset"),
     "filters_lost": ("filter", "lost"),

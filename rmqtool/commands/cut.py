@@ -40,8 +40,8 @@ class CutOptions(shared.OnStore):
     """What was asked for."""
 
     at: At = option(
-        "Where the log ends then: a physical offset at which a record begins or ends; a time, from which on all that "
-        "was stored goes; or last-N, the last N messages.",
+        "Where the log is to end: a physical offset at which a record begins or ends; a time, with all messages stored "
+        "from then on deleted; or last-N, with the last N messages deleted.",
         required=True, callback=_at, metavar="OFFSET|TIME|last-N",
     )  # fmt: skip
     renumber: bool = flag("Allow that queues of which no message is left begin again at queue offset 0.")
@@ -89,7 +89,7 @@ def cut(style: Style, given: CutOptions) -> Exit:
 
 
 def _plan(style: Style, job: CutJob) -> CutPlan:
-    with byte_progress("reading what goes", job.size, style=style) as bar:
+    with byte_progress("reading what is deleted", job.size, style=style) as bar:
         return job.plan(bar.add)
 
 
@@ -153,7 +153,7 @@ def _show_done(
     if not style.quiet:
         words = given.words("broker_conf", "broker_version")
         back = join(["rmqtool", "undo", str(given.path)])
-        note(f"done: {done}; to take it back, before a broker starts: {back}" if done else "nothing to do")
+        note(f"done: {done}; to undo it, before a broker starts: {back}" if done else "nothing to do")
         if plan.is_unclean:
             settling = join(["rmqtool", "repair", str(given.path), "--settle", *words])
             note(f"the broker had not stopped cleanly, and its next start recovers; {settling} makes a clean one of it")

@@ -325,7 +325,7 @@ def _show(style: Style, given: RebuildCqOptions, outcome: _Outcome) -> Exit:
 
         note(why_nothing(plan.source.snapshot, given.filters))
     elif outcome.transaction:
-        note(f"done: {outcome.transaction}; to take it back, before a broker starts: rmqtool undo {quote(root)}")
+        note(f"done: {outcome.transaction}; to undo it, before a broker starts: rmqtool undo {quote(root)}")
         conf = given.store.conf.path
         if plan.conversion:
             conf = None  # which is for the store as it was

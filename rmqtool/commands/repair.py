@@ -332,7 +332,7 @@ def _show_done(style: Style, given: RepairOptions, found: _Found, done: _Done) -
             show_proof(proof, given.store.root, style)
     finally:
         if not style.quiet:
-            back = f"to take it back, before a broker starts: rmqtool undo {quote(str(given.store.root))}"
+            back = f"to undo it, before a broker starts: rmqtool undo {quote(str(given.store.root))}"
             note(f"done: {', '.join(done.ids)}; {back}" if done.ids else _nothing(found))
     return _status(found, proof) if done.ids else Exit.OK
 

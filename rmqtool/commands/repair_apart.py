@@ -87,7 +87,7 @@ def settle(style: Style, given: ApartOptions) -> Exit:
         return _show_settled(style, given, found)
     writing.require_answer(yes=given.yes)
     writing.confirm_deletion(root, yes=given.yes)
-    writing.confirm("Make this store one that was stopped cleanly, once that is proven?", yes=given.yes)
+    writing.confirm("Mark this store as cleanly stopped, once that is proven?", yes=given.yes)
     with (
         writing.reporting_state(style, root, "is written; undo takes it back"),
         byte_progress("proving the store", size, style=style) as bar,
@@ -116,7 +116,7 @@ def _show_settled(style: Style, given: ApartOptions, found: Settling) -> Exit:
     if not style.quiet and found.what:
         words = given.words(*shared.OF_NEXT)
         again = join(["rmqtool", "repair", str(given.path), "--settle", *words])
-        back = f"to take it back, before a broker starts: {join(['rmqtool', 'undo', str(given.path)])}"
+        back = f"to undo it, before a broker starts: {join(['rmqtool', 'undo', str(given.path)])}"
         done = ", ".join(found.transactions)
         note(f"done: {done}; {back}" if done else f"nothing is written yet; next: {again}")
     return status

@@ -103,15 +103,15 @@ def _takes_times(style: Style, given: UndoOptions) -> bool:
     if given.dry_run:
         done, state = 0, "planned"
     else:
-        confirm("Put back the times that repair --times has set?", yes=given.yes)
+        confirm("Restore the times that files had before repair --times?", yes=given.yes)
         (done, left), state = file_times.take_back(root, given.store.log_directories), "rolled_back"
     if style.json:
         _write(style, (), state)
     elif given.dry_run:
-        write_text("put back: the times that repair --times has set\n")
+        write_text("restored: the times that files had before repair --times\n")
     else:
         changed = f"; {counted(left, 'file')} changed since, and stay" if left else ""
-        write_text(f"put back: the times of {counted(done, 'file')}{changed}\n")
+        write_text(f"restored: the times of {counted(done, 'file')}{changed}\n")
     return True
 
 

@@ -81,7 +81,7 @@ def cut_index(snapshot: Snapshot, place: Place) -> CutIndex:
             end = max(end, file.end_timestamp if file.keys > 0 else 0)
             continue
         if geometry is None:
-            raise UnsupportedError("how large an index file is cannot be seen in it: it cannot be cut", file=file.path,
+            raise UnsupportedError("the geometry of the index file is not known: it cannot be cut", file=file.path,
                                    hint="give the broker's configuration with --broker-conf FILE")  # fmt: skip
         first = _first_unit(file, geometry, place.offset)
         keys += file.keys + 1 - first
@@ -134,7 +134,7 @@ def _shorter(name: str, file: IndexFile, geometry: Geometry, first: int, lookups
     }
     writes = [(0, build(IndexHeader, fields)), (HEADER_SIZE, slots.astype(SLOT_DTYPE).tobytes())]
     kept, size = unit_position(geometry.slots, first), file_size(geometry.slots, geometry.units)
-    what = f"{name}: ends with the key number {first - 1}"
+    what = f"{name}: ends with key {first - 1}"
     change = Resized(codes=frozenset(), what=what, name=name, path=file.path, kept=kept, new_size=size, writes=writes)
     return change, end
 

@@ -119,7 +119,7 @@ class CutJob:
         database = snapshot.database
         stops = row_stops(database, place.offset) if database is not None else {}
         if database is not None and stops:
-            what = f"{database.path.name}: {counted(len(stops), 'queue')} written again without what goes"
+            what = f"{database.path.name}: {counted(len(stops), 'queue')} written again without what is deleted"
             yield NewRows(codes=frozenset(), what=what, directory=database.path, database=database, stops=stops,
                           end=place.offset)  # fmt: skip
         yield from epoch_changes(snapshot, place)
@@ -159,11 +159,11 @@ class CutJob:
             raise UnsupportedError("tiered storage may hold messages that go", file=store.root)
         newest = RocksDbIndex(store).last_offset() if (store.root / SIDE_STORE).is_dir() else None
         if newest is not None and newest >= place.offset:
-            raise UnsupportedError("the index is in RocksDB, and its rows would lead past the end",
+            raise UnsupportedError("the index is in RocksDB, and its rows would point past the end of the log",
                                    file=store.root / SIDE_STORE)  # fmt: skip
         halves = half_rows(store)
         if halves is not None and bool((halves.physical_offsets >= place.offset).any()):
-            raise UnsupportedError("half messages are in RocksDB, and their rows would lead past the end",
+            raise UnsupportedError("half messages are in RocksDB, and their rows would point past the end of the log",
                                    file=store.root / SIDE_STORE)  # fmt: skip
 
 

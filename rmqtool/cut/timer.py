@@ -48,7 +48,7 @@ def timer_changes(snapshot: Snapshot, offset: int, queue_end: int | None, tail: 
     store = snapshot.store
     rows = timer_rows(store)
     if rows is not None and tail.records:
-        raise UnsupportedError("the timer's rows in RocksDB would lead past the end of the log", file=store.root)
+        raise UnsupportedError("the timer's rows in RocksDB would point past the end of the log", file=store.root)
     state = timer_state_of(snapshot)
     position = _first_gone(state, offset)
     if position is not None:

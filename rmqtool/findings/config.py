@@ -226,7 +226,7 @@ CONFIG = (
         code="config.filters-ignored", severity="warning", treatment="config",
         title="The broker ignores all filters in consumerFilter.json",
         what="The Bloom filter data of a filter is missing, or of another size than the broker's own: it then ignores "
-        "the filters of all groups, and writes an empty file. Or filters stand below a key that it does not know.",
+        "the filters of all groups, and writes an empty file. Or filters are below a key that it does not know.",
         how="expectConsumerNumUseFilter or maxErrorRateOfBloomFilter was changed, the file is of another broker, or "
         "was edited by hand; a byte of it has changed.",
         says={
@@ -235,7 +235,7 @@ CONFIG = (
             "all {filters:filter} are ignored",
             "none": "the filter of group {group} for topic {topic} has no Bloom filter data, and the broker's has "
             "{expected_bits} bits, {expected_positions} positions: all {filters:filter} are ignored",
-            "key": "{contradicting:filter stands|filters stand} below a key that no broker reads, such as a damaged "
+            "key": "{contradicting:filter is|filters are} below a key that no broker reads, such as a damaged "
             "filterDataByTopic or groupFilterData",
         },
         effect="consumers that filter by SQL92 are refused until they connect again and send their filters",

@@ -89,8 +89,8 @@ TIERED = (
         effect="consumers get other messages in place of these, some twice, or none",
         versions={_ALL: "messages are numbered by their place in the answer: one that cannot be read shifts those "
                   "after it."},
-        repair="rmqtool repair writes units again from the tier's log, and records from the commit log where it still "
-        "has them; sizes and metadata follow. What is in neither has to be restored from a copy of the tier. "
+        repair="rmqtool repair writes entries again from the tier's log, and records from the commit log where it "
+        "still has them; sizes and metadata follow. What is in neither has to be restored from a copy of the tier. "
         f"{_KEEP}",
         remedy="rmqtool repair {store}",
     ),

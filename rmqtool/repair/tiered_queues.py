@@ -47,8 +47,8 @@ _LOST = (
     "consumers do not get these messages"
 )
 _UNITS_LOST = (
-    "neither the tier's log nor the commit log has the messages of all units: restore the segments from a copy of the "
-    "tier, or export what can be read"
+    "neither the tier's log nor the commit log has the messages of all queue entries: restore the segments from a copy "
+    "of the tier, or export what can be read"
 )
 _CUT_TOO_FAR = (
     "what is left would end before the local queue begins, and the first dispatch would delete it: start no broker "
@@ -435,7 +435,7 @@ class QueueRepair:
     def _take_out_strays(self) -> None:
         used = {each.file.path for each in self._wanted["COMMIT_LOG"] if each.file and not each.is_named}
         strays = [stray.path for kind in _KINDS for stray in self._queue.files[kind].strays]
-        self._take_out([path for path in strays if path not in used], "that is no segment")
+        self._take_out([path for path in strays if path not in used], "that is not a segment")
         for path in used:
             self._take_out([path], "whose segment has its own name again")
 

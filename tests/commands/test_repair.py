@@ -224,7 +224,7 @@ def test_what_no_rebuild_mends_is_told(golden_store: GoldenStore, tmp_path: Path
     found = repair(root, "--yes")
     assert found.status == Exit.FINDINGS
     assert "Restore commitlog/00000000000000065536 " in found.out
-    assert "to take it back, before a broker starts: rmqtool undo" in found.err
+    assert "to undo it, before a broker starts: rmqtool undo" in found.err
 
 
 @pytest.mark.slow
