@@ -12,7 +12,7 @@ import time
 import zlib
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
 
@@ -128,7 +128,7 @@ def duration_of(
         DurationStep("dispatch", 0, derived, derived_records, of_dispatch * factor),
     )
     found = StartDuration(steps, disk_rate, factor)
-    return StartDuration(steps, disk_rate, factor, tuple(_shorter(start, found)))
+    return replace(found, shorter=tuple(_shorter(start, found)))
 
 
 def rough_duration(

@@ -25,14 +25,12 @@ from rmqtool.store.compaction import (
     read_records,
 )
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.store.tiered import Row, SegmentKind, Tier, TieredQueue, tier_of
+from rmqtool.store.tiered import NEVER, QUEUE_KINDS, Row, SegmentKind, Tier, TieredQueue, tier_of
 
 _HOUR_MS = 3_600_000
-_NEVER = (1 << 63) - 1  # end of a segment that holds nothing, epoch ms
 _RESERVED, _DELETES = "tieredStoreFileReservedTime", "tieredStoreDeleteFileEnable"
 _USUAL_HOURS = 72
 _EMPTY_ONES_GO = Version(5, 3, 0)  # FlatAppendFile#destroyExpiredFile; before TieredFlatFile#cleanExpiredFile
-_KINDS: tuple[SegmentKind, ...] = ("COMMIT_LOG", "CONSUME_QUEUE")
 _ENTRY_BYTES = 24  # of a key in CompactionLog.OffsetMap
 _MAP_BYTES, _THREADS = 100 << 20, 6  # maxOffsetMapSize, compactionThreadNum
 
@@ -100,13 +98,13 @@ def _expiry(snapshot: Snapshot, tier: Tier, queue: TieredQueue, expires_before: 
     """From the front, each flat file by itself."""
     is_of_empty_ones = snapshot.release >= _EMPTY_ONES_GO
     left, gone = dict[SegmentKind, list[Row]](), list[Row]()
-    for kind in _KINDS:
+    for kind in QUEUE_KINDS:
         rows = [row for _, row in sorted(tier.rows(queue, kind).items())]
         count = 0
         while count < len(rows) and _is_over(rows[count], expires_before, empty=is_of_empty_ones):
             count += 1
         gone, left[kind] = [*gone, *rows[:count]], rows[count:]
-    ends = [row.end_timestamp for rows in left.values() for row in rows[:1] if row.end_timestamp != _NEVER]
+    ends = [row.end_timestamp for rows in left.values() for row in rows[:1] if row.end_timestamp != NEVER]
     expires = min(ends) + (now - expires_before) if ends else None
     if gone:
         after = _min_offset(queue, left)
@@ -121,7 +119,7 @@ def _expiry(snapshot: Snapshot, tier: Tier, queue: TieredQueue, expires_before: 
 
 
 def _is_over(row: Row, expires_before: int, *, empty: bool) -> bool:
-    return empty if row.end_timestamp == _NEVER else row.end_timestamp < expires_before
+    return empty if row.end_timestamp == NEVER else row.end_timestamp < expires_before
 
 
 def _min_offset(queue: TieredQueue, left: Mapping[SegmentKind, list[Row]]) -> int:

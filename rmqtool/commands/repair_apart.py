@@ -31,6 +31,15 @@ class ApartOptions(shared.OnTier):
     yes: bool = shared.yes_option()
 
 
+def _result(state: str, **found: Any) -> dict[str, Any]:
+    """The result of a repair, empty but for what was `found`."""
+    empty: dict[str, Any] = {
+        "transactions": [], "acknowledged": [], "verdict": None, "plan": None, "changes": [], "rebuild": None,
+        "recovered": [], "proof": None,
+    }  # fmt: skip
+    return {"state": state, **empty, **found}
+
+
 def acknowledge(style: Style, given: ApartOptions) -> Exit:
     """Show the records of losses, and remove them."""
     from rmqtool.transaction import losses as records
@@ -44,9 +53,7 @@ def acknowledge(style: Style, given: ApartOptions) -> Exit:
         records.acknowledge(root)
     if style.json:
         state = "nothing" if not losses else "planned" if given.dry_run else "done"
-        result = {"state": state, "transactions": [], "acknowledged": losses, "verdict": None, "plan": None,
-                  "changes": [], "rebuild": None, "recovered": [], "proof": None}  # fmt: skip
-        write_document(style, "repair", result)
+        write_document(style, "repair", _result(state, acknowledged=losses))
     return Exit.OK
 
 
@@ -67,9 +74,7 @@ def give_times(style: Style, given: ApartOptions) -> Exit:
         file_times.give_times(given.store, wanted)
     if style.json:
         state = "nothing" if not wanted else "planned" if given.dry_run else "done"
-        result = {"state": state, "transactions": [], "acknowledged": [], "verdict": None, "plan": None,
-                  "changes": changes, "rebuild": None, "recovered": [], "proof": None}  # fmt: skip
-        write_document(style, "repair", result)
+        write_document(style, "repair", _result(state, changes=changes))
     return Exit.OK
 
 
@@ -102,9 +107,8 @@ def _show_settled(style: Style, given: ApartOptions, found: Settling) -> Exit:
     if style.json:
         state = "done" if found.transactions else "planned" if found.what else "nothing"
         changes = [{"what": what, "details": [], "lost": None, "codes": ["store.unclean-stop"]} for what in found.what]
-        result = {"state": state, "transactions": found.transactions, "acknowledged": [], "verdict": None, "plan": None,
-                  "changes": changes, "rebuild": None, "recovered": writing.recovered_json(found.recovered),
-                  "proof": None}  # fmt: skip
+        recovered = writing.recovered_json(found.recovered)
+        result = _result(state, transactions=found.transactions, changes=changes, recovered=recovered)
         write_document(style, "repair", result, findings=findings, status=status)
         return status
     writing.print_recovered(found.recovered)

@@ -23,13 +23,14 @@ from rmqtool.formats.layout import integer_at
 from rmqtool.formats.properties import KEYS, UNIQUE_KEY, split_keys
 from rmqtool.formats.tiered import INDEX_HEADER_DTYPE, INDEX_HEADER_SIZE, INDEX_MAGIC
 from rmqtool.repair.change import Change, FileChange, name_in_store
-from rmqtool.repair.tiered_queues import NEVER, OF_QUEUES, SEGMENT, QueueRepair
+from rmqtool.repair.tiered_queues import OF_QUEUES, SEGMENT, QueueRepair
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
 from rmqtool.scan.single_record import single_record_at
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.tiered import (
     METADATA,
+    NEVER,
     SEGMENT_KINDS,
     TABLES,
     SegmentKind,

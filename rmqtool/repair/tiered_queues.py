@@ -27,14 +27,12 @@ from rmqtool.scan.reader import scan_files
 from rmqtool.scan.single_record import single_record_at
 from rmqtool.store.compaction import copies_for
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.store.tiered import SegmentKind, Tier, TieredQueue, built_units, units_at
+from rmqtool.store.tiered import QUEUE_KINDS, SegmentKind, Tier, TieredQueue, built_units, units_at
 from rmqtool.store.unit_files import open_units
 from rmqtool.transaction.transaction import Transaction
 
 SEGMENT, UNIT, RECORD, DESTROYED = "tiered.segment", "tiered.unit", "tiered.record", "tiered.destroyed"
 OF_QUEUES = frozenset({SEGMENT, UNIT, RECORD, DESTROYED})
-NEVER = (1 << 63) - 1
-"""Begin and end of a segment that holds nothing, epoch ms."""
 
 _PIECE = 1 << 16  # units that are read at once
 _MOST_CONTRADICTIONS = 1 << 12  # of a piece, which are looked up one by one
@@ -192,12 +190,12 @@ class QueueRepair:
         self.refusals: list[tuple[str, str, tuple[str, ...]]] = []  # code, why, files that are needed
         self.lost = 0
         self.missing: list[str] = []  # segments at the beginning of the log that are gone
-        self._wanted = {kind: segments_of(tier, queue, kind) for kind in _KINDS}
+        self._wanted = {kind: segments_of(tier, queue, kind) for kind in QUEUE_KINDS}
         self.sizes: dict[SegmentKind, dict[int, int]] | None = None
         if self._is_reachable():
             self._plan()
         elif self._only_named():
-            self.sizes = {kind: {each.base: each.size for each in self._wanted[kind]} for kind in _KINDS}
+            self.sizes = {kind: {each.base: each.size for each in self._wanted[kind]} for kind in QUEUE_KINDS}
         else:
             self._refuse(SEGMENT, _OUTSIDE.format(path=tier.directory))
 
@@ -219,11 +217,11 @@ class QueueRepair:
         return self._queue.directory / kind / segment_name(base)
 
     def _is_reachable(self) -> bool:
-        return all(name_in_store(self._snapshot.store, self._path(kind, 0)) for kind in _KINDS)
+        return all(name_in_store(self._snapshot.store, self._path(kind, 0)) for kind in QUEUE_KINDS)
 
     def _only_named(self) -> bool:
         """Whether all segments are whole, and only the metadata are not."""
-        whole = all(each.held == each.size for kind in _KINDS for each in self._wanted[kind])
+        whole = all(each.held == each.size for kind in QUEUE_KINDS for each in self._wanted[kind])
         return whole and not self._codes & {UNIT, RECORD} and not any(
             each.size % UNIT_SIZE for each in self._wanted["CONSUME_QUEUE"])  # fmt: skip
 
@@ -434,7 +432,7 @@ class QueueRepair:
 
     def _take_out_strays(self) -> None:
         used = {each.file.path for each in self._wanted["COMMIT_LOG"] if each.file and not each.is_named}
-        strays = [stray.path for kind in _KINDS for stray in self._queue.files[kind].strays]
+        strays = [stray.path for kind in QUEUE_KINDS for stray in self._queue.files[kind].strays]
         self._take_out([path for path in strays if path not in used], "that is not a segment")
         for path in used:
             self._take_out([path], "whose segment has its own name again")
@@ -444,9 +442,6 @@ class QueueRepair:
         if names:
             what = f"{names[0] if len(names) == 1 else counted(len(names), 'entry|entries')} {why}: {KEPT}"
             self.changes.append(TakenOut(codes=frozenset({SEGMENT}), what=what, details=names))
-
-
-_KINDS: tuple[SegmentKind, ...] = ("COMMIT_LOG", "CONSUME_QUEUE")
 
 
 def _without_front(segments: list[Segment], left: list[tuple[int, int]]) -> tuple[list[Segment], list[tuple[int, int]]]:

@@ -47,6 +47,10 @@ _TIERED, _POSIX, _MEMORY = "TieredMessageStore", "PosixFileSegment", "MemoryFile
 _LEVEL, _OFF = "tieredStorageLevel", ("disable", "0")
 SegmentKind = Literal["COMMIT_LOG", "CONSUME_QUEUE", "INDEX"]
 SEGMENT_KINDS: tuple[SegmentKind, ...] = ("COMMIT_LOG", "CONSUME_QUEUE", "INDEX")
+QUEUE_KINDS: tuple[SegmentKind, ...] = ("COMMIT_LOG", "CONSUME_QUEUE")
+"""The flat files of a queue."""
+NEVER = (1 << 63) - 1
+"""Begin and end of a segment that holds nothing, epoch ms."""
 TABLES: Mapping[SegmentKind, str] = {
     "COMMIT_LOG": "commitLogFileSegmentTable",
     "CONSUME_QUEUE": "consumeQueueFileSegmentTable",
