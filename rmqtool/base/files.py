@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -54,6 +55,7 @@ _SMALL_READ = 64 << 10  # up to here a read costs too little to be limited, and 
 PAGE = 4 << 10  # data is mostly near: so much is read first, and only where it is not there more at once, bytes
 _NAP = 0.25  # Python does not hear a signal that comes just before it sleeps until it wakes, seconds
 _SMALL_END = 16 << 10  # of a file, read at once to find where its data ends, bytes
+_AHEAD = 16 << 20  # of a file that is read in order and not in the page cache, fetched meanwhile, bytes
 _DIRECTORY = "a directory where a file should be"
 
 
@@ -113,6 +115,42 @@ class Closing:
         raise NotImplementedError
 
 
+class _ReadAhead:
+    """Fetches what follows of a file into the page cache while what was read is computed, in a thread of its own.
+
+    The kernel's own read-ahead, 128 KiB unless somebody has set it, stands still meanwhile.
+    """
+
+    def __init__(self, fd: int, size: int, position: int) -> None:
+        self._fd, self._size = fd, size
+        self._read = self._asked = position  # up to where it is read, and asked for
+        self._wanted = threading.Event()
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread.start()
+        self._wanted.set()
+
+    def read_to(self, position: int) -> None:
+        """The file was read up to a position; one who goes back asks for nothing."""
+        self._read = position
+        self._wanted.set()
+
+    def stop(self) -> None:
+        """Before the descriptor is closed."""
+        self._size = 0
+        self._wanted.set()
+        self._thread.join()
+
+    def _work(self) -> None:
+        while self._size:
+            self._wanted.wait()
+            self._wanted.clear()
+            start, end = max(self._read, self._asked), min(self._read + _AHEAD, self._size)
+            if start < end:
+                self._asked = end
+                with suppress(OSError):  # whoever reads there reports it
+                    os.posix_fadvise(self._fd, start, end - start, os.POSIX_FADV_WILLNEED)
+
+
 class InputFile(Closing):
     """A regular file open for reading; `size` is its size when opened, bytes, at least `listed`, that of a listing.
 
@@ -121,6 +159,7 @@ class InputFile(Closing):
 
     _fd = -1
     _remote: RemoteFile | None = None
+    _ahead: _ReadAhead | None = None
 
     def __init__(self, path: Place, reading: ReadPolicy = UNLIMITED, listed: int = 0) -> None:
         self.path = path
@@ -148,6 +187,9 @@ class InputFile(Closing):
 
             put_back(self._remote)
             self._remote = None
+        if self._ahead is not None:
+            self._ahead.stop()
+            self._ahead = None
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -181,7 +223,7 @@ class InputFile(Closing):
             with _Reported(self.path, position):
                 return self._remote.read_into(target, position)
         with _Reported(self.path, position):
-            done = cached = self._read_cached(target, position) if self._reading.drop_page_cache else 0
+            done = cached = self._read_cached(target, position) if self._ahead is None else 0
             while done < len(target):
                 count = os.preadv(self._fd, [target[done:]], position + done)
                 if count == 0:
@@ -189,6 +231,11 @@ class InputFile(Closing):
                 done += count
             if self._reading.drop_page_cache:
                 self._drop_from_cache(position + cached, done - cached)
+            elif self._ahead is not None:
+                self._ahead.read_to(position + done)
+            elif cached < done > _SMALL_READ and self._may_read_ahead():
+                with suppress(RuntimeError):  # no more threads are allowed
+                    self._ahead = _ReadAhead(self._fd, self.size, position + done)
         if done < len(target) and position + done < self.size:
             raise shrunk(self.path, position + done, self.size)
         return done
@@ -276,6 +323,10 @@ class InputFile(Closing):
             if error.errno in (errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL):
                 return os.preadv(self._fd, [target], position)
             raise
+
+    def _may_read_ahead(self) -> bool:
+        """Not where somebody wants less to be read at once."""
+        return not self._reading.rate_limit and hasattr(os, "posix_fadvise") and not memory_is_short()
 
     def _drop_from_cache(self, position: int, size: int) -> None:
         if size > 0 and hasattr(os, "posix_fadvise"):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -175,6 +177,79 @@ def test_the_cache_is_used_where_no_broker_needs_it(tmp_path: Path, monkeypatch:
     with InputFile(tmp_path / "file") as file:
         file.read(0, 3 * 65536)
     assert not advice
+
+
+class Advised:
+    """What the kernel is asked to fetch, as positions from and to; `held` bytes of a read are in its page cache."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, held: int = 0) -> None:
+        self.ranges: list[tuple[int, int]] = []
+        self.came = threading.Condition()
+        PageCache(monkeypatch, held)
+        monkeypatch.setattr(os, "posix_fadvise", self.advise)
+
+    def advise(self, _: int, position: int, size: int, advice: int) -> None:
+        assert advice == os.POSIX_FADV_WILLNEED
+        with self.came:
+            self.ranges.append((position, position + size))
+            self.came.notify()
+
+    def wait_for(self, end: int) -> None:
+        with self.came:
+            assert self.came.wait_for(lambda: self.ranges and self.ranges[-1][1] >= end, timeout=60)
+
+
+needs_advice = pytest.mark.skipif(
+    not hasattr(os, "posix_fadvise") or not hasattr(os, "RWF_NOWAIT"), reason="this system takes no advice"
+)
+
+
+@needs_advice
+def test_what_follows_is_fetched_while_a_block_is_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a file that is not in the page cache 16 MiB after each block are asked for, once, up to its end."""
+    size, ahead = 40 * MIB, 16 * MIB
+    with (tmp_path / "file").open("wb") as file:
+        file.truncate(size)
+    advised = Advised(monkeypatch)
+    block = memoryview(bytearray(MIB))
+    with InputFile(tmp_path / "file") as opened:
+        for position in range(0, size, MIB):
+            opened.read_into(block, position)
+            advised.wait_for(min(position + MIB + ahead, size))
+    assert advised.ranges[0] == (MIB, MIB + ahead)
+    assert all(before[1] == after[0] for before, after in pairwise(advised.ranges))
+    assert threading.active_count() == 1
+
+
+@needs_advice
+@pytest.mark.parametrize("policy", [ReadPolicy(RateLimit(1 << 40)), ReadPolicy()])
+def test_nothing_is_fetched_that_is_there_or_limited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: ReadPolicy
+) -> None:
+    """A limited reader gets no more than it asks for, and what the page cache has is not asked for again."""
+    (tmp_path / "file").write_bytes(bytes(3 * MIB))
+    advised = Advised(monkeypatch, held=0 if policy.rate_limit else MIB)
+    with InputFile(tmp_path / "file", policy) as opened:
+        for position in range(3):
+            opened.read_into(memoryview(bytearray(MIB)), position * MIB)
+        assert threading.active_count() == 1
+    assert not advised.ranges
+
+
+@needs_advice
+def test_without_another_thread_it_reads_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the system allows no more threads, nothing is fetched ahead."""
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    (tmp_path / "file").write_bytes(b"x" * MIB)
+    Advised(monkeypatch)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    target = bytearray(MIB)
+    with InputFile(tmp_path / "file") as opened:
+        assert opened.read_into(memoryview(target), 0) == MIB
+    assert target == b"x" * MIB
 
 
 class Clock:
