@@ -22,6 +22,7 @@ from rmqtool.commands.options import (
     command,
     conf_option,
     flag,
+    jobs_option,
     master_option,
     option,
     size_of_at_least,
@@ -90,6 +91,9 @@ class SqlOptions(OnStores):
         "Limit for temporary files. Default: 4 GiB.", "--temp-size", callback=size_of_at_least(_MIB), metavar="SIZE"
     )
     threads: int = option("Threads for sorts and joins.", type=click.IntRange(1, 64), default=1, metavar="N")
+    jobs: int | None = jobs_option(
+        "one for each GiB that is read, up to 8 and all cores; 1 where a broker runs, and with --memory"
+    )
     engine: Literal["duckdb", "spark"] = option(
         "DuckDB in this process, or Spark, for stores that are too large for one machine.",
         type=click.Choice(["duckdb", "spark"]), default="duckdb",
@@ -101,7 +105,7 @@ class SqlOptions(OnStores):
     def require_consistent(self) -> None:
         """Raise UsageError for options that do not fit the engine."""
         if self.engine == "spark":
-            given = self.words("memory", "temporary", "temporary_size", "threads", "trust", "limit_rate")
+            given = self.words("memory", "temporary", "temporary_size", "threads", "jobs", "trust", "limit_rate")
             if given:
                 raise UsageError(f"{given[0]} is for --engine duckdb: --conf gives settings of Spark")
         elif self.master or self.conf:
@@ -277,7 +281,9 @@ def _database(given: SqlOptions, stores: list[NamedStore]) -> AbstractContextMan
         return _on_spark(given, opening, reading)
     from rmqtool.sql.engine import Database
 
-    return Database(opening.opened(reading, given.limit_rate), given.limits)
+    is_held = given.memory is not None or given.limit_rate is not None
+    jobs = given.jobs or (1 if is_held else shared.processes_for(None, *(each.store.root for each in stores)))
+    return Database(opening.opened(reading, given.limit_rate, jobs), given.limits)
 
 
 @contextmanager

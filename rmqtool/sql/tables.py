@@ -20,6 +20,7 @@ from pyarrow.fs import LocalFileSystem
 
 from rmqtool.base.errors import EndingError, RmqtoolError
 from rmqtool.base.files import RateLimit
+from rmqtool.base.parallel import MAX_PARTS, Job, WorkerPool
 from rmqtool.rules.versions import Version
 from rmqtool.scan.redaction import Redaction
 from rmqtool.scan.windows import constant_strings
@@ -184,7 +185,8 @@ class Stores:
 
     `query` has its columns replaced by those that are asked for. `with_store` each table has a column of the store's
     name. `trusts` the clock: no broker's went back, so that a file holds no time later than the next begins; the index:
-    it leads to all messages. `split_size` is that of the parts of a log, bytes, None for the usual one.
+    it leads to all messages. `split_size` is that of the parts of a log, bytes, None for the usual one. Up to
+    `processes` read a table, which open the stores by `opening`.
     """
 
     by_name: Mapping[str, Snapshot]
@@ -193,6 +195,8 @@ class Stores:
     with_store: bool = False
     trusts: frozenset[Trusted] = frozenset()
     split_size: int | None = None
+    processes: int = 1
+    opening: Opening | None = None
 
     @property
     def redaction(self) -> Redaction | None:
@@ -212,10 +216,12 @@ class Opening:
     trusts: frozenset[Trusted] = frozenset()
     split_size: int | None = None
 
-    def opened(self, reading: Reading, limit: RateLimit | None = None) -> Stores:
+    def opened(self, reading: Reading, limit: RateLimit | None = None, processes: int = 1) -> Stores:
         """The stores; nothing is read of them before a table is."""
         by_name = {each.name: Snapshot(each.store, self.version, limit) for each in self.stores}
-        return Stores(by_name, self.query, reading, self.with_store, self.trusts, self.split_size)
+        return Stores(
+            by_name, self.query, reading, self.with_store, self.trusts, self.split_size, processes, opening=self
+        )
 
 
 class Table(ds.Dataset):  # type: ignore[misc]
@@ -288,14 +294,68 @@ class _Scanner:
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         """The batches; an error reaches the engine as text, so that it is kept for whoever has asked the engine."""
+        parts = () if self._reading.is_dry else self._scan.parts
+        processes = min(self._of.processes, len(parts), self._scan.bytes // _WORTH_A_PROCESS)
         try:
-            for part in () if self._reading.is_dry else self._scan.parts:
+            if processes > 1 and self._of.opening is not None:
+                yield from self._from_processes(processes, self._of.opening)
+                return
+            for part in parts:
                 yield from rows_of(self._of, part, self._scan.asked)
         except GeneratorExit:
             raise
         except BaseException as error:
             self._reading.failed = error
             raise
+
+    def _from_processes(self, processes: int, opening: Opening) -> Iterator[pa.RecordBatch]:
+        """The batches of all parts in their order, which this process and others read."""
+        parts, asked = self._scan.parts, self._scan.asked
+        size = -(-len(parts) // MAX_PARTS)
+        groups = [parts[start : start + size] for start in range(0, len(parts), size)]
+        own = _Reader(self._of, groups, asked)
+        with WorkerPool[_Rows](processes - 1, may_copy=False) as pool:  # the engine has threads of its own
+            pool.begin(partial(_reader_of, opening, groups, asked), range(len(groups)), own)
+            for step in pool.steps_in_order(_AHEAD):
+                if isinstance(step.result, Losses):
+                    self._reading.add_losses(step.result)
+                elif step.result is not None:
+                    yield pa.ipc.read_record_batch(step.result, self.projected_schema)
+                if step.worker:
+                    self._reading.add(step.size)
+
+
+_WORTH_A_PROCESS = 1 << 30  # bytes of a table; another process takes half a second to begin
+_AHEAD = 64 << 20  # of this process's own rows that others have to wait for, bytes of the log
+
+_Rows: TypeAlias = "pa.Buffer | Losses"
+"""A record batch as Arrow sends it, or what a part has passed over."""
+
+
+class _Reader(Job[_Rows]):
+    """Reads groups of parts; what another process passes over is told after each group."""
+
+    def __init__(self, of: Stores, groups: Sequence[Sequence[Part]], asked: Asked, *, is_here: bool = True) -> None:
+        self._of = of
+        self._groups = groups
+        self._asked = asked
+        self._is_here = is_here
+
+    def do(self, part: int) -> Iterator[tuple[int, _Rows | None]]:
+        reading = self._of.reading
+        done = reading.done
+        for each in self._groups[part]:
+            for batch in rows_of(self._of, each, self._asked):
+                yield reading.done - done, batch.serialize()
+                done = reading.done
+        yield reading.done - done, None if self._is_here else reading.losses
+        if not self._is_here:
+            reading.begin(reading.progress)
+
+
+def _reader_of(opening: Opening, groups: Sequence[Sequence[Part]], asked: Asked) -> _Reader:
+    """The same in another process, which opens the stores itself."""
+    return _Reader(opening.opened(Reading(fails=opening.fails)), groups, asked, is_here=False)
 
 
 def rows_of(of: Stores, part: Part, asked: Asked) -> Iterator[pa.RecordBatch]:

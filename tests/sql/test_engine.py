@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import rmqtool as library
 from rmqtool.base.errors import RmqtoolError, UsageError
 from rmqtool.base.limits import MIB
+from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.sql.catalog import VIEWS
 from rmqtool.sql.engine import Database, Limits
-from rmqtool.sql.tables import Reading, Stores
+from rmqtool.sql.tables import Opening, Reading, Stores
 from rmqtool.store.message_reader import Query
+from rmqtool.store.store import open_stores
 from tests.commands.running import ROOT
 from tests.conftest import GoldenStore
 from tests.sql.asking import Asked, asking, damaged_store
@@ -170,6 +173,36 @@ def test_damage_is_passed_over_and_counted(tmp_path: Path) -> None:
         [(what, (count, place))] = ask.reading.damage.items()
         assert (what, count) == ("extent", 1)
         assert "at offset" in place
+
+
+def _asked(stores: list[Path], processes: int, statement: str, *, fails: bool = False) -> tuple[pa.Table, Reading]:
+    """The answer about stores whose logs are split into pieces of 600 bytes, and what was read for it."""
+    opening = Opening(
+        tuple(open_stores([str(each) for each in stores], BrokerConf())), Query(), fails=fails, split_size=600
+    )
+    reading = Reading(fails=fails)
+    with Database(opening.opened(reading, processes=processes), Limits()) as database:
+        return database.ask(statement).to_arrow(), reading
+
+
+@pytest.mark.slow
+def test_several_processes_answer_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the same order; what they pass over is told as by one process, and an error of theirs ends the statement."""
+    monkeypatch.setattr("rmqtool.sql.tables._WORTH_A_PROCESS", 1)
+    monkeypatch.setattr("rmqtool.sql.tables._AHEAD", 0)  # the others do it all
+    store = damaged_store(tmp_path)
+    for stores, statement in (
+        ([EXAMPLE], "select * from messages"),
+        ([store], "select physical_offset, body from messages where octet_length(body) = 100"),
+    ):
+        (one, read_by_one), (three, read_by_three) = (_asked(stores, count, statement) for count in (1, 3))
+        assert one.num_rows > 2
+        assert three.equals(one)
+        assert read_by_three.losses == read_by_one.losses
+        assert read_by_three.done == read_by_one.done
+    assert read_by_three.is_lossy
+    with pytest.raises(RmqtoolError, match="neither a message nor a blank"):
+        _asked([store], 3, "select count(*) from messages", fails=True)
 
 
 def test_an_interruption_ends_the_statement(ask: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
