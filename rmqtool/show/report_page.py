@@ -316,7 +316,7 @@ def _plan(plan: Plan, hidden: ReportRedaction) -> Html:
         inside += [element("p", f"lost: {hidden.text(lost)}", class_="lost") for lost in step.lost]
         items.append(element("li", *inside))
     parts += [element("ol", *items)] if items else []
-    parts += [element("p", f"kept: {hidden.text(told)}", class_="soft") for told in plan.remaining]
+    parts += [element("p", f"remains: {hidden.text(told)}", class_="soft") for told in plan.remaining]
     return joined(parts)
 
 
