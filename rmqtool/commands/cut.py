@@ -118,7 +118,7 @@ def _ask(style: Style, given: CutOptions, plan: CutPlan) -> None:
         return
     if not style.json:
         show_cut(plan, None, style)
-    writing.confirm(f"Take {plan.tail.records} messages out of the log?", yes=False)
+    writing.confirm(f"Remove {plan.tail.records} messages from the log?", yes=False)
 
 
 def _show_plan(style: Style, given: CutOptions, plan: CutPlan) -> Exit:
