@@ -57,7 +57,7 @@ class BundleOptions(ReportOptions):
     """What was asked for."""
 
     output: Path = output_option(
-        "The file, a .tar.gz; one that exists is replaced.", "FILE", click.Path(path_type=Path, dir_okay=False),
+        "The .tar.gz file; an existing one is replaced.", "FILE", click.Path(path_type=Path, dir_okay=False),
         required=True,
     )  # fmt: skip
     max_damaged: int = option(

@@ -56,7 +56,7 @@ class RebuildCqOptions(shared.OnStore):
     allow_older_release: bool = shared.older_release_option()
     append_order: bool = flag(_APPEND_ORDER)
     to: Target | None = option(
-        "Bring queues, topics, groups and offsets into files, or into RocksDB, for a broker with the other storeType.",
+        "Convert queues, topics, groups and offsets to files, or to RocksDB, for a broker with the other storeType.",
         type=click.Choice(["files", "rocksdb"]),
     )
     processes: int = 1  # that fit into the memory
@@ -98,7 +98,7 @@ class RebuildCqOptions(shared.OnStore):
             raise UsageError("--output writes at once and leaves the store alone: it cannot be combined with --dry-run")
         if self.part == "index" and chooses and not self.output:
             hint = "drop --topic and --queue, or write elsewhere with --output DIR"
-            raise UsageError("an index file holds the keys of all topics: it cannot be rebuilt for some", hint=hint)
+            raise UsageError("an index file has the keys of all topics: it cannot be rebuilt for some", hint=hint)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +125,7 @@ def command_line(given: RebuildCqOptions) -> str:
 _STATUSES = {
     Exit.OK: "done, planned, or nothing to do",
     Exit.FINDINGS: "--topic and --queue name no queue",
-    Exit.USAGE: "the options do not fit each other or the store, or not confirmed",
+    Exit.USAGE: "the options contradict each other or the store, or not confirmed",
     Exit.LOSSY: "done, but bytes of the log had to be skipped or a queue left out",
     Exit.FAILED: "could not finish; the store is as before",
     Exit.IN_USE: "a broker runs on the store",

@@ -32,7 +32,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 STATUSES = {
     Exit.OK: "written; no problems",
     Exit.FINDINGS: "written; findings above info, or a message of --trace is missing",
-    Exit.USAGE: "the options do not fit each other, or the file would be in the store",
+    Exit.USAGE: "the options contradict each other, or the file would be in the store",
     Exit.LOSSY: "written; part of the store cannot be read",
     Exit.FAILED: "could not finish",
 }
@@ -42,7 +42,7 @@ STATUSES = {
 class ReportOptions(OnTier):
     """What was asked for."""
 
-    output: Path = output_option("The HTML file; one that exists is replaced.", "FILE", _FILE, required=True)
+    output: Path = output_option("The HTML file; an existing one is replaced.", "FILE", _FILE, required=True)
     traces: tuple[str, ...] = option(
         "Also show the history of this message, by message id or unique key. Repeatable.",
         "--trace", multiple=True, metavar="ID",

@@ -187,7 +187,7 @@ def _show(
         if not style.quiet:
             for one in kept:
                 if one.is_conversion:
-                    note(f"before you start the broker, put what {one.command} asked for in broker.conf back, too")
+                    note(f"before you start the broker, also revert the broker.conf settings of {one.command}")
             note(f"next: {join(['rmqtool', 'verify', str(path), *kept[-1].options])}")
 
 

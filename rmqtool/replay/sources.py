@@ -257,7 +257,7 @@ class ParquetSource:
                 hint="export with the usual columns: rmqtool export STORE --output DIR",
             )
         if _STORE in schema.names:
-            raise UsageError("it holds messages of several stores", file=path, hint="export each store by itself")
+            raise UsageError("it holds messages of several stores", file=path, hint="export each store separately")
         leaf = [metadata.schema.column(number).path for number in range(len(metadata.schema))].index("physical_offset")
         chunks = (metadata.row_group(group).column(leaf).statistics for group in range(metadata.num_row_groups))
         return min((chunk.min for chunk in chunks if chunk is not None and chunk.has_min_max), default=0)

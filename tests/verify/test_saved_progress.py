@@ -160,7 +160,7 @@ def test_of_a_command(damaged: Path, progress: Path) -> None:
     assert first.err.startswith(f"next: rmqtool verify {damaged} --resume {progress} --skip ")
     words = shlex.split(first.err)[2:]
     found = rmqtool(*words, "--json", "-j", "2")
-    assert found.err == f"{progress}: removed, because all is verified now\n"
+    assert found.err == f"{progress}: removed, because everything is verified now\n"
     assert (found.document["result"], found.document["findings"]) == (whole["result"], whole["findings"])
     assert rmqtool("verify", damaged, "--resume", progress, "-q").err == ""
     assert not progress.exists()
