@@ -186,7 +186,7 @@ def test_tables_in_json_beside_a_database(copy_of: Callable[[str], Path]) -> Non
     ("family", "severity", "shown"),
     [
         ("topic", "error", "and the store has messages of 5 topics: bulk, orders, payments, reminders and 1 more"),
-        ("subscriptionGroup", "warning", f"and the store knows 4 groups: {ALL_GROUPS}"),
+        ("subscriptionGroup", "warning", f"and the store has 4 groups: {ALL_GROUPS}"),
         ("consumerOffset", "error", "and 1 group consumed: billing"),
     ],
 )
