@@ -390,7 +390,7 @@ def fitting_decoder(location: Location, request: ListingRequest) -> Decoder | No
     if not LISTINGS[location.kind].has_messages:
         why = "there are no bodies here"
     elif request.columns is not None and set(names).isdisjoint(DECODED_COLUMNS):
-        why = f"--columns leaves out what it makes: {' and '.join(DECODED_COLUMNS)}"
+        why = f"--columns leaves out its column: {' and '.join(DECODED_COLUMNS)}"
     if why is None:
         return request.decoder
     if is_given("decoder"):

@@ -147,7 +147,7 @@ class CutJob:
         anew = [each.name for each in queues if each.begins_again]
         if anew and not self._request.renumber:
             raise UsageError(
-                f"{len(anew)} queues would have no message left, such as topic {anew[0].topic}, queue {anew[0].queue_id}: "
+                f"{len(anew)} queues would have no message left, such as {anew[0].topic}, queue {anew[0].queue_id}: "
                 "their next message would get queue offset 0 again, below the committed offsets of groups",
                 file=store.root, hint="cut later, or add --renumber",
             )  # fmt: skip

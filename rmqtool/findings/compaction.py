@@ -64,7 +64,7 @@ COMPACTION = (
         says={
             "": "no message can be decoded: {why}[; after it in this file are {dropped:message}]",
             "differs": "{messages:message} other than in the commit log, first queue offset {first}",
-            "body": "the body of queue offset {first} does not have its CRC",
+            "body": "the body of queue offset {first} has a CRC mismatch",
         },
         effect="the next compaction that reads this file drops every message after it there for good, and older "
         "values of their keys come back",

@@ -114,9 +114,8 @@ SYMPTOMS: tuple[Symptom, ...] = (
     Symptom(
         ("found a illegal magic code 0x", "Recover old commitlog found a illegal magic code="),
         ("CommitLog", "DLedgerCommitLog"),
-        "Where a record should begin there is none. A start treats the first such place as the end of the log, and "
-        "deletes all that follows"
-        ": verify before the next start.",
+        "There is no record where one should begin. A start treats the first such place as the end of the log, and "
+        "deletes everything after it: verify before the next start.",
         _VERIFY,
         ("start.data-loss", "commitlog.magic-code", "commitlog.zeroed", "commitlog.torn"),
         spoken=("illegal magic code",),

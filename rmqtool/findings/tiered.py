@@ -102,7 +102,7 @@ TIERED = (
         "cut, has other messages at the queue offsets of the tier.",
         says={
             "": "{bytes:byte} that are not a record: {why}",
-            "body": "{messages:message} whose body does not have its CRC, first queue offset {first}",
+            "body": "{messages:message} with a body CRC mismatch, first queue offset {first}",
             "differs": "{messages:message} other than those of the local queue under the same queue offsets, first "
             "{first}",
             "foreign": "{messages:message} of another topic or queue",

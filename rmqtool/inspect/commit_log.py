@@ -162,7 +162,7 @@ def follow_log(location: Location, options: ListingOptions, *, from_end: bool) -
             raise UnreadableError("the log is gone: no file is left", file=directories[0], hint=hint)
         if mark is not None and _is_cut(files, position, mark):
             cut = f"the log was cut before offset {position}, up to which it was shown"
-            why = "a broker that starts after a kill cuts its log, and one that gets another master"
+            why = "a broker cuts its log when it starts after a kill, or gets another master"
             hint = f"{why}: run this again, with --from or --from-offset"
             raise ChangedError(f"{cut}: its replacement is not shown", file=directories[0], hint=hint)
 

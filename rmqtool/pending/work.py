@@ -257,6 +257,9 @@ def _steps(snapshot: Snapshot, work: PendingWork, listing: str | None) -> Iterat
     elif work.owed.messages and not work.messages.num_rows:
         yield f"list them: {listing or f'rmqtool pending {store}{given} --list'}"
     if work.total("delay", "timer", "pop").overdue:
-        yield "what is overdue is delivered as soon as the broker starts: have its consumers ready"
+        yield "overdue messages are delivered as soon as the broker starts: have their consumers ready"
     if work.total("half").messages:
-        yield "the broker asks the producers of half messages when it starts: have them ready, or they are given up"
+        yield (
+            "the broker asks the producers of half messages when it starts: have them ready, or the messages are "
+            "given up"
+        )

@@ -270,7 +270,7 @@ _ENDS = ("committed", "rolled-back")
 
 
 def with_reports(story: Sequence[Event], reports: Iterable[Event]) -> list[Event]:
-    """The story with what clients say in it, each where its time is.
+    """The story with what clients report in it, each where its time is.
 
     The order of the story stays. Clocks of clients and brokers may differ: what is stored has been sent before, what is
     consumed has been stored, and what comes back has failed, whatever the clocks say.

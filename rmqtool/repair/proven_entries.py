@@ -288,7 +288,7 @@ class DelayOffsets:
     def lost(self, text: str) -> list[str]:
         """What goes with the levels of a file's text that are past the ends of their queues."""
         is_behind = any(offset > self._end_of(level, offset) for level, (_, offset) in levels_in(text).items())
-        return [f"where these levels were; {NO_PROOF}"] if is_behind else []
+        return [f"the positions of these levels; {NO_PROOF}"] if is_behind else []
 
     def corrected(self, text: str, levels: Collection[int] | None = None) -> tuple[str, list[str]]:
         """A text with `levels` (or all) where they are proven, else in the range of their queue; and the lines.

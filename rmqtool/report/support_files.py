@@ -124,7 +124,7 @@ def damaged_bytes(snapshot: Snapshot, outcome: Outcome, most: int) -> Iterator[M
         name = f"damaged/{physical_offset:020}-{size}"
         is_held = file_at(snapshot.log.files, physical_offset) is not None
         if reason == UNREAD or not is_held:
-            yield LeftOut(name, "cannot be read" if is_held else "no file holds it")
+            yield LeftOut(name, "cannot be read" if is_held else "it is in no file")
             continue
         if most <= 0:
             yield LeftOut(name, "--max-damaged is reached")

@@ -213,7 +213,7 @@ def _whole(given: str, default: int) -> tuple[int, str | None]:
 
 def _not_read(given: str, kind: str, default: float) -> str:
     blank = ", because of a blank in it" if whole_number(given.strip(_BLANKS)) is not None else ""
-    return f"{given!r} is not a {kind}{blank}: the broker silently ignores it and takes {default}"
+    return f"{given!r} is not a {kind}{blank}: the broker silently ignores it and uses {default}"
 
 
 def _clamped_percent(value: int) -> tuple[int, str | None]:

@@ -88,7 +88,7 @@ class KeptFile(Shape):
 
     file: str = _path("log_file.file.path")  # Path, relative to the store; absolute outside.
     bytes: Count = at("log_file.file.size")  # Its size.
-    # last-file: never goes. ahead: allocated ahead, the log ends before it. not-expired: too young. shielded: an older
+    # last-file: never goes. ahead: allocated in advance, the log ends before it. not-expired: too young. shielded: an older
     # file has not expired. next-run: goes in a later run. no-trigger: expired, but it is neither the hour nor is the
     # disk full. cleaner-fails: deleteWhen cannot be parsed. in-use: somebody still reads it. plain-files: of DLedger's
     # log, which stays while plain files from before DLedger are there.
@@ -225,7 +225,7 @@ def other_logs_json(others: OtherLogs) -> dict[str, Any]:
 class Others(Shape):
     """What goes beside the log."""
 
-    tier: list[TierExpiry]  # Queues of the tier, with what its next hour deletes.
+    tier: list[TierExpiry]  # Queues of the tier, with what its next hourly run deletes.
     compactions: list[NextCompaction]  # Compacted queues, with what the next compaction leaves.
 
 

@@ -63,7 +63,7 @@ class LogFiles(Shape):
     """The files of a log."""
 
     files: Count = by(lambda log, _: len(log.files))  # Files of the commit log.
-    bytes: Count = at("size")  # Their sizes together, bytes, what is allocated ahead included.
+    bytes: Count = at("size")  # Their sizes together, bytes, what is allocated in advance included.
     file_size: Count  # The size that most of them have, bytes; 0 without a file.
 
 

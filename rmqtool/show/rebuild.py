@@ -220,5 +220,5 @@ def _show_consumers(plan: RebuildPlan, console: Console) -> None:
         (each.group, each.topic, each.queue_id, each.offset, before, "none" if after is None else after)
         for each, before, after in map(_MOVE, plan.consumers_moved[:_MAX_ROWS])
     ]
-    title = f"{counted(len(plan.consumers_moved), 'committed offset')} will mean another message"
+    title = f"{counted(len(plan.consumers_moved), 'committed offset')} will refer to another message"
     show_rows(console, title, "group, topic, queue>, committed>, message at>, becomes>", rows)

@@ -193,7 +193,7 @@ class LeftBytes(Shape):
     # Why: bytes of the log that do not prove themselves; that the disk does not give; whole records of another
     # generation, or that differ from those saved at their offsets; records with a damaged field, of which another
     # source has the right copy (no loss); whole records beside a gap too small to be filled; whole records of another
-    # log; other bytes of a file that is not named as one of a log.
+    # log; other bytes of a file without the name of a log file.
     reason: LeftReason
     messages: Count = at("records")  # Whole messages among them.
     physical_offset: Long | None  # Where they belong in the log, bytes; null where nothing shows it.
@@ -333,7 +333,7 @@ def _show_choice(plan: SalvagePlan, choice: Choice, console: Console, most: int 
     left_out = counted(plan.records - chosen.messages, "message")
     print_lines(console, f"chosen: {what}, from physical offset {chosen.placement.start} on; left out: {left_out}")
     if choice.not_carried:
-        print_lines(console, f"not carried over, since it names physical offsets: {', '.join(choice.not_carried)}")
+        print_lines(console, f"not copied, because it has physical offsets: {', '.join(choice.not_carried)}")
     if log and log.map_rows:
         rows = [(*row.queue, row.old_offset, row.new_offset, row.messages) for row in log.renumbered[:most]]
         title = f"queue offsets are counted again; the old ones are in {OFFSET_MAP}"
@@ -367,7 +367,7 @@ def _moved(found: Salvaged) -> Iterator[str]:
         behind = f"{counted(plan.uncommitted, 'message')} after the committed index {plan.inputs.committed}"
         yield f"saved with them: {behind}: the leader of the group may have other messages there"
     if found.not_carried:
-        yield f"not carried over, since it names physical offsets: {', '.join(found.not_carried)}"
+        yield f"not copied, because it has physical offsets: {', '.join(found.not_carried)}"
 
 
 def _show_gaps(plan: SalvagePlan, console: Console, most: int | None, *, is_filled: bool) -> None:
@@ -384,7 +384,7 @@ def _show_left(plan: SalvagePlan, console: Console, most: int | None) -> None:
     for reason, total in sorted(plan.left.totals.items()):
         messages = f", {counted(total.records, 'message')}" if total.records else ""
         size = f"{byte_size(total.size)} in {counted(total.ranges, 'range')}{messages}"
-        print_lines(console, f"left behind: {size}: {MEANINGS[reason]}")
+        print_lines(console, f"not copied: {size}: {MEANINGS[reason]}")
     rows = [
         (plan.inputs.files[left.input].path, left.position, left.size, left.reason, left.records,
          "" if left.physical_offset is None else left.physical_offset)
@@ -396,7 +396,7 @@ def _show_left(plan: SalvagePlan, console: Console, most: int | None) -> None:
 
 
 def _show_problems(console: Console, carried: Sequence[Carried]) -> None:
-    print_lines(console, *(f"left behind: {each.name}: {each.problem}" for each in carried if each.problem))
+    print_lines(console, *(f"not copied: {each.name}: {each.problem}" for each in carried if each.problem))
 
 
 def _show_more(console: Console, count: int) -> None:
@@ -508,7 +508,7 @@ def show_conversion(found: Converted, style: Style) -> None:
         show_table(console, table("", "physical offset>, bytes>, reason, messages>", rows))
     _show_problems(console, carried)
     if left:
-        print_lines(console, f"left behind: {', '.join(left)}: {_LEFT}")
+        print_lines(console, f"not copied: {', '.join(left)}: {_LEFT}")
     if rebuild:
         show_derived(rebuild, console, most)
 
@@ -522,19 +522,19 @@ def _lines(plan: ConversionPlan, older_queues: int) -> Iterator[str]:
     if conversion.entries:
         yield f"from entries: {counted(plan.messages, 'message')}, {byte_size(plan.bytes)}"
         if conversion.committed is None:
-            yield "all entries are taken, whether committed or not"
+            yield "all entries are copied, whether committed or not"
     for reason, total in sorted(plan.totals.items()):
         what = f"{counted(total.records, 'message')}, " if total.records else ""
         yield f"left out: {what}{byte_size(total.size)}: {LEFT_MEANINGS[reason]}"
     if plan.filled_bytes:
-        yield f"filled: {byte_size(plan.filled_bytes)} of dummy records, in the room of lost entries"
+        yield f"filled: {byte_size(plan.filled_bytes)} of dummy records, in place of lost entries"
     if plan.missing:
         yield f"missing: {counted(plan.missing, 'committed message')}, by the Raft indices of the entries"
     if plan.wrong_bodies:
         wrong = f"{counted(plan.wrong_bodies, 'message')} with a damaged body"
-        yield f"damaged: {wrong}, taken as it is; salvage leaves such messages out, or finds them in another node"
+        yield f"damaged: {wrong}, copied unchanged; salvage leaves such messages out, or finds them in another node"
     if older_queues:
         verb = "begins" if older_queues == 1 else "begin"
         what = f"{counted(older_queues, 'queue')} still {verb} with files of messages before that"
         begin = f"the log begins at {conversion.min_offset}"
-        yield f"missing: {begin}, and {what}, which retention takes along: they are lost"
+        yield f"missing: {begin}, and {what}, which are also deleted when these expire: they are lost"

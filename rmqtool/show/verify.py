@@ -236,8 +236,8 @@ def _show_start(console: Console, outcome: Outcome, start: StartPrediction, entr
 
 
 _WAYS: dict[Shorter, str] = {
-    "settle": "repair --settle makes it one after a clean stop, which is shorter",
-    "fewer-queues": "most of it is for queues: fewer would shorten it",
+    "settle": "repair --settle turns it into a start after a clean stop, which is shorter",
+    "fewer-queues": "most of it is for queues: fewer queues would shorten it",
 }
 
 

@@ -200,7 +200,7 @@ def _temporary(parent: Path | None) -> Iterator[str]:
         try:
             folder = stack.enter_context(own_directory("rmqtool-sql-", parent))
         except OSError as error:
-            raise UsageError(f"no temporary directory can be made: {reason_of(error)}", file=parent) from error
+            raise UsageError(f"cannot create a temporary directory: {reason_of(error)}", file=parent) from error
         yield folder
 
 

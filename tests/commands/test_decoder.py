@@ -310,7 +310,7 @@ def test_a_function_does_not_get_what_is_redacted(store: Path, tmp_path: Path) -
     ("part", "options", "error"),
     [
         ("consumequeue", [], "--decoder: there are no bodies here"),
-        ("commitlog", ["--columns", "topic,body"], "--columns leaves out what it makes: body_decoded and"),
+        ("commitlog", ["--columns", "topic,body"], "--columns leaves out its column: body_decoded and"),
     ],
 )
 def test_where_nothing_is_decoded(

@@ -74,7 +74,7 @@ def test_a_count_sends_nothing(golden_store: GoldenStore, fake: FakeCluster, jou
     text = replay(golden_store(SHOP), fake, "--dry-run")
     assert text.status == Exit.FINDINGS
     assert "vouchers: cannot be sent to: the target does not have it" in text.out
-    assert "payments: cannot be sent to: fake: the topic is read only there, or the broker is" in text.out
+    assert "payments: cannot be sent to: fake: the topic is read-only there, or the broker is" in text.out
     assert "93 messages" in text.out
     assert "nothing was sent; to send it, add --send" in text.err
 

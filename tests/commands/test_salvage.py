@@ -91,7 +91,7 @@ def test_damaged(store: Path, new: Path) -> None:
     assert verdict["start"]["max_offset_after"] == result["commit_log"]["max_offset"]
     text = rmqtool("salvage", store, "--output", new.parent / "other").out
     assert "lost: " in text
-    assert "left behind: " in text
+    assert "not copied: " in text
 
 
 @pytest.mark.slow
@@ -348,7 +348,7 @@ def test_sizes_of_a_source_that_cannot_be_read_as_a_whole(golden_store: GoldenSt
     (source / "index").touch()
     found = salvage(source, new, "--broker-version", "5.3.3")
     assert found.status == Exit.LOSSY
-    assert "left behind: consumequeue: of " in found.out
+    assert "not copied: consumequeue: of " in found.out
     assert {path.stat().st_size for path in (new / "consumequeue").rglob("*") if path.is_file()} == {600}
     verified = rmqtool("verify", new, "--broker-version", "5.3.3", "--json").document
     assert (verified["result"]["verdict"], verified["exit"]["code"]) == ("clean", Exit.OK)

@@ -275,7 +275,7 @@ def test_a_disk_that_is_full_half_way(whole: Whole, transaction: int) -> None:
     status, err = ended("repair", root, cast(System, Full(ends[transaction])))
     assert status == Exit.FAILED
     assert "no space left on device" in err
-    assert "make room on the file system of the store and run the command again" in err
+    assert "free space on the file system of the store and run the command again" in err
     assert len(kept_transactions(root)) == transaction
     assert ("is written (undo takes it back); to continue: rmqtool repair " in err) == bool(transaction)
     whole.check(root)

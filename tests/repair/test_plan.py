@@ -312,10 +312,10 @@ def test_groups_without_offsets_wait_for_theirs(store: Path, code: str) -> None:
     ("lost", "tasks"),
     [
         ({"topics.json": "without"}, "create the lost topics again"),
-        ({"consumerOffset.json": "empty"}, "set each group to where it was"),
+        ({"consumerOffset.json": "empty"}, "reset each group to its former position"),
         (
             {"consumerOffset.json": "without", "topics.json": "without"},
-            "create the lost topics again and set each group to where it was",
+            "create the lost topics again and reset each group to its former position",
         ),
     ],
 )

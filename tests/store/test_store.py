@@ -233,7 +233,7 @@ def test_entries_of_dledger(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match=r"DLedger store \(dledger-n0/\), which salvage does not take") as caught:
         require_plain_log(store, "salvage")
     assert caught.value.file == str(root)
-    assert caught.value.hint == f"rmqtool convert {root} --output NEW makes a plain store of it"
+    assert caught.value.hint == f"rmqtool convert {root} --output NEW converts it to a plain store"
     named = open_store(
         root, BrokerConf({"dLegerSelfId": "n0"}, path="broker.conf")
     )  # which may be one of several nodes

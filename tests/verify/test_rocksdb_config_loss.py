@@ -224,7 +224,7 @@ def test_lost_offsets_of_version_2(copy_of: Callable[[str], Path]) -> None:
     )
     shown = rmqtool("repair", root, "--dry-run").out
     assert "config/rdb, table consumerOffset: nothing else" in shown
-    assert "Stop the clients, then start the broker, and set each group to where it was" in shown
+    assert "Stop the clients, then start the broker, and reset each group to its former position" in shown
 
 
 @pytest.mark.parametrize(
