@@ -82,8 +82,8 @@ def bundle(style: Style, given: BundleOptions) -> Exit:
     """Pack what a support case needs into one archive.
 
     A .tar.gz with the page of `rmqtool report`, the JSON of `verify` and `inspect`, a list of all files, the
-    configuration without its secrets, and the damaged bytes of the log. Messages that can be read are not in it.
-    Nothing in the store is changed.
+    configuration without secrets, and the damaged bytes of the log. It does not contain readable messages. Nothing in
+    the store is changed.
     """
     facts = look_at(style, given)
     left: list[LeftOut] = []

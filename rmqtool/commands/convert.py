@@ -59,9 +59,9 @@ class ConvertOptions(OnTier):
 def convert(style: Style, given: ConvertOptions) -> Exit:
     """Convert a DLedger store to a plain one.
 
-    STORE is a directory that broker.conf calls storePathRootDir, of a broker that is stopped. The messages of DLedger's
-    entries become a plain commit log; queue offsets stay, and so what consumers have committed. Of a store with several
-    commit log paths the files are put into one directory. Nothing in STORE is changed.
+    STORE is the directory that broker.conf calls storePathRootDir; the broker must be stopped. The messages in
+    DLedger's entries become a plain commit log; queue offsets and committed offsets do not change. The files of a
+    store with several commit log paths are put into one directory. Nothing in STORE is changed.
     """
     from rmqtool.base.files import ReadPolicy
     from rmqtool.salvage.conversion import carried_with, conversion_of, plan_conversion, require_stopped

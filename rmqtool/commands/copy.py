@@ -82,12 +82,12 @@ class CopyOptions(shared.OnStore):
 def copy(style: Style, given: CopyOptions) -> Exit:
     """Copy a store, also of a running broker, or restore one.
 
-    All that was acknowledged before the copy began is in it, with its queue entries, keys and topics. Files are copied
-    in an order in which none points at what is not there; the copy gets a proven end and starts like a broker that was
-    stopped. Its manifest comes last: without one a directory is no copy. A run that was interrupted goes on when the
-    same command is given again.
+    Every message that was acknowledged before the copy began is in it, with its queue entries, keys and topics. Files
+    are copied in such an order that none points to missing data. The copy gets a proven end, and a broker starts on it
+    as after a clean stop. The manifest is written last: a directory without one is not a copy. If a run is
+    interrupted, the same command continues it.
 
-    STORE may be such a copy: then it is restored, and each byte is compared with the manifest.
+    STORE may also be such a copy: it is then restored, and each byte is compared with the manifest.
     """
     given.require_consistent()
     return _verify(style, given) if given.verify else _copy(style, given)

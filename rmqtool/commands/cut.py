@@ -69,10 +69,10 @@ class CutOptions(shared.OnStore):
 def cut(style: Style, given: CutOptions) -> Exit:
     """Cut off the log of a store at an offset, in place.
 
-    All that was stored from there on goes, and all that leads to it: queue entries, keys, timers. Committed offsets and
-    delay levels past the new ends are lowered, and what was delivered after the end is delivered again. Nothing of it
-    comes back, as it may where a broker ends its log itself: that leaves the old bytes behind its end. Stop the broker
-    first. `rmqtool undo` takes it back, until a broker has run.
+    Everything stored from there on is deleted, with its queue entries, keys and timers. Committed offsets and delay
+    levels past the new ends are lowered, and messages that were delivered after the cut are delivered again. None of
+    it comes back. (When a broker cuts its log itself, it leaves the old bytes after the end, and they may come back.)
+    Stop the broker first. `rmqtool undo` takes the cut back, until a broker has run.
     """
     from rmqtool.cut.job import CutJob, CutRequest
     from rmqtool.store.store import require_plain_log

@@ -91,10 +91,10 @@ class Explained(Shape):
 def explain(style: Style, /, *, code: tuple[str, ...]) -> Exit:
     """Explain a finding, and how to repair it.
 
-    It says what the finding is, how it happens, and what each broker version does. CODE is the code of a finding,
-    such as commitlog.body-crc, a fault's number such as F16, or the beginning of several codes. It may also be what
-    a broker or a client prints: a response code such as 14, an exception, a line of a log. Without CODE all codes
-    are listed.
+    Shows what the finding means, its causes, and what each broker version does. CODE is the code of a finding, such as
+    commitlog.body-crc, a fault's number such as F16, or the beginning of several codes. It may also be something that
+    a broker or a client prints: a response code such as 14, an exception, a line of a log. Without CODE all codes are
+    listed.
     """
     asked = " ".join(code) if code else None  # what is printed may have been pasted without quotes
     entries, symptoms = _entries(asked)

@@ -250,7 +250,7 @@ def export(style: Style, given: ExportChoices) -> Exit:
     """Write messages to Parquet, CSV or NDJSON files.
 
     STORE is a directory that broker.conf calls storePathRootDir, or its URI (s3://, hdfs://, ...), NAME=STORE, or a
-    pattern of such directories in quotes. A store that a broker runs on may be exported too; nothing in it is changed.
+    quoted pattern of such directories. A broker may be running on the store; nothing in it is changed.
     """
     if (given.output is None) == (given.check is None):
         raise UsageError("one of --output and --check is needed", hint="rmqtool export STORE --output DIR")

@@ -71,9 +71,9 @@ class InspectOptions(ListingRequest):
 def inspect(style: Style, given: InspectOptions) -> int:
     """Show what a store contains, or one part of it.
 
-    PATH is a store (the directory that broker.conf calls storePathRootDir), or anything in there: its commit log, a
-    consume queue, an index file, the checkpoint, a config file and so on, a directory or one file. A store that a
-    broker runs on may be read too; nothing in it is changed.
+    PATH is a store (the directory that broker.conf calls storePathRootDir), or anything in it: its commit log, a
+    consume queue, an index file, the checkpoint, a config file and so on, a directory or one file. A broker may be
+    running on the store; nothing in it is changed.
     """
     from rmqtool.inspect.locate import Location, locate
 

@@ -203,8 +203,8 @@ def one_queue(question: Question, topics: tuple[str, ...], queue_ids: tuple[int,
 def query(style: Style, given: QueryOptions) -> Exit:
     """Find a message: where it is and who has read it.
 
-    STORE is the directory that broker.conf calls storePathRootDir. Nothing in it is changed, and a broker may run on
-    it. Answers are those of the broker on the same files.
+    STORE is the directory that broker.conf calls storePathRootDir. Nothing in it is changed, and a broker may be
+    running on it. The answers are those that a broker would give from the same files.
     """
     from rmqtool.query.by_place import Notes
 

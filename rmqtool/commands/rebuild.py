@@ -147,11 +147,11 @@ _STATUSES = {
 def rebuild_cq(style: Style, given: RebuildCqOptions) -> Exit:
     """Rebuild the consume queues from the commit log.
 
-    STORE is the directory that broker.conf calls storePathRootDir. Correct queues are not touched; replaced files
-    are kept until `rmqtool undo`. Queues in RocksDB are rebuilt as one database. Stop the broker first.
+    STORE is the directory that broker.conf calls storePathRootDir. Correct queues are not changed; replaced files are
+    kept for `rmqtool undo`. Queues in RocksDB are rebuilt as one database. Stop the broker first.
 
-    With --to a store is converted between files and RocksDB: its queues from the log, its topics, groups and
-    committed offsets as they are. The settings that its broker then needs are printed.
+    --to converts a store between files and RocksDB: its queues from the log, its topics, groups and committed offsets
+    unchanged. The settings that the broker then needs are printed.
     """
     return _rebuild(style, given)
 
@@ -168,9 +168,9 @@ def rebuild_cq(style: Style, given: RebuildCqOptions) -> Exit:
 def rebuild_index(style: Style, given: RebuildIndexOptions) -> Exit:
     """Rebuild the index files from the commit log.
 
-    A broker finds messages by key through the index. STORE is the directory that broker.conf calls
-    storePathRootDir. Replaced files are kept until `rmqtool undo`. An index file holds keys of all topics: --topic
-    and --queue are for --output only.
+    A broker finds messages by key through the index. STORE is the directory that broker.conf calls storePathRootDir.
+    Replaced files are kept for `rmqtool undo`. An index file has the keys of all topics: --topic and --queue are only
+    for --output.
     """
     if given.append_order and not style.quiet:
         note("--append-order changes nothing here: keys in an index have no queue offsets")

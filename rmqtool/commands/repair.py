@@ -116,8 +116,8 @@ _EXAMPLES = 10_000  # of each code: what a repair does about offsets and topics 
 def repair(style: Style, given: RepairOptions) -> Exit:
     """Repair a store by the plan that verify prints.
 
-    The store is verified before and after it. STORE is the directory that broker.conf calls storePathRootDir. What
-    is replaced is kept in STORE/.rmqtool until `rmqtool undo`. Stop the broker first.
+    The store is verified before and after the repair. STORE is the directory that broker.conf calls storePathRootDir.
+    Replaced files are kept in STORE/.rmqtool for `rmqtool undo`. Stop the broker first.
     """
     from rmqtool.rebuild.log_pass import REBUILD_NEED
     from rmqtool.store.store import require_plain_log

@@ -344,8 +344,8 @@ def _require_group(snapshot: Snapshot, group: str) -> None:
 def replay(style: Style, given: ReplayOptions) -> Exit:
     """Send messages of a store to a live cluster.
 
-    The messages are those of a store, or of the Parquet files of an export. Without --send nothing is sent:
-    messages are counted, where they would go, which of them the target refuses, and which it already has. With
+    The messages come from a store, or from the Parquet files of an export. Without --send nothing is sent: rmqtool
+    counts messages, and shows where they would go, which of them the target refuses, and which it already has. With
     --send each message gets a receipt in a journal; after an interruption the same command continues and avoids
     duplicates that it can detect. Nothing in the source is changed.
     """

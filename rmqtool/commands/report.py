@@ -150,9 +150,9 @@ def _with_severity(facts: StoreReport, severity: str) -> int:
 def report(style: Style, given: ReportOptions) -> Exit:
     """Write a report about a store as one HTML page.
 
-    The page is one HTML file that loads nothing: what is wrong and what to do, the log by state and topic, growth,
-    retention and disk, consumer groups with what they are about to lose, topics and queues. The store is verified,
-    and its log read once more. Nothing in it is changed.
+    A self-contained HTML file: what is wrong and what to do, the log by state and topic, growth, retention and disk,
+    consumer groups with what they are about to lose, topics and queues. The store is verified, and its log read once
+    more. Nothing in it is changed.
     """
     from rmqtool.show.report_page import report_page
 

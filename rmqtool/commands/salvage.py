@@ -103,10 +103,10 @@ class SalvageOptions(OnStores):
 def salvage(style: Style, given: SalvageOptions) -> Exit:
     """Save intact or selected messages to a new store.
 
-    SOURCE is a store, or a copy of one, damaged in any way: each further one fills gaps of those before it. Every
-    message that can be verified is saved at its physical offset; of DLedger stores, which become a plain store, at
-    its queue offset. What is not saved is listed. Nothing in the sources is changed. With filters it makes a small
-    store out of a large one: a new log of the matching messages, with their queues, index, topics, groups and
+    SOURCE is a store, or a copy of one, damaged in any way; each further source fills gaps of the earlier ones. Every
+    message that can be verified is saved at its physical offset. DLedger stores become a plain store, with messages at
+    their queue offsets. What is not saved is listed. Nothing in the sources is changed. With filters, salvage extracts
+    a small store from a large one: a new log of the matching messages, with their queues, index, topics, groups and
     committed offsets.
     """
     from rmqtool.rebuild.options import RebuildOptions

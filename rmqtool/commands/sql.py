@@ -159,11 +159,11 @@ class SqlOptions(OnStores):
 def sql(style: Style, given: SqlOptions) -> Exit:
     """Query stores with SQL.
 
-    What is in a store are tables: messages, keys, queues, groups, index, and more. STORE is a directory that
-    broker.conf calls storePathRootDir, or its URI (s3://, hdfs://, ...), NAME=STORE, or a pattern of such directories
-    in quotes; of several stores each table has a column `store`. SQL is one statement of DuckDB, or of Spark, that
-    reads, in quotes; without it, it is read from standard input. What it does not need is not read. Nothing in the
-    store is changed.
+    The contents of a store are tables: messages, keys, queues, groups, index, and more. STORE is a directory that
+    broker.conf calls storePathRootDir, or its URI (s3://, hdfs://, ...), NAME=STORE, or a quoted pattern of such
+    directories; with several stores each table has a column `store`. SQL is one read-only statement of DuckDB, or of
+    Spark, in quotes; without it, it is read from standard input. Only data that the statement needs is read. Nothing
+    in the store is changed.
     """
     from rmqtool.store.store import open_stores
     from rmqtool.store.tiered import with_tier

@@ -52,10 +52,10 @@ class UndoOptions(OnStore):
 def undo(style: Style, given: UndoOptions) -> Exit:
     """Undo the last repair of a store.
 
-    Every repair keeps the files that it replaced in STORE/.rmqtool. This restores those of the last repair, if
-    nothing that it wrote has changed since; run it again to take back the repair before. Once a broker has run on
-    the store a repair can seldom be taken back: then --discard frees the space, and does nothing else. An
-    interrupted repair or undo is finished first.
+    Every repair keeps the replaced files in STORE/.rmqtool. This restores the files of the last repair, if nothing
+    that it wrote has changed since; run it again to undo the repair before. Once a broker has run on the store, a
+    repair can rarely be undone: then --discard frees the space, and does nothing else. An interrupted repair or undo
+    is completed first.
     """
     from rmqtool.transaction.home import has_leftovers, interrupted, unfinished_deletion
     from rmqtool.transaction.undo import Undo, kept_transactions, last_run

@@ -150,10 +150,10 @@ class VerifyOptions(OnTier):
 def verify(style: Style, given: VerifyOptions) -> int:
     """Check every message, queue entry and index entry.
 
-    Messages, queues and index are compared with each other; a verdict and a plan come last. STORE is the directory
-    that broker.conf calls storePathRootDir. A broker may run on it: what it writes meanwhile is not reported. With
-    --topic everything is checked, but findings about other topics are left out. With -q the answer is one line.
-    Nothing in the store is changed.
+    Messages, queues and index are compared with each other; the output ends with a verdict and a plan. STORE is the
+    directory that broker.conf calls storePathRootDir. A broker may be running on it; what it writes meanwhile is not
+    reported. With --topic everything is checked, but findings about other topics are left out. With -q the output is
+    one line. Nothing in the store is changed.
     """  # fmt: skip
     from rmqtool.findings.report import Selection
     from rmqtool.library.verified import Verified
