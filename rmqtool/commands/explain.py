@@ -56,13 +56,13 @@ class Page(Shape):
     severity: Literal["info", "warning", "error"]  # How bad it is in most cases; a finding may differ.
     title: str  # What is wrong, in a few words.
     what: str  # What is wrong.
-    how: str  # How it comes about.
+    how: str  # How it happens.
     effect: str  # What the broker does with it, in one sentence.
     versions: list[Behaviour] = at("all_versions")  # What each broker version does.
     repair: str  # How to repair it, and what not to do.
-    # The command to run next, with words in capitals to be filled in.
+    # The command to run next; replace words in capitals.
     remedy: str | None = by(lambda entry, _: None if entry.remedy is None else shown_remedy(entry.remedy))
-    not_detected: str | None  # What rmqtool does not see of it.
+    not_detected: str | None  # What rmqtool does not detect of it.
 
 
 class SymptomShown(Shape):
@@ -72,16 +72,16 @@ class SymptomShown(Shape):
     classes: list[str]  # The Java classes that have them.
     response: str | None = by(lambda each, _: each.response and each.response[0])  # The name of a response code.
     response_code: int | None = by(lambda each, _: each.response and each.response[1])  # Its number.
-    what: str  # What the store has to do with it.
-    command: str  # The command to run next, with words in capitals to be filled in.
+    what: str  # What it has to do with the store.
+    command: str  # The command to run next; replace words in capitals.
     codes: list[str]  # The findings to read about.
 
 
 class Explained(Shape):
     """The pages."""
 
-    codes: list[Page]  # The pages that were asked for; without CODE all of them; those that symptoms lead to.
-    symptoms: list[SymptomShown]  # What was asked for by what is printed; empty where CODE is one of findings.
+    codes: list[Page]  # The requested pages; without CODE all; those of matching symptoms.
+    symptoms: list[SymptomShown]  # Matching symptoms; empty if CODE is that of a finding.
 
 
 @click.command("explain", cls=HelpPage, epilog=_EPILOG)

@@ -227,7 +227,7 @@ class UndoResult(Shape):
     # gone.
     state: Literal["planned", "nothing", "done", "rolled_back"]
     transactions: list[Repair]  # The repairs that this was about: the last, or all of them with --discard.
-    recovered: list[RecoveredRun]  # Interrupted runs that were brought to their end first.
+    recovered: list[RecoveredRun]  # Interrupted runs that were completed first.
     # Sizes of their replaced files together, bytes.
     backup_bytes: Count = by(lambda undone, _: sum(one.backup_bytes for one in undone.transactions))
 

@@ -177,8 +177,8 @@ STARTS = (
         },
         effect="the broker starts, and queries by key or by unique key do not find these messages any more",
         versions={"all": "an index in RocksDB is not affected."},
-        repair="Before the start, set the index time of the checkpoint to that of the newest index file; rmqtool repair "
-        "does so if the index is intact. After the start, rmqtool rebuild-index adds all keys again.",
+        repair="Before the start, set the index time of the checkpoint to that of the newest index file; rmqtool "
+        "repair does so if the index is intact. After the start, rmqtool rebuild-index adds all keys again.",
         remedy="rmqtool repair {store}",
     ),
     Entry(

@@ -174,7 +174,7 @@ def story_of(
 ) -> list[Event]:
     """All that the store has of a message: its records as they lie in the log, each with who got it until the next.
 
-    The order is that of the log, for clocks may differ; what has not happened yet is last.
+    The order is that of the log, for clocks may differ; future events come last.
     """
     records = sorted([message, *(other.record for other in relatives)], key=lambda each: each["physical_offset"])
     sent = records[0]["born_timestamp"]

@@ -28,8 +28,8 @@ class Setting:
     """One setting of the cleaner."""
 
     name: str  # The broker's own name.
-    given: str | None  # Text of the option or of broker.conf; null when neither gives it.
-    effective: str | float | bool  # What the broker works with; of a level of the disk, percent.
+    given: str | None  # Text of the option or of broker.conf; null if neither sets it.
+    effective: str | float | bool  # The value that the broker uses; percent for a level of the disk.
     why: str | None = None  # Why the two differ.
 
 

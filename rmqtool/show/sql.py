@@ -243,8 +243,8 @@ class ScanShown(Shape):
     )  # The condition that rows must meet to be read whole, as Arrow writes it.
     parts: Count = by(lambda scan, _: len(scan.parts))  # Splits of the log, queues or index files that are read.
     of_parts: Count  # How many there are.
-    bytes: Count  # Bytes that are read at most.
-    of_bytes: Count  # Bytes that there are.
+    bytes: Count  # Upper limit of the bytes to read.
+    of_bytes: Count  # Existing bytes.
 
 
 class ColumnShown(Shape):
