@@ -147,7 +147,7 @@ CLEANING = (
         effect="ten minutes after a start, and then every cleanRocksDBDirtyCQIntervalMin minutes (60), the broker "
         "deletes the rows of such topics: the messages stay in the log, but consumers do not get them",
         versions={
-            "5.2.0 and later": "delete them, where queues are in RocksDB alone or twice; light queues are spared."
+            "5.2.0 and later": "delete them, if queues are only in RocksDB or written twice; light queues are spared."
         },
         repair="Create the topic before the broker has run for ten minutes: `mqadmin updateTopic` with the number of "
         "queues that it had, or bring its configuration back. `rmqtool rebuild-cq` writes missing rows again.",
@@ -203,8 +203,8 @@ OWN_RUNS = (
         },
         effect="none: it serves the selected messages",
         versions={"all": "do not look at .rmqtool."},
-        repair="Nothing needs to be done. The record is `.rmqtool/selection/selection.json`; where queue offsets were "
-        "counted again, `queue-offsets.csv` next to it maps the old ones.",
+        repair="Nothing needs to be done. The record is `.rmqtool/selection/selection.json`; if queue offsets were "
+               "counted again, `queue-offsets.csv` next to it maps the old ones.",
         remedy=None,
     ),
 )  # fmt: skip

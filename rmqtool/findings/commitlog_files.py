@@ -233,7 +233,7 @@ OTHER_LOGS = (
                                      "are served without them, but as leader the node cannot send a log entry with a "
                                      "wrong index entry, and a new or lagging node never gets past it.",
         },
-        repair="Where a file between two others is missing, or an index entry that no start builds again is wrong (an "
+        repair="If a file between two others is missing, or an index entry that no start builds again is wrong (an "
                "error), move the directory of the index away first. Otherwise no repair is needed: the node does it.",
     ),
     Entry(

@@ -165,7 +165,8 @@ RECORDS = (
             "4.4.0 to 5.4": "a rebuilt queue gets a wrong entry, and may be stuck after it.",
             "5.5.0 and later": "the same; with checkCommitLogOffsetOnRecover a start after a crash cuts the log here.",
         },
-        repair="Give a renamed file the name that its first record gives. Else restore the bytes from a replica or a "
+        repair="Give a renamed file the name that its first record gives. Otherwise restore the bytes from a replica "
+               "or a "
         "backup. Then rebuild the consume queue.",
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
     ),
@@ -184,8 +185,9 @@ RECORDS = (
         effect="messages are served; but a start that reaches it treats it as the end of the log, and cuts everything "
         "after it",
         versions={
-            "DLedger 0.2 and later": "every start reads the last three files, or more where the index does not point "
-            "to their first entries. If the error is more than a file before the beginning of the last one, the node "
+            "DLedger 0.2 and later": "every start reads the last three files, or more if the index does not point to "
+                                     "their first entries. If the error is more than a file before the beginning of "
+                                     "the last one, the node "
             "does not start. Earlier entries are not read, but followers that need them do not get them.",
         },
         repair="Do not start the node. Copy its log again from the leader of its group, or make a plain store: "
@@ -436,8 +438,8 @@ MESSAGES = (
             "clients in Java": "`MessageDecoder#decode` gives nothing for the message, and `decodes` ends there.",
             "brokers": "do not look at bodies, except a broker that splits inner batches.",
         },
-        repair="Where body and CRC prove that one bit of the flags is wrong, `rmqtool repair` corrects it. Else "
-        "restore the bytes from a replica or a backup. A pull with a smaller batch size loses fewer messages.",
+        repair="If body and CRC prove that one bit of the flags is wrong, `rmqtool repair` corrects it. Otherwise "
+               "restore the bytes from a replica or a backup. A pull with a smaller batch size loses fewer messages.",
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
         not_detected="A compressed body with a correct start and CRC that cannot be decompressed to its end.",
     ),

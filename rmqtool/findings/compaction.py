@@ -34,7 +34,7 @@ COMPACTION = (
                         "nothing (NO_MATCHED_LOGIC_QUEUE)."},
         repair="The log is right: rmqtool repair finishes the interrupted compaction, removes files that do not "
                "belong there, and writes the files of queue entries again from the log. A short log file is filled "
-               "from the commit log; a missing one must come from a backup or a slave. {_OFF}",
+               f"from the commit log; a missing one must come from a backup or a slave. {_OFF}",
         remedy=_REPAIR,
     ),
     Entry(
@@ -70,7 +70,7 @@ COMPACTION = (
         "values of their keys come back",
         versions={_ALL: "CompactionLog treats undecodable bytes as the end of a file. Bodies are not compared with "
                         "their CRCs: a damaged body is delivered, and kept."},
-        repair="Where the commit log still has the message, rmqtool repair replaces the damaged bytes with it. "
+        repair="If the commit log still has the message, rmqtool repair replaces the damaged bytes with it. "
         "If both can be read, you must decide which is right. Otherwise restore the file from a backup or a slave, or "
         "run the broker with enableCompaction=false, which also keeps compactions from this file.",
         remedy=_REPAIR,

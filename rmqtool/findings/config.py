@@ -86,8 +86,7 @@ CONFIG = (
         about="surroundings",
         treatment="none",
         what="The topic has queues with a number that its configuration does not allow to read, or it may not be read "
-        "at all. A warning where a group has not consumed all of them, and says how many messages; otherwise "
-        "information.",
+        "at all. A warning if a group has not consumed all messages in them, with their number; otherwise information.",
         how="The number of queues was reduced, readQueueNums below writeQueueNums, or perm was changed.",
         says={
             "queues": "the topic has {read_queues:queue} to read and {write_queues} to write[; {messages:message of "
@@ -162,8 +161,8 @@ CONFIG = (
         code="config.missing", treatment="config",
         title="Lost configuration",
         what="A file in config/ and its .bak are missing, or the file no longer has its table, and topics, retries, "
-             "deliveries or the other files show what was in it. Where topics, groups and offsets are kept "
-        "in RocksDB: a database that is missing, or one that has lost all rows of a table; for config/metadata the "
+             "deliveries or the other files show what was in it. If topics, groups and offsets are kept in RocksDB: a "
+             "database that is missing, or one that has lost all rows of a table; for config/metadata the "
         "finding names the column family. Information if the store may have been written without a broker, or is a "
         "copy of only the log, and for delay offsets that a broker may not have written yet (every ten seconds, and "
         "when it stops since 4.9.3); a warning for groups, which brokers create again with default settings.",
@@ -301,7 +300,7 @@ CONFIG = (
         },
         effect="the group consumes messages again, or skips some",
         versions={
-            "4.4.0 to 4.9.3": "an offset beyond the end: set to the end, or to 0 where the queue begins there.",
+            "4.4.0 to 4.9.3": "an offset beyond the end: set to the end, or to 0 if the queue begins there.",
             "4.9.4 and later": "an offset beyond the end: set to the end. Offsets that are too low are not changed.",
         },
         repair="`rmqtool repair` moves an offset outside its queue to the nearest offset in it. For "
@@ -327,7 +326,7 @@ CONFIG = (
         effect="the broker starts with the older topics, groups or offsets",
         versions={"all": "read the main file, whatever its .bak says."},
         repair="Compare the file with its .bak and with backups before a start, and keep the newest. `rmqtool repair` "
-        "adds lost entries from the .bak where the data version has grown by less.",
+        "adds lost entries from the .bak if the data version has grown by less.",
         not_detected="A copy that was restored together with its .bak and got the time of the restore.",
     ),
     Entry(
@@ -400,8 +399,8 @@ CONFIG = (
         effect="the broker creates an empty one: messages that were taken and not acknowledged are never delivered "
                "again",
         versions={
-            "5.3.2 and later": "make kvStore/ where popConsumerKVServiceInit is on, and use it where "
-            "popConsumerKVServiceEnable is, too.",
+            "5.3.2 and later": "create kvStore/ if popConsumerKVServiceInit is on, and use it if "
+                               "popConsumerKVServiceEnable is on, too.",
         },
         repair="Restore kvStore/ from a copy from the same time. Without one, set the groups back to before the first "
         "message that may have been in flight (mqadmin resetOffsetByTime): they get some others again.",

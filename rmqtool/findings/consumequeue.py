@@ -60,8 +60,8 @@ CONSUME_QUEUE_FILES = (
             "4.4.0, 4.9.2": "the queue ends before this file; a queue whose first file is short begins again at 0.",
             "4.5.1 to 4.9.1, 4.9.3 and later": "refuses to start.",
         },
-        repair="If all queues have one other size, put the right mappedFileSizeConsumeQueue into broker.conf. Else "
-        "rebuild the consume queue.",
+        repair="If all queues have one other size, put the right mappedFileSizeConsumeQueue into broker.conf. "
+               "Otherwise rebuild the consume queue.",
         remedy=_REBUILD,
     ),
     Entry(
@@ -140,7 +140,7 @@ CONSUME_QUEUE_FILES = (
         says="{tables:table}, such as {names!l}",
         effect="the broker deletes them; entries that are then missing have their own findings",
         versions={"5.2.0 and later": "deletes them when it opens the database."},
-        repair="No repair is needed where no entry is missing. Else restore the whole directory.",
+        repair="No repair is needed if no entry is missing. Otherwise restore the whole directory.",
     ),
     Entry(
         code="consumequeue.orphan", fault="F39", severity="info",
@@ -212,7 +212,7 @@ CONSUME_QUEUES = (
             "unreachable": "{topic}, queue {queue_id}: {why}",
         },
         effect="the message is never consumed, and no start fixes it",
-        versions={"all": "only a start after a crash derives entries again, and only where the queue has none yet."},
+        versions={"all": "only a start after a crash derives entries again, and only if the queue has none yet."},
         repair="Rebuild the consume queue.",
         remedy=_REBUILD,
     ),
@@ -359,12 +359,12 @@ CONSUME_QUEUES = (
             "no-row": "consumers get {read} of {batches} batches: they begin at {min_offset}, and there is no row "
             "at {missing_row}",
         },
-        effect="consumers do not get these batches, and are stuck where there is no row",
+        effect="consumers do not get these batches, and are stuck at a missing row",
         versions={
             "5.2.0 to 5.4.0": "send a consumer back to offset 0 where there is no row: it gets the same again.",
             "5.5.0": "fails there with a NullPointerException.",
         },
-        repair="Keep storeType=default where the queues are in files, too. Otherwise `rmqtool replay STORE` sends the "
+        repair="Keep storeType=default if the queues are also in files. Otherwise `rmqtool replay STORE` sends the "
                "messages of the batches one by one to a broker that keeps queues in files.",
     ),
     Entry(

@@ -105,7 +105,8 @@ DERIVED = (
             "show where their entries are",
         },
         effect="queries by key do not find these messages",
-        versions={"all": "a clean start never builds an index; a start after a crash does from where it scans."},
+        versions={"all": "a clean start never builds an index; a start after a crash does so for the part that it "
+                         "scans."},
         repair="Rebuild the index. If the broker should not keep one, give --broker-conf with "
                "messageIndexEnable=false.",
         remedy=_REBUILD,
@@ -208,7 +209,7 @@ DERIVED = (
         "when broker.conf has enableAcceleratedRecovery=true.",
         says="no record begins at {physical_offset}",
         effect="5.5.0 with enableAcceleratedRecovery refuses to start or cuts the log there; without it, the offset "
-        "only chooses the file where a start after a crash begins",
+               "only selects the file where a start after a crash begins",
         versions={"before 5.5.0": "does not read it.", "5.5.0 and later": "as above."},
         repair="Switch enableAcceleratedRecovery off for the next start.",
     ),

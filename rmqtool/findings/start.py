@@ -40,8 +40,8 @@ STARTS = (
             "5.3.4": "a clean start scans from the newest file whose first record is intact and has an entry.",
             "5.4.0 and later": "the same, no farther back than the last ten files.",
         },
-        repair="Do not start a broker on this store before it is repaired. Where a replica or a backup has the damaged "
-        "bytes, or a file that is missing, restore them. "
+        repair="Do not start a broker on this store before it is repaired. If a replica or a backup has the damaged "
+               "bytes, or a missing file, restore them. "
         f"{_INERT}",
         remedy=_REPAIR,
     ),
@@ -300,7 +300,7 @@ UPGRADES = (
             "all": "names are compared letter by letter, upper and lower case too; with a blank after it a number is "
             "not read, and true counts as false.",
         },
-        repair="Where the finding gives the name that the release reads, write that name; remove blanks at the end of "
+        repair="If the finding gives the name that the release reads, write that name; remove blanks at the end of "
                "a value. Otherwise you can keep the setting: a start does not depend on it.",
     ),
 )  # fmt: skip

@@ -40,8 +40,8 @@ TIERED = (
         effect="the first dispatch, 20 seconds after a start, deletes everything that the tier has of the queue",
         versions={"5.1.0 to 5.2.0": "then continues at the end of the local queue.",
                   "5.3.0 and later": "then continues at the messages of the last two minutes."},
-        repair="Where the tier's log has messages up to the local queue, rmqtool repair writes their entries. "
-               "Otherwise export the messages of the tier. {_KEEP}",
+        repair="If the tier's log has messages up to the local queue, rmqtool repair writes their entries. "
+               f"Otherwise export the messages of the tier. {_KEEP}",
         remedy="rmqtool repair {store}",
     ),
     Entry(
@@ -74,8 +74,8 @@ TIERED = (
         },
         effect="reads of the tier fail, or messages get wrong queue offsets",
         versions={_ALL: "a start creates a missing file again, empty, and compares only the size of the last segment."},
-        repair="rmqtool repair writes entries again from the tier's log, and records from the commit log where it "
-        "still has them; sizes and metadata follow. Messages that are in neither log must be restored from a copy of "
+        repair="rmqtool repair writes entries again from the tier's log, and records from the commit log if it still "
+               "has them; sizes and metadata follow. Messages that are in neither log must be restored from a copy of "
         f"the tier. {_KEEP}",
         remedy="rmqtool repair {store}",
     ),
@@ -89,8 +89,8 @@ TIERED = (
         effect="consumers get other messages in place of these, some twice, or none",
         versions={_ALL: "messages are numbered by their position in the answer: an unreadable one shifts the later "
                         "ones."},
-        repair="rmqtool repair writes entries again from the tier's log, and records from the commit log where it "
-        "still has them; sizes and metadata follow. Messages that are in neither log must be restored from a copy of "
+        repair="rmqtool repair writes entries again from the tier's log, and records from the commit log if it still "
+               "has them; sizes and metadata follow. Messages that are in neither log must be restored from a copy of "
         f"the tier. {_KEEP}",
         remedy="rmqtool repair {store}",
     ),
@@ -110,7 +110,7 @@ TIERED = (
         effect="consumers get these damaged bytes, or nothing",
         versions={_ALL: "records are not checked; tieredStoreCrcCheckEnable has no effect."},
         repair="rmqtool repair copies damaged records from the commit log, if it still has them. If messages differ, "
-               "it does not know which are right: restore the segment. {_KEEP}",
+               f"it does not know which are right: restore the segment. {_KEEP}",
         remedy="rmqtool repair {store}",
     ),
     Entry(

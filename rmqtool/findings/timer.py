@@ -39,14 +39,15 @@ TIMER = (
             "flushed": "flushed up to {flushed}, the timer log ends at {end_offset}",
             "unreadable": "{why}",
             "slot-behind": "a slot points at {position}, the timer log ends at {end_offset}",
-            "slot": "a slot points at {position}, where no entry of the timer log is",
+            "slot": "a slot points at {position}, where there is no entry of the timer log",
         },
         effect="the broker continues in its queue after the newest entry of the timer log: timer messages may be "
         "delivered twice",
         versions={
             **_BEFORE,
-            "5.0 and later": "reads the queue again from the newest entry of the timer log; where the log is gone or "
-            "holds no entry it does not (timer.lost). A timer log file of another size stops the start.",
+            "5.0 and later": "reads the queue again from the newest entry of the timer log; if the log is missing or "
+                             "has no entry, it does not (timer.lost). A timer log file of another size stops the "
+                             "start.",
         },
         repair="No repair is needed, except for a file of another size: restore it. timer.lost and timer.again report "
                "what is lost or delivered twice.",
@@ -80,9 +81,10 @@ TIMER = (
     Entry(
         code="timer.ahead", fault="F47", treatment="files",
         title="The timer would continue past the end of its queue",
-        what="By config/timercheck the timer has read more messages than rmq_sys_wheel_timer has, once a start has cut "
-        "the entries that point past the end of the commit log. A warning where a start corrects it: since 5.3.2, and "
-        "where the newest entry of the timer log points to a message of the queue.",
+        what="According to config/timercheck the timer has read more messages than rmq_sys_wheel_timer has, once a "
+             "start has cut "
+        "the entries that point past the end of the commit log. A warning if a start corrects it: since 5.3.2, and if "
+        "the newest entry of the timer log points to a message of the queue.",
         how="The commit log has lost its end, or timercheck is newer than the log.",
         says="has read up to {read} of {topic}, which ends at {end}",
         effect="new timer messages are never delivered, until the queue has reached that place",
@@ -195,15 +197,15 @@ TIMER = (
         code="timer.again", fault="F47", severity="warning", treatment="files",
         title="Timer messages would be delivered again",
         what="A start reads messages of the queue rmq_sys_wheel_timer that are in the timer log already, or that were "
-        "delivered before. Information after an unclean stop that left config/timercheck, and where timerlog/ is gone "
-        "together with it.",
+        "delivered before. Information after an unclean stop that left config/timercheck, and if timerlog/ is "
+        "missing, too.",
         how="The file config/timercheck was deleted or is older than the timer log; an older timer log was restored.",
         says="the queue is read again from {begin} on: {messages:message} of the timer log, and {delivered} "
         "more that were delivered",
         effect="consumers get these messages twice",
         versions={**_BEFORE, "5.0 and later": "uses 0 for every number of a missing timercheck."},
-        repair="`rmqtool repair` writes a lost config/timercheck again where timer log, queue and log show how far "
-        "each was read. Otherwise restore it as it was when the broker stopped. Without it: " + _RESET_TEXT,
+        repair="`rmqtool repair` writes a lost config/timercheck again if timer log, queue and log show how far each "
+               "was read. Otherwise restore it as it was when the broker stopped. Without it: " + _RESET_TEXT,
         remedy=_RESET,
     ),
     Entry(

@@ -274,7 +274,7 @@ def _plan_of_node(diagnosis: Diagnosis, found: Mapping[Treatment, Sequence[Findi
     moved = steps_of_node(diagnosis.findings)
     steps = [*moved.values()]
     if of_log:
-        text = "Copy the node's log again from the leader of its group; where no other node has it, make a plain "
+        text = "Copy the node's log again from the leader of its group; if no other node has it, make a plain "
         text = f"{text}store from the intact messages in it and in the stores of other nodes, given after it:"
         steps.append(PlanStep(text, f"{diagnosis.command('salvage')} --output NEW"))
     elif "queues" in found and not diagnosis.is_unread:

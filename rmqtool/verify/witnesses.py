@@ -184,8 +184,8 @@ EFFECTS = {
     TOPICS: "the broker starts without these topics: clients are refused, or topics are created again with default "
     "queues",
     CONSUMER_OFFSET: _NO_OFFSETS,
-    GROUPS: "the broker starts without these groups: they are created again with default settings, or refused where "
-    "autoCreateSubscriptionGroup is off",
+    GROUPS: "the broker starts without these groups: they are created again with default settings, or refused if "
+            "autoCreateSubscriptionGroup is off",
     DELAYS: "the broker delivers these messages again",
     LMQ_CONSUMER_OFFSET: _NO_OFFSETS,
 }
