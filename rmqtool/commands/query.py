@@ -396,8 +396,8 @@ def pull(style: Style, snapshot: Snapshot, given: QueryOptions, notes: Notes) ->
     if answer.passed_over:
         lost = counted(answer.passed_over, "message")
         notes.add(
-            f"{lost} skipped: no log file has the messages that they point to; consumers continue after "
-            "them", lossy=True
+            f"{lost} skipped: no log file has the messages that they point to; consumers continue after them",
+            lossy=True,
         )
     line = {
         "kind": "pull",

@@ -333,7 +333,7 @@ def _require_possible(source: RebuildSource, found: set[QueueName], left_out: Co
             f"{first_of(sorted(batch), _MAX_NAMES)}: topics with batch queues (queue.type=BatchCQ), whose messages no "
             "broker finds in RocksDB",
             hint="first let their consumers finish, delete the topics, and wait until retention has deleted their "
-                 "messages",
+            "messages",
         )
     if left_out:
         raise UsageError(

@@ -278,7 +278,7 @@ class RebuildPlan:
             raise UsageError(
                 "delivery times of delayed messages follow from messageDelayLevel, which no row shows any more",
                 hint="give the broker's configuration with --broker-conf FILE; an empty file means a broker with "
-                     "default settings. Nothing was changed",
+                "default settings. Nothing was changed",
             )
 
     def _assumes_delay(self, queue: QueuePlan) -> bool:

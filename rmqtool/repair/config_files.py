@@ -429,7 +429,7 @@ _OTHERS = {
     "config.topic-permission": "it may have been set on purpose: mqadmin updateTopicPerm -t TOPIC -p 6 sets it, once "
     "the broker runs",
     "config.half-messages-skipped": "the offset is in its queue, and may have been set on purpose: set it in "
-                                    "consumerOffset.json to the first waiting message, while the broker is stopped",
+    "consumerOffset.json to the first waiting message, while the broker is stopped",
     "config.filters-ignored": "consumers send their filters again when they connect: restart them after the broker",
     "config.topic-queues": "it may have been set on purpose: mqadmin updateTopic -r sets readQueueNums, "
     "updateTopicPerm -p the permission, once the broker runs",
@@ -443,7 +443,7 @@ _OTHERS = {
     "config.delay-level": "the setting is not part of the store: name the levels in messageDelayLevel of broker.conf "
     "before the broker starts",
     "config.row": "nothing in the store shows the contents of the row: restore the whole directory from a backup from "
-                  "the "
+    "the "
     "same time",
     "config.backup-differs": "neither of the two can be decoded by all releases that fit",
 }

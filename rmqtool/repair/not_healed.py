@@ -135,8 +135,7 @@ def _out_of_reach(snapshot: Snapshot, findings: Sequence[Finding]) -> Iterator[N
     moved = moved_by_hand(snapshot, findings)
     if moved:
         why = (
-            "outside the store, in a linked directory, on another disk, or rmqtool's or the broker's own: move it "
-            "away"
+            "outside the store, in a linked directory, on another disk, or rmqtool's or the broker's own: move it away"
         )
         yield NotHealed(frozenset(moved.values()), why, moved=tuple(moved))
 

@@ -43,8 +43,9 @@ def check_java(spark_version: str) -> None:
     except (OSError, subprocess.TimeoutExpired) as error:
         if home:
             message = f"JAVA_HOME is {home}, and no Java can be started there"
-            raise JavaError(message, hint="set JAVA_HOME to the directory that contains bin/java, or unset "
-                                          "it") from error
+            raise JavaError(
+                message, hint="set JAVA_HOME to the directory that contains bin/java, or unset it"
+            ) from error
         raise JavaError(f"{program} cannot be started", hint=_NO_JAVA_HINT) from error
     match = _VERSION.search(done.stderr + done.stdout)
     major = int(match[1]) if match else 0

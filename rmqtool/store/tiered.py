@@ -416,8 +416,9 @@ def tier_of(store: Store) -> Tier | Unreadable | None:
     if provider and _POSIX not in provider:
         if _MEMORY in provider:
             return (
-                None if not metadata.path else Unreadable(f"{provider} keeps nothing: the segments in the metadata "
-                                                          "are lost")
+                None
+                if not metadata.path
+                else Unreadable(f"{provider} keeps nothing: the segments in the metadata are lost")
             )
         return Unreadable(f"{provider} keeps its segments elsewhere, which is not supported")
     if not path:

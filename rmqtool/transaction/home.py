@@ -271,7 +271,7 @@ class Recovered:
             "finished": f"{what} is now finished",
             "rolled_back": f"{what} is rolled back: the store is as before it",
             "abandoned": f"{what} cannot be finished: another process has written to the store meanwhile. The "
-                         f"replaced files are in {HOME}/{self.id}/{OLD}; verify the store, and repair it again",
+            f"replaced files are in {HOME}/{self.id}/{OLD}; verify the store, and repair it again",
         }[self.outcome]
 
 

@@ -102,7 +102,7 @@ class Transaction(Session):
                 "are free",
                 file=self._paths.root,
                 hint="free space on the file system of the store, or build queues and index elsewhere with rebuild-cq "
-                     "and rebuild-index --output DIR",
+                "and rebuild-index --output DIR",
             )
 
     def file(self, name: str, *, size: int = 0, mtime_ns: int | None = None, check: Check | None = None) -> StagedFile:

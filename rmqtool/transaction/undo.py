@@ -196,7 +196,7 @@ class Undo(Session):
             f"{what}: nothing is put back",
             file=path,
             hint="a broker has run on the store since, or something wrote to it: the repair can no longer be taken "
-                 f"back. The replaced files only take space; to free it: {discard}",
+            f"back. The replaced files only take space; to free it: {discard}",
         )
 
     def _spoilt(self, name: str, old: str) -> ChangedError:

@@ -202,7 +202,7 @@ class EntryChecks:
                 count=len(wrong),
                 severity="error",
                 effect="no start builds it again; as leader the node cannot send this log entry to another node, and "
-                       "a new or lagging node never gets past it",
+                "a new or lagging node never gets past it",
                 remedy=units.moving_away,
                 offset=int(frames.physical_offsets[row]),
             )

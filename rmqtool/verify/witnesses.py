@@ -185,7 +185,7 @@ EFFECTS = {
     "queues",
     CONSUMER_OFFSET: _NO_OFFSETS,
     GROUPS: "the broker starts without these groups: they are created again with default settings, or refused if "
-            "autoCreateSubscriptionGroup is off",
+    "autoCreateSubscriptionGroup is off",
     DELAYS: "the broker delivers these messages again",
     LMQ_CONSUMER_OFFSET: _NO_OFFSETS,
 }

@@ -23,11 +23,11 @@ from tests.rebuild.damaging import (
     QUEUE_DAMAGE,
     Damage,
     all_queues_gone,
+    entry_points_past_the_log,
+    entry_zeroed,
     index_gone,
     index_slots_zeroed,
     one_queue_gone,
-    entry_points_past_the_log,
-    entry_zeroed,
 )
 from tests.unchanged import Entry, snapshot, unchanged
 

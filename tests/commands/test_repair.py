@@ -20,7 +20,7 @@ from tests.commands.running import Result, answered, finish, rmqtool, spawn
 from tests.conftest import GoldenStore
 from tests.copies import copied
 from tests.real_broker.harness import GEOMETRY
-from tests.rebuild.damaging import index_gone, index_slots_zeroed, one_queue_gone, entry_zeroed
+from tests.rebuild.damaging import entry_zeroed, index_gone, index_slots_zeroed, one_queue_gone
 from tests.rebuild.log_damages import flip_a_body, overwrite
 from tests.transaction.small import tree
 from tests.unchanged import unchanged
