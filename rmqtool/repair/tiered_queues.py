@@ -37,7 +37,7 @@ OF_QUEUES = frozenset({SEGMENT, UNIT, RECORD, DESTROYED})
 _PIECE = 1 << 16  # units that are read at once
 _MOST_CONTRADICTIONS = 1 << 12  # of a piece, which are looked up one by one
 _OUTSIDE = (
-    "the tier lies outside the store, in a linked directory or on another disk, where a repair cannot replace files: "
+    "the tier is outside the store, in a linked directory or on another disk, where a repair cannot replace files: "
     "copy {path} into the store, repair that copy (--tiered-path), and put it back while no broker runs"
 )
 _LOST = (

@@ -335,7 +335,7 @@ def test_columns_of_a_decoder_need_one(store: Path, tmp_path: Path) -> None:
     assert "--decoder COMMAND makes it" in found.err
     found = export(store, tmp_path / "out", "--columns", "topic", "--decoder", "cat")
     assert found.status == Exit.USAGE
-    assert "--columns leaves out what it makes" in found.err
+    assert "--columns leaves out its column" in found.err
 
 
 def test_the_program_of_the_page(tmp_path: Path) -> None:

@@ -181,7 +181,7 @@ def test_a_pattern_and_names(store: Path, tmp_path: Path, output: Path) -> None:
     assert named.status == Exit.OK
     assert rows_of(tmp_path / "x")[0]["store"] == "x"
     nothing = rmqtool("export", f"{tmp_path}/nobody/*", "--output", tmp_path / "y", "--engine", "local")
-    assert (nothing.status, "no directory fits" in nothing.err) == (Exit.FAILED, True)
+    assert (nothing.status, "no directory matches" in nothing.err) == (Exit.FAILED, True)
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_where_to_write(store: Path, output: Path, tmp_path: Path) -> None:
     assert rmqtool("export", store).status == Exit.USAGE
     assert rmqtool("export", store, "--output", output, "--check", output).status == Exit.USAGE
     inside = export(store, store / "out")
-    assert (inside.status, "inside of a store" in inside.err) == (Exit.USAGE, True)
+    assert (inside.status, "inside a store" in inside.err) == (Exit.USAGE, True)
     assert export(store, output).status == Exit.OK
     again = export(store, output, "--json")
     assert (again.status, again.document["error"]["kind"]) == (Exit.USAGE, "usage")

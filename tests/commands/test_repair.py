@@ -159,7 +159,7 @@ def test_a_saved_plan_is_for_the_store_that_it_was_made_from(store: Path, tmp_pa
     (changed / "config" / "topics.json").write_text("{}")
     refused = repair(changed, "--plan", plan, "--yes")
     assert refused.status == Exit.FAILED
-    assert "not as it was" in refused.err
+    assert "the store has changed since" in refused.err
     assert repair(store, "--plan", plan, "--yes").status == Exit.FINDINGS
     assert repair(store, "--acknowledge", "--yes").out.startswith("lost: ")
     assert repair(store, "--acknowledge", "--yes").out == "no loss is recorded\n"

@@ -145,7 +145,7 @@ def test_other_commands_refuse_a_uri(command: str, place: Place, tmp_path: Path)
 
 def test_a_log_there_is_not_followed(place: Place) -> None:
     answer = rmqtool("inspect", place.uri("store/commitlog"), "--follow")
-    assert (answer.status, "--follow works on stores of this machine only" in answer.err) == (Exit.USAGE, True)
+    assert (answer.status, "--follow works only on stores of this machine" in answer.err) == (Exit.USAGE, True)
 
 
 def test_files_without_directories_are_a_store(golden_store: GoldenStore, gs: Place) -> None:

@@ -338,4 +338,4 @@ def test_levels_behind_the_ends_of_their_queues_are_a_proof(tmp_path: Path) -> N
     delay_ahead(store)
     (change,) = planned(store, findings_of(store, OFTEN), OFTEN, offsets=True)
     assert "1 delay offset moved" in change.what
-    assert "where these levels were" in str(change.lost)
+    assert "the positions of these levels" in str(change.lost)

@@ -98,8 +98,8 @@ def test_names_that_come_back_in_what_is_kept(whole: Whole) -> None:
 
 @pytest.mark.parametrize(("job", "name", "text"), [
     ("repair", STAGED, "Repair the store"),
-    ("repair", MOVED, "End the run of rmqtool that was interrupted"),
-    ("undo", MOVED, "End the run of rmqtool that was interrupted"),
+    ("repair", MOVED, "Complete the interrupted run of rmqtool"),
+    ("undo", MOVED, "Complete the interrupted run of rmqtool"),
 ])  # fmt: skip
 def test_other_commands_behind_it(whole: Whole, job: str, name: str, text: str) -> None:
     """Readers say so and change nothing; a rebuild ends it first, and all can be taken back."""

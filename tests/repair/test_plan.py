@@ -333,7 +333,7 @@ def test_clients_wait_for_tables_that_rocksdb_has_lost(store: Path, lost: dict[s
     alone = plan_of(of := diagnosis(store, groups), repairs_of(of))
     assert alone.steps[-1].text == "Start the broker."
     assert "mqadmin updateSubGroup" in alone.remaining[0]
-    assert "Leave the database" not in alone.remaining[0]
+    assert "Do not move the database" not in alone.remaining[0]
 
 
 def test_a_step_for_people_names_each_place(store: Path) -> None:

@@ -239,7 +239,7 @@ def test_entries_of_dledger(tmp_path: Path) -> None:
     )  # which may be one of several nodes
     with pytest.raises(UnsupportedError) as caught:
         require_plain_log(named, "salvage")
-    assert str(caught.value.hint).startswith(f"rmqtool convert {root} --output NEW --broker-conf broker.conf makes")
+    assert str(caught.value.hint).startswith(f"rmqtool convert {root} --output NEW --broker-conf broker.conf converts")
     require_plain_log(opened(make(tmp_path / "plain", "commitlog/")), "salvage")
 
 

@@ -203,7 +203,7 @@ def test_a_lost_column_family(
     plan = done.document["result"]["plan"]
     plan_text = " ".join([*(step["text"] for step in plan["steps"]), *plan["remaining"]])
     assert f"config/metadata, column family {family}: nothing else in the store shows its content" in plan_text
-    assert "Leave the database where it is" in plan_text
+    assert "Do not move the database away" in plan_text
     assert "move it away" not in plan_text
     assert (root / "config" / "metadata" / "CURRENT").exists()
     assert [finding.message for finding in lost_in(verify(root))] == [lost.message]
@@ -257,7 +257,7 @@ def test_no_table_is_left(copy_of: Callable[[str], Path], name: str, conf: dict[
     file.write_text("".join(f"{key}={value}\n" for key, value in {**conf, "storeType": "defaultRocksDB"}.items()))
     shown = rmqtool("repair", root, "--dry-run", *(("--broker-conf", file) if conf else ())).out
     assert "topics.json" not in shown.replace("no readable topics.json", "")
-    assert "Leave the database where it is" not in shown
+    assert "Do not move the database away" not in shown
 
 
 @pytest.mark.parametrize("left", ["metadata", "rdb", "topics"])
