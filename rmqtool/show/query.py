@@ -239,8 +239,8 @@ _STATES = {
     "expired": "its entry exists, but below the queue's minimum: no longer delivered",
     "deleted": "its entry has been deleted with its file",
     "behind": "the queue ends before it",
-    "differs": "it has the entry of another message",
-    "missing": "it has no entry there",
+    "differs": "it is the entry of another message",
+    "missing": "there is no entry",
     "no-queue": "the queue does not exist",
     "unread": "the queue is in RocksDB, which cannot be read",
 }

@@ -536,6 +536,6 @@ def _lines(plan: ConversionPlan, older_queues: int) -> Iterator[str]:
         yield f"damaged: {wrong}, copied unchanged; salvage leaves such messages out, or finds them in another node"
     if older_queues:
         verb = "begins" if older_queues == 1 else "begin"
-        what = f"{counted(older_queues, 'queue')} still {verb} with files of messages before that"
+        what = f"{counted(older_queues, 'queue')} still {verb} with files of earlier messages"
         begin = f"the log begins at {conversion.min_offset}"
-        yield f"missing: {begin}, and {what}, which are also deleted when these expire: they are lost"
+        yield f"missing: {begin}, but {what}, which retention would have deleted, too: these messages are lost"
