@@ -144,7 +144,8 @@ def changes(snapshot: Snapshot, version: Version) -> Iterator[ReleaseChange]:
         (MULTI_DISPATCH_SPARES_SYSTEM_TOPICS, snapshot.has_light_queues,
          "light queues get no entries of delayed messages any more, before these are delivered"),
         (INDEX_OF_TAGS, bool(snapshot.index_files),
-         "tags are also keys of the index: its files fill sooner, and a query by tag finds only what is stored then"),
+         "tags are also keys of the index: its files fill sooner, and a query by tag finds only messages stored from "
+         "then on"),
         (RECOVERED_FILES_LIMITED, files > read,
          f"after a crash only the last {read} of the {files} commit log files are read: messages that were not in the "
          f"queues before are never added. commitLogRecoverMaxNum={files} reads all"),

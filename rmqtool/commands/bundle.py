@@ -124,7 +124,7 @@ def _members(style: Style, facts: StoreReport, given: BundleOptions, left: list[
     if given.redaction is None:
         found = chain(found, damaged_bytes(outcome.snapshot, outcome, given.max_damaged))
     elif outcome.total.extents:
-        found = chain(found, [LeftOut("damaged/", "damaged bytes may contain what is redacted")])
+        found = chain(found, [LeftOut("damaged/", "damaged bytes may contain redacted values")])
     for each in found:
         if isinstance(each, LeftOut):
             left.append(each)

@@ -91,8 +91,8 @@ class ExportChoices(OnStores):
     )  # fmt: skip
     body: BodyChoice = shared.body_option()
     body_format: BodyFormat | None = option(
-        "How CSV and NDJSON write a body (default: base64); what is not text, or not JSON, is written as base64 in "
-        "another column.",
+        "How CSV and NDJSON write a body (default: base64); bodies that are not text, or not JSON, are written as "
+        "base64 to another column.",
         type=shared.BODY_FORMAT,
     )
     include: tuple[str, ...] = shared.include_option()

@@ -65,7 +65,7 @@ class InspectOptions(ListingRequest):
         Exit.OK: "done",
         Exit.FINDINGS: "no message matches the filters",
         Exit.LOSSY: "done, but something cannot be read or decoded, or is damaged",
-        Exit.FAILED: "the store, or what is listed, cannot be read or is not supported",
+        Exit.FAILED: "the store or the listed file cannot be read or is not supported",
     },
 )
 def inspect(style: Style, given: InspectOptions) -> int:

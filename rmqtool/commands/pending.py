@@ -36,7 +36,7 @@ class PendingOptions(OnTier):
         "Only what awaits delivery to this consumer group, or is from this producer group. Repeatable.",
         "--group", multiple=True, shell_complete=complete_group, metavar="GROUP",
     )  # fmt: skip
-    due_before: str | None = option("Only what is due before this time; +1h counts from --now.", metavar="TIME")
+    due_before: str | None = option("Only messages due before this time; +1h counts from --now.", metavar="TIME")
     limit: int = option(
         "List at most this many; all are counted.", type=click.IntRange(min=1), default=100, metavar="N"
     )

@@ -152,7 +152,7 @@ def question_of() -> Question:
     if asked is None:
         raise UsageError(
             "name a message: --key, --unique-key, --msg-id, --offset, --queue-offset, --time or --scan",
-            hint="--scan reads all that match the filters"
+            hint="--scan reads all messages that match the filters"
             if given & _FILTERS
             else "or use --pull, --at or --group; rmqtool query --help has examples",
         )

@@ -250,7 +250,7 @@ def _write_elsewhere(style: Style, given: RebuildCqOptions, directory: Path) -> 
         new.adopt_derived(directory)
     status = _show(style, given, _Outcome(plan, "done", verb="written"))
     if not (style.json or style.quiet):
-        note(f"written below {directory}; the store is as it was")
+        note(f"written below {directory}; the store is unchanged")
     return status
 
 

@@ -43,11 +43,10 @@ class RepairOptions(repair_apart.ApartOptions):
     dry_run: bool = shared.dry_run_option()
     save_plan: Path | None = shared.save_plan_option()
     plan: Path | None = shared.plan_option()
-    keep_offsets: bool = flag("Keep committed offsets as they are, even impossible ones.")
+    keep_offsets: bool = flag("Do not change committed offsets, even impossible ones.")
     lose: tuple[str, ...] = option(
         "Also replace by dummy records messages with a damaged body or damaged properties, which clients still get; "
-        "the plan names them. Without it nothing that clients get is taken away."
-        "",
+        "the plan names them. Without it no repair removes anything that clients get.",
         type=click.Choice(["commitlog.body-crc", "commitlog.properties"]), multiple=True,
     )  # fmt: skip
     times: bool = flag(

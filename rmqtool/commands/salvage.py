@@ -255,7 +255,7 @@ def require_movable(stores: Sequence[Store], *, is_numbered_anew: bool) -> None:
     for store in stores if is_numbered_anew else ():
         for name in rocksdb_configs(store):
             message = "committed offsets are in RocksDB, and cannot follow queue offsets that are counted again"
-            hint = "--queue-offsets keep leaves them as they are"
+            hint = "--queue-offsets keep does not change them"
             raise UnsupportedError(message, file=store.root / name, hint=hint)
 
 

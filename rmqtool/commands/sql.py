@@ -74,7 +74,7 @@ class SqlOptions(OnStores):
     include: tuple[str, ...] = shared.include_option()
     tiered_path: Path | None = shared.tiered_path_option()
     on_damage: Literal["skip", "fail"] = option(
-        "Skip what is damaged, with a warning; or stop there.", type=click.Choice(["skip", "fail"]), default="skip"
+        "Skip damaged parts, with a warning; or stop there.", type=click.Choice(["skip", "fail"]), default="skip"
     )
     trust: tuple[Trusted, ...] = option(
         "clock: trust that no broker's clock went back; conditions on store_timestamp then skip files. index: trust "

@@ -110,7 +110,7 @@ def _takes_times(style: Style, given: UndoOptions) -> bool:
     elif given.dry_run:
         write_text("restored: the times that files had before repair --times\n")
     else:
-        changed = f"; {counted(left, 'file')} changed since, and stay" if left else ""
+        changed = f"; {counted(left, 'file')} changed since, and are kept" if left else ""
         write_text(f"restored: the times of {counted(done, 'file')}{changed}\n")
     return True
 

@@ -119,7 +119,7 @@ class CutJob:
         database = snapshot.database
         stops = row_stops(database, place.offset) if database is not None else {}
         if database is not None and stops:
-            what = f"{database.path.name}: {counted(len(stops), 'queue')} written again without what is deleted"
+            what = f"{database.path.name}: {counted(len(stops), 'queue')} written again without the deleted rows"
             yield NewRows(codes=frozenset(), what=what, directory=database.path, database=database, stops=stops,
                           end=place.offset)  # fmt: skip
         yield from epoch_changes(snapshot, place)

@@ -290,7 +290,7 @@ def plan_check(
         first, end = known[named.name]["physical_offset_first"], known[named.name]["next_physical_offset"]
         source = find_source(named, first, end)
         if source.min_offset > first:
-            gone = f"store {named.name}: the log begins at {source.min_offset} by now; what was before is not compared"
+            gone = f"store {named.name}: the log begins at {source.min_offset} by now; earlier rows are not compared"
             plan.unproven.append(gone)
         else:
             plan.whole.append(named.name)

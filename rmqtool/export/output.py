@@ -116,8 +116,11 @@ def check_mode(path: Path, manifest: dict[str, Any] | None, mode: Mode, *, is_em
         message = "the output directory is not empty, and its contents are not from an export"
         raise UsageError(message, file=path, hint="give a directory that is new or empty")
     if manifest is not None and mode == "error":
-        hint = "--mode incremental adds what is new, --mode overwrite replaces it, --mode append adds other stores"
-        raise UsageError("the output already holds an export", file=path, hint=hint)
+        hint = (
+            "--mode incremental adds new messages, --mode overwrite replaces the export, --mode append adds other "
+            "stores"
+        )
+        raise UsageError("the output already has an export", file=path, hint=hint)
 
 
 @dataclass(frozen=True)

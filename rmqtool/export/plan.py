@@ -196,8 +196,8 @@ def _check_new(stores: Sequence[NamedStore], known: dict[str, Any]) -> None:
     paths = {source["path"] for source in known.values()}
     for named in stores:
         if named.name in known or str(named.store.root.resolve()) in paths:
-            message = f"the output already holds messages of {named.name}: they would be there twice"
-            raise UsageError(message, file=named.store.root, hint="--mode incremental adds what is new")
+            message = f"the output already has messages of {named.name}: they would be there twice"
+            raise UsageError(message, file=named.store.root, hint="--mode incremental adds new messages")
 
 
 def _check_given_once(stores: Sequence[NamedStore]) -> None:

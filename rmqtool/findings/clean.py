@@ -31,7 +31,7 @@ CLEANING = (
         code="clean.blocked-by-older-file", fault="F54", severity="warning",
         title="Expired files wait after a younger one",
         what="A file was changed later than files after it, which have expired.",
-        how="It was copied or touched; its modification time lies in the future.",
+        how="It was copied or touched; its modification time is in the future.",
         says="{count:newer file has|newer files have} expired ({bytes} bytes) and wait for this one, which expires "
         "{expires!t}",
         effect="deletes no file after one that has not expired, unless the disk is too full",
@@ -66,7 +66,7 @@ CLEANING = (
     ),
     Entry(
         code="clean.mtime-future", fault="F54", severity="warning",
-        title="A file's modification time lies in the future",
+        title="A file's modification time is in the future",
         what="A commit log file was changed later than now.",
         how="A clock that was wrong, a restore, touch.",
         says="modified {modified!t}, which is in the future[; so are {others:more file}]",
@@ -113,7 +113,7 @@ CLEANING = (
     ),
     Entry(
         code="clean.setting", severity="warning",
-        title="A setting of the cleaner does not mean what was given",
+        title="The broker uses another value for a setting of the cleaner",
         what="The broker ignores or changes the value, or reads another one.",
         how="A blank after a number, a value out of bounds, a setting that the release does not have.",
         says="{setting}={given}: {why}",
@@ -158,7 +158,7 @@ OWN_RUNS = (
     Entry(
         code="store.interrupted-run", severity="warning", treatment="interrupted", is_trace=True,
         title="A run of rmqtool that writes was interrupted",
-        what="The directory .rmqtool holds a run that did not end.",
+        what="The directory .rmqtool has a run that did not end.",
         how="rmqtool was killed, or the machine went down.",
         says={
             "unknown": "a run of rmqtool that writes was interrupted, or its files were removed in part, and its "
@@ -180,7 +180,7 @@ OWN_RUNS = (
         "log, a newer checkpoint, damaged bytes of the log), or a salvage made the store without the lost messages. "
         "The record is in .rmqtool.",
         how="The log had lost its end, a file, or bytes when rmqtool rebuilt queues or index from it.",
-        says={"loss": "{loss}", "unreadable": "holds no record of a loss that this version can read"},
+        says={"loss": "{loss}", "unreadable": "has no record of a loss that this version can read"},
         effect="none: it serves the remaining messages. Groups that had consumed beyond the new end of a queue skip "
                "new messages "
         "until it has grown that far",

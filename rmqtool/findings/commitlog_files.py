@@ -105,22 +105,24 @@ LOG_FILES = (
             "no-paths": "{bytes} bytes of the commit log before this file are in no file. If the log has several "
             "paths, give --broker-conf.",
         },
-        effect="starts, and skips what is missing when it is read; a rebuild of the consume queues by the broker "
+        effect="starts, and skips the missing messages when they are read; a rebuild of the consume queues by the "
+               "broker "
         "hangs or shifts offsets. Restore the missing files; do not let a broker rebuild",
         versions={
             "4.4.0 to 4.9": "starts silently. When the consume queues are gone too, 4.5.1 to 4.9.8 hang in start().",
             "5.0 and later": "starts and logs `[BUG]The mappedFile queue's data is damaged`. A rebuild of the queues "
             "by the broker shifts the offsets after the gap.",
         },
-        repair="Restore the missing files. Without them leave the gap as it is: consumers skip exactly what is "
-        "missing. If the log has several paths, give --broker-conf: the files may be in another directory. Never "
+        repair="Restore the missing files. Without them do not touch the gap: consumers skip exactly the missing "
+               "messages. If the log has several paths, give --broker-conf: the files may be in another directory. "
+               "Never "
         "delete consumequeue/ of such a store.",
         remedy="rmqtool inspect {store} --scan",
     ),
     Entry(
         code="commitlog.no-first-file", fault="F09", severity="info",
         title="The commit log does not begin at offset 0",
-        what="The first file has a start offset above 0: what was before has been deleted.",
+        what="The first file has a start offset above 0: earlier messages have been deleted.",
         how="Retention: the broker deletes old files. Manual deletion looks the same.",
         says="begins at {offset}: older files were deleted",
         effect="none: this is how every store looks after its first cleaning",
@@ -161,7 +163,7 @@ LOG_FILES = (
     ),
     Entry(
         code="commitlog.misaligned-file", fault="F11", treatment="files",
-        title="A commit log file's name does not fit what is in it",
+        title="A commit log file's name does not match its contents",
         what="The records in the file give positions that differ from those that the file's name gives them.",
         how="The file was renamed, or copied from another broker.",
         says="its name does not fit those of the other files and their size",
@@ -186,7 +188,7 @@ LOG_FILES = (
         code="commitlog.preallocated", fault="F12", severity="info", treatment="start", is_trace=True,
         title="Empty commit log files past the end",
         what="The last files hold only zeros: the broker creates the next file in advance.",
-        how="Every running broker has one. After a crash they stay.",
+        how="Every running broker has one. After a crash they remain.",
         says="holds only zeros",
         effect="a start deletes those that it does not need",
         versions={

@@ -18,7 +18,7 @@ DAMAGE_MEANINGS: Mapping[DamageReason, str] = {
     "physical-offset": "a record with a wrong physical offset",
     "lengths": "inconsistent record lengths, or a blank that does not cover the rest of its file",
     "truncated": "the file ends inside a record",
-    "missing": "no file holds these bytes",
+    "missing": "these bytes are in no file",
     "torn": "the last record was not written to its end, as an unclean stop leaves it",
     "leftover": "old bytes after the last record, up to the end of the page",
 }
@@ -61,8 +61,7 @@ RECORDS = (
         code="commitlog.stale-bytes", fault="F29", severity="info", treatment="start", is_trace=True,
         title="Old bytes after the last record",
         what="After the last record, up to the end of the page, are bytes that are not a record.",
-        how="Brokers that write without mmap write whole pages, and what was in the buffer before remains after the end"
-        ".",
+        how="Brokers that write without mmap write whole pages, so old bytes of the buffer remain after the end.",
         says=f"{DAMAGE_MEANINGS['leftover']} ({{bytes}} bytes)",
         effect="a start ends the log before them",
         versions={"all": "new messages overwrite them."},
@@ -93,7 +92,8 @@ RECORDS = (
         effect="consumers get the damaged body; a recovery scan that reaches it treats it as the end of the log, and "
         "deletes everything after it",
         versions=_SCAN_VERSIONS,
-        repair=f"{_SCAN_REPAIR} Without a copy of the message you decide: as it is, consumers get the damaged body.",
+        repair=f"{_SCAN_REPAIR} Without a copy of the message you must decide: otherwise consumers get the damaged "
+               "body.",
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
         not_detected="A CRC covers the body only. A body of no bytes has none. Topic, properties and numbers are "
         "covered only in records with the property __CRC32#.",
@@ -101,7 +101,8 @@ RECORDS = (
     Entry(
         code="commitlog.property-crc", fault="F16", treatment="none",
         title="A record does not match its __CRC32# property",
-        what="Since 5.2.0, with enabledAppendPropCRC, a record ends with a CRC-32 over all of it. It differs.",
+        what="Since 5.2.0, with enabledAppendPropCRC, a record ends with a CRC-32 over the whole record. It does not "
+             "match.",
         how="As commitlog.body-crc, but anywhere in the record.",
         says={
             "other": "{message_size} bytes: CRC {computed:#010x}, __CRC32# has {stored:#010x}",
@@ -113,7 +114,7 @@ RECORDS = (
             "before 5.2.0": "does not know the property.",
             "5.2.0 and later": "with forceVerifyPropCRC as commitlog.body-crc; else does not look at it.",
         },
-        repair="Restore the bytes from a replica or a backup. A repair leaves the record as it is: brokers "
+        repair="Restore the bytes from a replica or a backup. A repair does not change the record: brokers "
         "without forceVerifyPropCRC serve it.",
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
     ),
@@ -254,7 +255,7 @@ _WITNESSES: dict[str, Says] = {
 LOG_LOSSES = (
     Entry(
         code="commitlog.missing", fault="F10", treatment="restore",
-        title="The commit log is gone, or in another place",
+        title="The commit log is missing, or in another place",
         what="The log has no message, but checkpoint, index, epochs, committed offsets, delay offsets or the timer's "
              "files prove that it had. No cleaner deletes the newest file of a log.",
         how="A disk that is not mounted; storePathCommitLog in broker.conf points to another directory; the directory "
@@ -304,11 +305,11 @@ LOG_LOSSES = (
                 "left": "{queues:queue} and {index_files:index file} still begin with files of earlier messages, "
                         "which the cleaner would have deleted",
                 "early": "its first message is of {stored!t}, and {directory}/ was changed last {minutes:minute} "
-                "later: what was before it had not expired",
+                "later: earlier messages had not expired",
             }
         },
         gist="the log begins at {log_start}",
-        effect="the messages before are gone; groups that had not consumed them continue after them",
+        effect="earlier messages are lost; groups that had not consumed them continue after them",
         versions={"all": "treats the first file as the beginning, and the next start deletes the rest."},
         repair="Restore the files before the broker starts, if they were deleted by mistake. Give --broker-conf, so "
         "that fileReservedTime counts; without it only files that were deleted within an hour are detected by time.",
@@ -397,7 +398,7 @@ MESSAGES = (
         says="sys flag {sys_flag:#x}: {why}",
         effect="the broker may read the record's end at the wrong place, and then treats it as the end of the log",
         versions={"all": "reads the record as its flags say."},
-        repair="Restore the bytes from a replica or a backup. A repair leaves the record as it is: its lengths add up.",
+        repair="Restore the bytes from a replica or a backup. A repair does not change the record: its lengths add up.",
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
     ),
     Entry(
@@ -457,7 +458,7 @@ MESSAGES = (
         code="commitlog.future-timestamp", fault="F58", severity="warning", treatment="running",
         title="Messages were stored in the future",
         what="A record's store timestamp is later than now.",
-        how="The broker's clock was ahead, or the clock of this machine is behind.",
+        how="The broker's clock was ahead, or the clock of this machine is slow.",
         says="stored at {store_timestamp!t}, which is in the future",
         effect="until then searches by time, and the file at which recovery begins, are wrong",
         versions={"all": "retention uses the files' modification times and is not affected."},

@@ -79,7 +79,7 @@ COMPACTION = (
         code="compaction.missing", treatment="none",
         title="Messages of a compacted topic are not in its compacted log",
         what="The commit log holds messages with a key, the newest of their keys, which the compacted log does not "
-        "have. Consumers are served from the compacted log alone.",
+        "have. Consumers are served only from the compacted log.",
         how="Entries or a file of the compacted log were lost; a start has cut its end; a damaged record ended a "
             "compaction of its file early.",
         says="{messages:message}, the newest of their keys, from queue offset {first} on",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rmqtool.findings.finding import Entry
 
 _DAMAGED = {
-    "log": "{name} is damaged at byte {damaged_from}: what was written to the database after it is lost",
+    "log": "{name} is damaged at byte {damaged_from}: later writes to the database are lost",
     "": "{why}",
     "empty": "the directory is empty: a broker creates it with a database",
     "offsets": "consumer offsets cannot be read ({why}); none are shown",
@@ -65,7 +65,7 @@ CONFIG = (
         versions={"before 5.1.4": "reads JSON only.", "5.1.4 and later": "takes the newer one of the two."},
         repair="No repair is needed.",
         not_detected="Without the package rocksdict the JSON files are used, which may be old, and no row is checked. "
-        "Nothing shows that a single row is gone, unless the store has messages of its topic.",
+        "Nothing shows that a single row is missing, unless the store has messages of its topic.",
     ),
     Entry(
         code="config.backup-differs", fault="F52", severity="warning", treatment="config",
@@ -100,7 +100,7 @@ CONFIG = (
     ),
     Entry(
         code="config.offset-out-of-range", fault="F50", severity="warning", treatment="config", about="surroundings",
-        title="A group's committed offset lies outside its queue",
+        title="A group's committed offset is outside its queue",
         what="The offset is below the queue's minimum or above its maximum. A warning when it is above and the log or "
         "the queue has lost its end: these messages were consumed and are lost. Otherwise information.",
         how="Messages expired unread, the log was cut, a topic was created again, files from different times.",
@@ -152,7 +152,7 @@ CONFIG = (
         says="messageDelayLevel has {configured_levels:level}, and {messages:message waits|messages wait} at {waiting}",
         parts={"waiting": "level {level} ({messages})"},
         effect="these messages are never delivered, unless messageDelayLevel names their level again",
-        versions={"all": "start no delivery of such a level, and leave its offset as it is."},
+        versions={"all": "do not deliver such a level, and do not change its offset."},
         repair="Before the broker starts, name these levels in messageDelayLevel of its broker.conf again, each with "
         "the delay that it had: with a shorter one, messages that are due later than that are delivered at once.",
         not_detected="Without --broker-conf, the levels that have queues are assumed to be configured.",

@@ -84,7 +84,7 @@ CONSUME_QUEUE_FILES = (
             "5.1.3 and later": "deletes the file when it is the last of its queue; else refuses to start.",
         },
         repair="When a release refuses, move the file out of the directory, or let the consume queue be rebuilt: the "
-        "start after it derives what is missing from the commit log.",
+               "next start derives the missing entries from the commit log.",
     ),
     Entry(
         code="consumequeue.stray", fault="F04", treatment="files",

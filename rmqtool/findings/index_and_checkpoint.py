@@ -6,7 +6,10 @@ from rmqtool.findings.finding import Entry
 
 _REBUILD = "rmqtool rebuild-index {store} --dry-run"
 _INDEX_TRUSTED = {"all": "does not check index files at all."}
-_INDEX_REPAIR = "Rebuild the index. Or delete the directory index/ while no broker runs: messages stay, keys are lost."
+_INDEX_REPAIR = (
+    "Rebuild the index. Or delete the directory index/ while no broker runs: messages are kept, keys are "
+    "lost."
+)
 
 DERIVED = (
     Entry(
@@ -158,7 +161,7 @@ DERIVED = (
             "4.x": "stops loading index files at a directory whose name is a number.",
             "5.0 and later": "refuses to start at a directory whose name is a number.",
         },
-        repair="Rebuild the index. Move what is not an index file out of the directory.",
+        repair="Rebuild the index. Move other files out of the directory.",
     ),
     Entry(
         code="checkpoint.missing", fault="F14", severity="warning", treatment="files",

@@ -21,7 +21,7 @@ REBUILDS = (
         },
         effect="with another size set a broker refuses to start on these files, or reads an index at wrong places",
         versions={"all": "expects the sizes of its configuration, which are the default ones unless set."},
-        repair="Give the broker's broker.conf with --broker-conf: what it does not set is the default. Queue files of "
+        repair="Give the broker's broker.conf with --broker-conf; unset values are the defaults. Queue files of "
                "unknown size can be planned (--dry-run) and written elsewhere (--output), but not into a store.",
     ),
     Entry(
@@ -214,8 +214,8 @@ REBUILDS = (
         title="Bytes of the log were skipped",
         what="They have no record; what follows them is still derived.",
         how="Damage of any kind: verify reports each.",
-        says="{bytes:byte of the commit log holds|bytes of the commit log hold} no record ({reasons!l}): skipped, "
-        "what follows is rebuilt",
+        says="{bytes:byte of the commit log holds|bytes of the commit log hold} no record ({reasons!l}): skipped, the "
+             "rest is rebuilt",
         effect="a start that scans this part of the log ends the log there and deletes what follows",
         versions={"all": "ends the log at the first record that it cannot read."},
         repair="Look for start.data-loss before you start the broker; rmqtool repair fixes the log.",
@@ -249,7 +249,7 @@ REBUILDS = (
 
 
 _EFFECT = "none: the store is not affected"
-_VERSIONS = {"all": "know nothing of exports."}
+_VERSIONS = {"all": "do not use exports."}
 _REPAIR = "Export again to another directory, check it, and replace this one with it."
 
 EXPORTS = (

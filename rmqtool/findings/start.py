@@ -86,8 +86,8 @@ STARTS = (
     Entry(
         code="start.other-directory", treatment="settings",
         title="The broker would open another directory",
-        what="With these settings a start would open another directory, which is empty, instead of the one that "
-        "holds the store or its log.",
+        what="With these settings a start would open another directory, which is empty, instead of that of the store "
+             "or its log.",
         how="An invisible blank at the end of a path in broker.conf: Java keeps it, and so do brokers before 5.2.0.",
         says="a start of {version}: {end}, by {setting} in broker.conf: {messages:message} would be out of reach",
         effect="the broker starts without the messages of the store; without a log it deletes the consume queues, too",
@@ -102,7 +102,7 @@ STARTS = (
         how="A file of the wrong size, a stray file, a configuration that cannot be read, a record of an impossible "
         "size.",
         says="{why}",
-        effect="the broker exits at startup; no data is lost by that",
+        effect="the broker exits at startup; no data is lost",
         versions={
             "5.3.4 and later": "a start that failed may remove the file abort: the next one then believes that "
             "the last stop was clean.",
@@ -155,7 +155,7 @@ STARTS = (
             "4.9.2 to 4.9.8": "derive in a recovery after a crash the hash of the tag in place of the time; a clean "
             "start moves the offset of a level to the end of its queue before it derives the rest, and delivers that "
             "again.",
-            "all": "deliver at once what is due later than the delay of its level from now on.",
+            "all": "deliver messages at once that are due later than the delay of their level from now on.",
         },
         repair="Rebuild the consume queues before the broker starts: that keeps the times. If messageDelayLevel was "
                "changed, set these levels to their former delays until the messages are delivered.",

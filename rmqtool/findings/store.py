@@ -24,9 +24,9 @@ STORE = (
         what="A file or a directory gives an error instead of its bytes. The rest of the store is shown.",
         how="Missing permission, a dangling link, a failing disk.",
         says={
-            "hidden": "{why}: it is missing from what is shown[ ({hint})]",
-            "partly": "{why}: not all of it is verified[ ({hint})]",
-            "": "{why}: nothing of it is verified[ ({hint})]",
+            "hidden": "{why}: it is not shown[ ({hint})]",
+            "partly": "{why}: it is verified only in part[ ({hint})]",
+            "": "{why}: it is not verified[ ({hint})]",
         },
         effect="does not start, or loses this part too, if its user cannot read it either",
         versions={"all": "read with the rights of the broker's user, and fail at the same bad sectors."},
@@ -40,7 +40,7 @@ STORE = (
         how="A restore or a script that created a directory in place of a file, or a file in place of a directory.",
         says={
             "index": "expected an index file here: move away what is in its place; it is not verified",
-            "other": "{found} where a {expected} should be: move it away; nothing of it is verified",
+            "other": "{found} where a {expected} should be: move it away; it is not verified",
         },
         effect="does not start, or cannot write that part",
         versions={"all": "as the finding says for each part."},
@@ -55,7 +55,7 @@ STORE = (
             "": "the last broker was killed or crashed: the file abort is there and no broker runs",
             "remote": "the file abort is there: a broker runs on the store, or the last one was killed or crashed",
         },
-        effect="the next start recovers: it scans the end of the log and cuts what is torn",
+        effect="the next start recovers: it scans the end of the log and cuts the torn part",
         versions={
             "4.4.0 to 5.3": "scans from the file that the checkpoint's times select; without a checkpoint all files.",
             "5.4.0": "the same, no more than the last ten files.",

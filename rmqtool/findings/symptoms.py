@@ -138,7 +138,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     Symptom(
         ("Msg crc is error!",),
         ("MessageDecoder",),
-        "A client was given a message with a damaged body, and cannot decode what it has pulled.",
+        "A client got a message with a damaged body, and cannot decode the pulled messages.",
         _VERIFY,
         ("commitlog.body-crc", "commitlog.property-crc"),
     ),
@@ -160,7 +160,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     Symptom(
         ("this usually indicate that the dispatch behind too much and the commitlog has expired.",),
         ("DefaultMessageStore$ReputMessageService",),
-        "Queue entries should be built for messages whose log files are gone.",
+        "Queue entries should be built for messages whose log files are missing.",
         _VERIFY,
         ("commitlog.head-missing", "consumequeue.behind", "consumequeue.missing-unit"),
     ),
@@ -183,7 +183,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     Symptom(
         (", but access logic queue failed.",),
         ("DefaultMessageStore",),
-        "The offset is inside the queue, but no file holds its entry: files of the queue are missing or "
+        "The offset is inside the queue, but no file has its entry: files of the queue are missing or "
         "cut.",
         _PULL,
         ("consumequeue.gap", "consumequeue.hole", "consumequeue.missing-queue"),
@@ -191,7 +191,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     Symptom(
         ("PULL_OFFSET_MOVED:correction offset.", "fix the pull request offset, ", "OFFSET_MOVED_EVENT"),
         ("PullMessageProcessor", "DefaultMQPushConsumerImpl$1$1"),
-        "A group asked for an offset that its queue does not have: messages expired before they were consumed, or "
+        "A group requested an offset that its queue does not have: messages expired before they were consumed, or "
         "the queue is shorter than it was. The group jumps to the next existing offset.",
         _GROUP,
         ("config.offset-out-of-range", "consumequeue.hole", "start.queue-loss"),
@@ -200,7 +200,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     Symptom(
         ("OFFSET_ILLEGAL", "The pull request offset illegal, "),
         ("PullStatus", "DefaultLitePullConsumerImpl$PullTaskImpl"),
-        "A client asked for an offset that its queue does not have.",
+        "A client requested an offset that its queue does not have.",
         _GROUP,
         ("config.offset-out-of-range", "consumequeue.hole"),
     ),

@@ -328,10 +328,10 @@ def _note_file(view: View, file: ConfigFile) -> None:
     if file.path is None:
         again = "a start delivers all messages of these levels, even those delivered before"
         why = f"{file.problem or 'it is missing'}: {again}"
-        view.notes.add_uncertain(f"what was delivered of the delay levels: config/{DELAYS}", why)
+        view.notes.add_uncertain(f"which delayed messages were delivered: config/{DELAYS}", why)
     elif file.problem:
         why = f"{file.problem}: its .bak is used, and messages delivered since are delivered again"
-        view.notes.add_uncertain(f"what was delivered last of the delay levels: config/{DELAYS}", why)
+        view.notes.add_uncertain(f"which delayed messages were delivered last: config/{DELAYS}", why)
 
 
 def popped(view: View, timers: Timers) -> Iterator[pa.RecordBatch]:

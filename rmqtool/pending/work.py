@@ -149,7 +149,7 @@ def pending_work(
     counts: dict[Reason, Count] = {}
     most_urgent = SCHEMA.empty_table()
     if snapshot.holder:
-        view.notes.add_uncertain("what is delivered meanwhile", "a broker runs on the store")
+        view.notes.add_uncertain("messages delivered meanwhile", "a broker runs on the store")
     for kept in _kept(view, request):
         for reason, count in _counted(kept, request.now):
             counts[reason] = counts.get(reason, Count()) + count

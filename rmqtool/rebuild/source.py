@@ -132,8 +132,8 @@ def require_known_sizes(store: Store, assumed: Collection[Sized], kinds: Collect
             f"the size of {names} is unknown: no file of the store shows it. With queue files of another size than "
             "configured a broker refuses to start, and in such index files it finds nothing",
             file=store.root,
-            hint="give the broker's configuration with --broker-conf FILE; what it does not set is the default, and "
-            "an empty file means a broker with default settings. --dry-run works without it",
+            hint="give the broker's configuration with --broker-conf FILE; unset values are the defaults, and an "
+                 "empty file means a broker with default settings. --dry-run works without it",
         )
 
 

@@ -436,7 +436,8 @@ _OTHERS = {
     "config.older-copy": "nothing shows whether the file was restored on purpose: compare it with its .bak and with "
     "backups, and keep the right one",
     KIND: "the topic has queues of both kinds: move away those that do not have its messages, and repair again",
-    "config.rocksdb-damaged": "nothing else in the store shows what was in the database: restore the whole directory "
+    "config.rocksdb-damaged": "nothing else in the store shows the contents of the database: restore the whole "
+                              "directory "
     "from a backup from the same time. Without one move it away, create the topics again (mqadmin updateTopic) before "
     "clients connect, and reset each group to its former position (mqadmin resetOffsetByTime -g GROUP -t TOPIC -s "
     "TIME)",
@@ -500,10 +501,10 @@ def _reason(finding: Finding, *, offsets: bool) -> str:
     if finding.code == TOPIC_MISSING and "database" in finding.details:
         return _NO_ROWS
     if finding.code in _ASKED:
-        return _ASKED[finding.code] if offsets else "--keep-offsets leaves offsets as they are"
+        return _ASKED[finding.code] if offsets else "--keep-offsets does not change offsets"
     if _files(finding) & {f"{CONFIG}/{name}" for name in OFFSETS} and finding.code != "config.older-copy":
         taken_out = "; without --keep-offsets the files are removed, so that the broker starts" * (not offsets)
         return _BEGIN_ANEW + (taken_out if finding.code == "start.refuses" else "")
     if f"{CONFIG}/{DELAYS}" in _files(finding) and finding.code in ("config.missing", "config.unreadable"):
-        return f"the log does not show what was delivered, and it comes again: {_FROM_BACKUP}"
+        return f"the log does not show which messages were delivered, and they are delivered again: {_FROM_BACKUP}"
     return _OTHERS.get(finding.code, f"no change fixes it: {_FROM_BACKUP}")

@@ -97,7 +97,7 @@ def _sizes(snapshot: Snapshot) -> Iterator[NotHealed]:
     for file in snapshot.log.files if size else ():
         name = snapshot.store.relative(file.path)
         if size and file.size > size and not is_resizable(file, size):
-            yield NotHealed(frozenset({_SIZE}), f"{name} holds data after the {size} bytes that a file has")
+            yield NotHealed(frozenset({_SIZE}), f"{name} has data after the {size} bytes that a file has")
         elif not file.size and file not in empty:
             why = f"{name} has 0 bytes, as all files of the log: no messages are left"
             yield NotHealed(frozenset({_EMPTY}), why, (f"{name} ({size} bytes)",))

@@ -165,7 +165,7 @@ def group_entry(group: str) -> dict[str, Any]:
 
 
 _FAR = 10_000  # from 0: of a queue without any message; a smaller offset may be that of messages that have expired
-NO_PROOF = "offsets past the ends of queues may be all that proves that the log has lost its end"
+NO_PROOF = "offsets past the ends of queues may be the only proof that the log has lost its end"
 """What no one can know any more when they are brought to those ends."""
 
 

@@ -64,7 +64,7 @@ def config_files(store: Store, *, hosts: bool = True, expressions: bool = True) 
     for entry in entries:
         path, name = Path(entry.path), entry.name.removesuffix(".bak")
         if name == _FILTERS and not expressions:
-            yield LeftOut(store.relative(path), "its expressions may quote what is redacted")
+            yield LeftOut(store.relative(path), "its expressions may quote redacted values")
         elif name in _WITHOUT_SECRETS and entry.is_file(follow_symlinks=False):
             yield _config_file(store, path)
         else:

@@ -154,9 +154,9 @@ def show_preview(document: dict[str, Any], style: Style) -> None:
         if source["deleted_bytes"]:
             lost = byte_size(source["deleted_bytes"])
             print_fact(console, "deleted", f"{lost} of {source['store']}, before they were ever exported", "bold red")
-    there = "holds nothing yet"
+    there = "is empty"
     if document["rows_there"] is not None:
-        end = "would be replaced" if document["mode"] == "overwrite" else "would stay"
+        end = "would be replaced" if document["mode"] == "overwrite" else "would be kept"
         there = f"holds {counted(document['rows_there'], 'message')}, which {end}"
     print_fact(console, "output", f"{document['output']}, {there}")
     columns = document["columns"]

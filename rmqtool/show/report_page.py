@@ -76,7 +76,7 @@ class ReportRedaction:
     def finding(self, finding: Finding) -> str:
         """What a finding says."""
         if self._may_quote(finding):
-            return "(left out: it may quote what is redacted)"
+            return "(left out: it may quote redacted values)"
         return self.text(finding.message)
 
     def redacted(self, finding: Finding) -> Finding:

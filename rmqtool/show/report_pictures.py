@@ -421,4 +421,4 @@ def position_line(next_timestamp: int, low: int, high: int) -> Html:
     """What a group has still to read, as a bar on the time from `low` to `high`."""
     share = min(max((next_timestamp - low) / max(1, high - low), 0.0), 0.99)
     bar = empty_element("rect", x=number(share * 100), y=3, width=number(100 - share * 100), height=4, class_="behind")
-    return picture("what is not read yet", 100, 10, [bar], "line")
+    return picture("unread messages", 100, 10, [bar], "line")

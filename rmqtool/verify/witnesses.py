@@ -177,8 +177,8 @@ class Witnesses:
 
 _FIRST_WRITE_MS = 60_000  # a broker writes its offsets 10 s after its start at the latest; with room for slow machines
 _NO_OFFSETS = (
-    "the broker starts without any offset: each group begins again by its own policy, and skips what it has not "
-    "consumed, or gets all again"
+    "the broker starts without any offset: each group begins again by its own policy, and skips unconsumed messages, "
+    "or gets all messages again"
 )
 EFFECTS = {
     TOPICS: "the broker starts without these topics: clients are refused, or topics are created again with default "

@@ -410,7 +410,7 @@ def test_a_dry_run_makes_nothing(store: Path, output: Path) -> None:
     done = export(store, output / "below", "--dry-run")
     assert (done.status, output.exists()) == (Exit.OK, False)
     assert re.search(r"would read +\d.* of log in 1 part, with processes of this machine", done.out)
-    assert re.search(r"output +.*below, holds nothing yet", done.out)
+    assert re.search(r"output +.*below, is empty", done.out)
     assert "nothing was written" in done.err
 
 
@@ -426,7 +426,7 @@ def test_a_dry_run_foresees_the_run(store: Path, output: Path) -> None:
         refused = export(store, output, "-n")
         idle = json.loads(export(store, output, "-n", "--mode", "incremental", "--json").out)["result"]["plan"]
         again = json.loads(export(store, output, "-n", "--mode", "overwrite", "--json").out)["result"]["plan"]
-    assert (refused.status, "already holds an export" in refused.err) == (Exit.USAGE, True)
+    assert (refused.status, "already has an export" in refused.err) == (Exit.USAGE, True)
     assert (idle["rows_there"], idle["bytes_to_read"], idle["splits"]) == (60, 0, 0)
     assert (again["rows_there"], again["bytes_to_read"]) == (60, plan["bytes_to_read"])
 

@@ -207,8 +207,8 @@ def refused(store: Path, progress: Path, *options: str | Path) -> str:
     [
         (_other_options, "is of a verification with other options: none"),
         (_other_settings, "is of a verification with another broker.conf"),
-        (_changed_file, "is of the store as it was: its files have changed since"),
-        (_new_file, "is of the store as it was: its files have changed since"),
+        (_changed_file, "is of an earlier state of the store: its files have changed since"),
+        (_new_file, "is of an earlier state of the store: its files have changed since"),
         (_other_store, "is of another store"),
     ],
 )
