@@ -1,4 +1,4 @@
-"""Bodies of trace messages: what clients say of messages, in records of text (`TraceDataEncoder` of the client).
+"""Bodies of trace messages: what clients report of messages, in records of text (`TraceDataEncoder` of the client).
 
 A record is a type and its fields, with 0x01 between them and 0x02 after them. A field that a client does not have is
 the text ``null``. Later releases append fields; so may one to come.

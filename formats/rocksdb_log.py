@@ -47,7 +47,7 @@ def crc32c(data: bytes | memoryview) -> int:
 def first_damage(data: bytes) -> int | None:
     """Where the first record that is not whole begins, bytes; None where all are.
 
-    Zeros to the end are no damage: the file may have been allocated ahead.
+    Zeros to the end are no damage: the file may have been allocated in advance.
     """
     return next((start for start, stop in _records(data) if stop is None), None)
 

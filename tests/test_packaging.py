@@ -264,7 +264,7 @@ def test_the_installed_program_helps(installed: Path, tmp_path: Path) -> None:
 def test_the_installed_program_exports_the_example_store(installed: Path, tmp_path: Path) -> None:
     """Without pyspark and without Java."""
     run(installed / "rmqtool", "export", STORE, "--output", "out", "--engine", "local", cwd=tmp_path)
-    assert "is what the log says" in run(installed / "rmqtool", "export", STORE, "--check", "out", cwd=tmp_path)
+    assert "matches the log" in run(installed / "rmqtool", "export", STORE, "--check", "out", cwd=tmp_path)
 
 
 def test_the_installed_program_inspects_the_example_store(installed: Path, tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ def _no_more_memory() -> ExhaustedError:
     limit = address_space()
     if limit is None:
         return ExhaustedError(
-            "out of memory", hint="work with fewer processes (--jobs), or where more memory is free; nothing was lost"
+            "out of memory", hint="work with fewer processes (--jobs), or with more free memory; nothing was lost"
         )
     return ExhaustedError(f"out of memory: {limit >> 20} MiB of address space are allowed", hint=_raise_memory())
 

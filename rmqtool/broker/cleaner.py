@@ -131,7 +131,7 @@ def run_over(
 ) -> LogRun:
     """One run at `now`, epoch ms; `max_offset` is the log's end.
 
-    Files past the end are allocated ahead, and the store does not count them. With `first_in_use` a reader still
+    Files past the end are allocated in advance, and the store does not count them. With `first_in_use` a reader still
     holds the first file: the run ends with it, and the log's minimum moves after it although it is kept.
     """
     counted = sum(log_file.start_offset <= max_offset for log_file in files)

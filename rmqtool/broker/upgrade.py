@@ -50,7 +50,7 @@ from rmqtool.store.store import CONFIG, CONSUME_QUEUE, SEPARATE_ROCKSDB_QUEUES, 
 _FILES, _ROCKSDB = "default", "defaultrocksdb"  # StoreType, in any case
 _DECIDING = ("combineAssignOffsetCQType", "combineCQPreferCQType")
 _OF_PLUG_IN = ("tiered", "readAhead", "commitLogRolling")  # beginnings of settings of the tiered store
-_IGNORED_FILES = "starts with an empty log or empty queues, and overwrites what is there"
+_IGNORED_FILES = "starts with an empty log or empty queues, and overwrites the existing files"
 
 
 class Refusal(NamedTuple):
@@ -144,18 +144,19 @@ def changes(snapshot: Snapshot, version: Version) -> Iterator[ReleaseChange]:
         (MULTI_DISPATCH_SPARES_SYSTEM_TOPICS, snapshot.has_light_queues,
          "light queues get no entries of delayed messages any more, before these are delivered"),
         (INDEX_OF_TAGS, bool(snapshot.index_files),
-         "tags are also keys of the index: its files fill sooner, and a query by tag finds only what is stored then"),
+         "tags are also keys of the index: its files fill sooner, and a query by tag finds only messages stored from "
+         "then on"),
         (RECOVERED_FILES_LIMITED, files > read,
-         f"after a crash only the last {read} of the {files} commit log files are read: what was not in the "
-         f"queues before is never put there. commitLogRecoverMaxNum={files} reads all"),
+         f"after a crash only the last {read} of the {files} commit log files are read: messages that were not in the "
+         f"queues before are never added. commitLogRecoverMaxNum={files} reads all"),
         (MULTI_DISPATCH_SPARES_DEAD_LETTERS, snapshot.has_light_queues,
          "light queues get no entries of dead letter topics any more"),
         (SLAVE_TAKES_NO_ATTRIBUTES, version < SLAVE_TAKES_ATTRIBUTES and has_slave,
-         "a slave takes over no topic with attributes, such as message.type, from its master: made master, it lacks "
-         "them. Copy topics.json before, or take 5.3.4"),
+         "a slave does not copy topics with attributes, such as message.type, from its master: if it becomes master, "
+         "they are missing. Copy topics.json before, or take 5.3.4"),
         (PULL_OFFSETS_KEPT, version < PULL_OFFSETS_KEPT_NO_MORE and has_slave,
-         "a slave cannot read its master's committed offsets (pullOffsetTable): made master, it has none. Copy "
-         "consumerOffset.json before, or take 5.5.1"),
+         "a slave cannot read its master's committed offsets (pullOffsetTable): if it becomes master, it has none. "
+         "Copy consumerOffset.json before, or take 5.5.1"),
     )  # fmt: skip
     return (ReleaseChange(since, message) for since, concerns, message in found if concerns and since <= version)
 
@@ -168,8 +169,8 @@ def switches(snapshot: Snapshot, version: Version) -> Iterator[str]:
     is_second = (conf.text("configManagerVersion") or "").lower() == "v2"
     if version >= SECOND_CONFIG and is_second and not holds_rocksdb(store.root / CONFIG / "rdb"):
         yield (
-            "configManagerVersion=v2 keeps topics, groups and committed offsets in a database of its own, and takes "
-            "over nothing: the broker starts without those of the store"
+            "configManagerVersion=v2 keeps topics, groups and committed offsets in its own database and does not "
+            "import the existing ones: the broker starts without them"
         )
     if version >= MULTI_DISPATCH and not (is_second or store.is_of_rocksdb_type):
         yield from _moved_offsets(store)
@@ -196,7 +197,7 @@ def _moved_offsets(store: Store) -> Iterator[str]:
     found = [load_config(store.root / CONFIG / name) for name in (left, read)]
     there, used = (each.path.stat().st_mtime_ns if each.path else 0 for each in found)
     if there > used and offsets_in(found[0].content):
-        why = "which is older" if used else "which is not there"
+        why = "which is older" if used else "which does not exist"
         yield (
             f"{given} reads the committed offsets of all groups from {read}, {why}, and nothing from {left}: the "
             "broker starts without those. A copy of the file under the other name gives it those of ordinary groups"

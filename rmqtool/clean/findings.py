@@ -270,7 +270,7 @@ def _wrong_time(plan: CleanPlan, deviation: str, files: Sequence[WrongTime]) -> 
         file=plan.snapshot.store.relative(path),
         details={"modified": first.log_file.mtime, "written": first.written, "others": len(files) - 1},
         effect=effects[deviation],
-        remedy=f"touch -m -d {when} {quote(str(path))}" + ("  (and the others alike)" if len(files) > 1 else ""),
+        remedy=f"touch -m -d {when} {quote(str(path))}" + ("  (the others likewise)" if len(files) > 1 else ""),
         count=len(files),
     )
 

@@ -52,7 +52,7 @@ class Undelivered:
     topic: str  # Topic in which they wait.
     queue_id: Long  # Queue number.
     messages_lost: Count  # How many.
-    exact: bool = True  # False: not all could be looked at, and it is the most that it may be.
+    exact: bool = True  # False: not all could be checked, and it is an upper limit.
     first_due: Moment = None  # When the first is due.
     last_due: Moment = None  # When the last is due.
 
@@ -156,8 +156,8 @@ class GroupLoss:
     committed_offset: Long  # The next offset that the group reads.
     min_offset: Long | None  # The queue's minimum now; null without the queue.
     min_offset_after: Long | None  # The queue's minimum after all passes; null without the queue.
-    messages_lost: Count  # Messages that the group has not read and that go.
-    already_lost: Count  # Messages that it has not read and that went before.
+    messages_lost: Count  # Messages that the group has not read and that are deleted.
+    already_lost: Count  # Messages that it has not read and that were deleted before.
 
 
 @dataclass

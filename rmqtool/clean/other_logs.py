@@ -41,11 +41,11 @@ class TierExpiry:
 
     topic: str  # Topic.
     queue_id: Long  # Queue number.
-    segments: Count  # Segments that go, of log and units.
+    segments: Count  # Segments that are deleted, of log and units.
     bytes: Count  # Their sizes.
     min_offset: Long  # The tier's minimum of the queue now.
     min_offset_after: Long  # Its minimum after that hour.
-    messages_deleted: Count  # Messages that go and that the local queue has not, or no longer.
+    messages_deleted: Count  # Messages to be deleted that the local queue does not have, or no longer has.
     next_expires: Moment  # When the next segment that stays expires; null without one.
 
 
@@ -61,10 +61,10 @@ class NextCompaction:
     topic: str  # Topic.
     queue_id: Long  # Queue number.
     messages: Count  # Messages of the compacted log, those of the last file included.
-    superseded: Count  # Those that go, since there is a newer one of their key.
-    without_body: Count  # Those that go, since they delete their key.
-    dropped: Count  # Those that go after a damaged record, which ends its file.
-    skipped: Skipped | None  # Why the queue is left alone; null where it is compacted.
+    superseded: Count  # Those removed because there is a newer one with their key.
+    without_body: Count  # Those removed because they delete their key.
+    dropped: Count  # Those lost after a damaged record, which ends its file.
+    skipped: Skipped | None  # Why the queue is skipped; null if it is compacted.
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ class BundleOptions(ReportOptions):
     """What was asked for."""
 
     output: Path = output_option(
-        "The file, a .tar.gz; one that exists is replaced.", "FILE", click.Path(path_type=Path, dir_okay=False),
+        "The .tar.gz file; an existing one is replaced.", "FILE", click.Path(path_type=Path, dir_okay=False),
         required=True,
     )  # fmt: skip
     max_damaged: int = option(
@@ -82,8 +82,8 @@ def bundle(style: Style, given: BundleOptions) -> Exit:
     """Pack what a support case needs into one archive.
 
     A .tar.gz with the page of `rmqtool report`, the JSON of `verify` and `inspect`, a list of all files, the
-    configuration without its secrets, and the damaged bytes of the log. Messages that can be read are not in it.
-    Nothing in the store is changed.
+    configuration without secrets, and the damaged bytes of the log. It does not contain readable messages. Nothing in
+    the store is changed.
     """
     facts = look_at(style, given)
     left: list[LeftOut] = []
@@ -124,7 +124,7 @@ def _members(style: Style, facts: StoreReport, given: BundleOptions, left: list[
     if given.redaction is None:
         found = chain(found, damaged_bytes(outcome.snapshot, outcome, given.max_damaged))
     elif outcome.total.extents:
-        found = chain(found, [LeftOut("damaged/", "damaged bytes may contain what is redacted")])
+        found = chain(found, [LeftOut("damaged/", "damaged bytes may contain redacted values")])
     for each in found:
         if isinstance(each, LeftOut):
             left.append(each)

@@ -253,11 +253,11 @@ def next_options(given: CleanOptions) -> NextOptions:
 def clean(style: Style, given: CleanOptions) -> Exit:
     """Preview or delete expired files; forecast the disk.
 
-    STORE is the directory that broker.conf calls storePathRootDir. Shows which files the broker's cleaner will
-    delete in its next run and why, when the others follow, who loses unread messages, and how long the disk lasts.
-    With --dry-run nothing is changed, and a broker may run on the store. Without it the files of the next run are
-    deleted for good, after they were shown and you agreed, and only while no broker runs. Where unread messages are
-    among them, a yes is not enough. --topic chooses whose losses are listed; what is deleted stays the same.
+    STORE is the directory that broker.conf calls storePathRootDir. Shows which files the broker's cleaner will delete
+    in its next run and why, when the others follow, who loses unread messages, and how long the disk lasts. With
+    --dry-run nothing is changed, and a broker may be running. Without it, the files of the next run are shown and,
+    after you agree, deleted for good, but only while no broker runs. If unread messages would be deleted, a yes is not
+    enough. --topic selects whose losses are listed; it does not change what is deleted.
     """
     from rmqtool.clean.deletion import SavedCleanPlan
     from rmqtool.store.commit_log import retry_on_deletion

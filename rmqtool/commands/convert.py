@@ -34,7 +34,7 @@ class ConvertOptions(OnTier):
 
     path: Path = argument("STORE", StorePath())
     output: Path = output_option(NEW_STORE, "NEW", click.Path(path_type=Path), required=True)
-    uncommitted: bool = flag("Also take entries after the committed index: for the last node that is left.")
+    uncommitted: bool = flag("Also take entries after the committed index: for the last remaining node.")
     tiered: bool = flag("Take the tier along, to NEW/tiered: messages that only it has.")
     dry_run: bool = dry_run_option()
     jobs: int | None = jobs_option()
@@ -48,10 +48,10 @@ class ConvertOptions(OnTier):
         "rmqtool convert /data/rocketmq/store --output /data/new",
     ),
     {
-        Exit.OK: "done, or planned; all messages are taken",
+        Exit.OK: "done, or planned; all messages are in the new store",
         Exit.FINDINGS: "done, or planned; messages are missing, left out, or damaged",
-        Exit.USAGE: "the options do not fit each other, or the output is not empty",
-        Exit.LOSSY: "done; a file beside the log could not be copied",
+        Exit.USAGE: "the options contradict each other, or the output is not empty",
+        Exit.LOSSY: "done; a file next to the log could not be copied",
         Exit.FAILED: "could not finish; there is no new store",
         Exit.IN_USE: "a broker runs on the store",
     },
@@ -59,9 +59,9 @@ class ConvertOptions(OnTier):
 def convert(style: Style, given: ConvertOptions) -> Exit:
     """Convert a DLedger store to a plain one.
 
-    STORE is a directory that broker.conf calls storePathRootDir, of a broker that is stopped. The messages of DLedger's
-    entries become a plain commit log; queue offsets stay, and so what consumers have committed. Of a store with several
-    commit log paths the files are put into one directory. Nothing in STORE is changed.
+    STORE is the directory that broker.conf calls storePathRootDir; the broker must be stopped. The messages in
+    DLedger's entries become a plain commit log; queue offsets and committed offsets do not change. The files of a
+    store with several commit log paths are put into one directory. Nothing in STORE is changed.
     """
     from rmqtool.base.files import ReadPolicy
     from rmqtool.salvage.conversion import carried_with, conversion_of, plan_conversion, require_stopped
@@ -157,7 +157,7 @@ def _show(style: Style, given: ConvertOptions, found: Converted) -> Exit:
     show_conversion(found, style)
     if not style.quiet:
         if "uncommitted" in plan.totals:
-            note("--uncommitted also takes the entries after the committed index, of the last node that is left")
+            note("--uncommitted also takes the entries after the committed index, of the last remaining node")
         if rebuild:
             note(f"done; next: {join(['rmqtool', 'verify', str(given.output)])}")
             note("then start the broker on it, without enableDLegerCommitLog and with one storePathCommitLog")

@@ -29,19 +29,19 @@ class CopyOptions(shared.OnStore):
     """What was asked for."""
 
     output: Path | None = shared.output_option(
-        "The copy: a directory that is empty, or does not exist yet; with --update one with a copy.",
+        "The copy: a new or empty directory; with --update an existing copy.",
         "DIR", click.Path(path_type=Path),
     )  # fmt: skip
-    update: bool = flag("Bring a copy up to date: only what has changed is read.")
+    update: bool = flag("Update a copy: only changed files are read.")
     prune: bool = flag("With --update, drop what the store's cleaner has deleted. Otherwise the copy keeps it.")
     verify: bool = flag("Check a copy: STORE against its manifest, then as verify does.")
     as_: str | None = option(
         "The copy is for a slave of this broker (slave), for a replica under a controller (controller), or for another "
-        "broker of this NAME: names of the old one are removed.",
+        "broker of this NAME: names of the old broker are removed.",
         "--as", metavar="slave|controller|NAME",
     )  # fmt: skip
     raw: bool = flag("Leave the copy as after a crash: queues and index are not completed, nothing is verified.")
-    fresh_times: bool = flag("When a copy is restored: count the age of its log files from now on.")
+    fresh_times: bool = flag("When restoring: count the age of its log files from now on.")
     dry_run: bool = shared.dry_run_option()
     yes: bool = shared.yes_option()
     jobs: int | None = jobs_option()
@@ -72,22 +72,22 @@ class CopyOptions(shared.OnStore):
         "rmqtool copy /data/rocketmq/store --output /data/slave --as slave",
     ),
     {
-        Exit.OK: "done, planned, or the copy is as its manifest says",
-        Exit.FINDINGS: "done, with findings; or the copy is not as its manifest says",
+        Exit.OK: "done, planned, or the copy matches its manifest",
+        Exit.FINDINGS: "done, with findings; or the copy does not match its manifest",
         Exit.USAGE: "the options do not fit, the output is not empty, or not confirmed",
-        Exit.FAILED: "could not finish: the next run continues; an earlier copy is as it was",
+        Exit.FAILED: "could not finish: the next run continues; an earlier copy is unchanged",
         Exit.IN_USE: "another rmqtool is changing the store",
     },
 )
 def copy(style: Style, given: CopyOptions) -> Exit:
     """Copy a store, also of a running broker, or restore one.
 
-    All that was acknowledged before the copy began is in it, with its queue entries, keys and topics. Files are copied
-    in an order in which none points at what is not there; the copy gets a proven end and starts like a broker that was
-    stopped. Its manifest comes last: without one a directory is no copy. A run that was interrupted goes on when the
-    same command is given again.
+    Every message that was acknowledged before the copy began is in it, with its queue entries, keys and topics. Files
+    are copied in such an order that none points to missing data. The copy gets a proven end, and a broker starts on it
+    as after a clean stop. The manifest is written last: a directory without one is not a copy. If a run is
+    interrupted, the same command continues it.
 
-    STORE may be such a copy: then it is restored, and each byte is compared with the manifest.
+    STORE may also be such a copy: it is then restored, and each byte is compared with the manifest.
     """
     given.require_consistent()
     return _verify(style, given) if given.verify else _copy(style, given)
@@ -136,7 +136,7 @@ def _kept_for_later(style: Style, new: NewStore) -> Iterator[None]:
         yield
     except BaseException:
         if not style.quiet and new.notes.exists():
-            note(f"what is copied so far stays in {new.directory.parent}: the same command continues from there")
+            note(f"the files copied so far are kept in {new.directory.parent}: the same command continues from there")
         raise
 
 

@@ -40,12 +40,12 @@ class CutOptions(shared.OnStore):
     """What was asked for."""
 
     at: At = option(
-        "Where the log is to end: a physical offset at which a record begins or ends; a time, with all messages stored "
+        "Where to end the log: a physical offset at which a record begins or ends; a time, with all messages stored "
         "from then on deleted; or last-N, with the last N messages deleted.",
         required=True, callback=_at, metavar="OFFSET|TIME|last-N",
     )  # fmt: skip
-    renumber: bool = flag("Allow that queues of which no message is left begin again at queue offset 0.")
-    node_only: bool = flag("Cut one node of several; the others have to be cut at the same offset.")
+    renumber: bool = flag("Let queues that keep no message begin again at queue offset 0.")
+    node_only: bool = flag("Cut one node of several; the others must be cut at the same offset.")
     dry_run: bool = shared.dry_run_option()
     yes: bool = shared.yes_option()
 
@@ -60,19 +60,19 @@ class CutOptions(shared.OnStore):
     ),
     {
         Exit.OK: "done, planned, or nothing to do",
-        Exit.FINDINGS: "done; the next start would not serve all that is left",
+        Exit.FINDINGS: "done; the next start would not serve all remaining messages",
         Exit.USAGE: "no such place, nothing would be left, or nobody confirmed",
         Exit.FAILED: "could not finish; the store is as before",
         Exit.IN_USE: "a broker runs on the store",
     },
 )
 def cut(style: Style, given: CutOptions) -> Exit:
-    """End the log of a store at an offset, in place.
+    """Cut off the log of a store at an offset, in place.
 
-    All that was stored from there on goes, and all that leads to it: queue entries, keys, timers. Committed offsets and
-    delay levels past the new ends are lowered, and what was delivered after the end is delivered again. Nothing of it
-    comes back, as it may where a broker ends its log itself: that leaves the old bytes behind its end. Stop the broker
-    first. `rmqtool undo` takes it back, until a broker has run.
+    Everything stored from there on is deleted, with its queue entries, keys and timers. Committed offsets and delay
+    levels past the new ends are lowered, and messages that were delivered after the cut are delivered again. None of
+    it comes back. (When a broker cuts its log itself, it leaves the old bytes after the end, and they may come back.)
+    Stop the broker first. `rmqtool undo` takes the cut back, until a broker has run.
     """
     from rmqtool.cut.job import CutJob, CutRequest
     from rmqtool.store.store import require_plain_log
@@ -118,7 +118,7 @@ def _ask(style: Style, given: CutOptions, plan: CutPlan) -> None:
         return
     if not style.json:
         show_cut(plan, None, style)
-    writing.confirm(f"Take {plan.tail.records} messages out of the log?", yes=False)
+    writing.confirm(f"Remove {plan.tail.records} messages from the log?", yes=False)
 
 
 def _show_plan(style: Style, given: CutOptions, plan: CutPlan) -> Exit:
@@ -156,5 +156,5 @@ def _show_done(
         note(f"done: {done}; to undo it, before a broker starts: {back}" if done else "nothing to do")
         if plan.is_unclean:
             settling = join(["rmqtool", "repair", str(given.path), "--settle", *words])
-            note(f"the broker had not stopped cleanly, and its next start recovers; {settling} makes a clean one of it")
+            note(f"the broker did not stop cleanly, and its next start recovers; {settling} turns it into a clean one")
     return status

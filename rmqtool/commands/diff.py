@@ -87,11 +87,11 @@ class DiffOptions(OnStores):
 def diff(style: Style, given: DiffOptions) -> Exit:
     """Compare a store with its replica or its backup.
 
-    A and B are directories that broker.conf calls storePathRootDir. The logs of one broker are the same byte by
-    byte up to where they diverge: diff shows that place, and what only one of them has. A store that a broker runs
-    on is compared up to its present end. A DLedger store and the plain one that convert made of it are compared
-    message by message, in their order. With --by-message stores of different brokers are compared, after a
-    migration or a replay: which messages does only one of them have? Nothing in the stores is changed.
+    A and B are directories that broker.conf calls storePathRootDir. The logs of one broker are identical up to where
+    they diverge: diff shows that place, and what only one of them has. A store that a broker runs on is compared up to
+    its present end. A DLedger store and the plain store that convert made from it are compared message by message, in
+    order. With --by-message, stores of different brokers are compared, after a migration or a replay: which messages
+    are only in one of them? Nothing in the stores is changed.
     """
     from rmqtool.diff.records import side_of
     from rmqtool.store.store import conf_for

@@ -56,13 +56,13 @@ class Page(Shape):
     severity: Literal["info", "warning", "error"]  # How bad it is in most cases; a finding may differ.
     title: str  # What is wrong, in a few words.
     what: str  # What is wrong.
-    how: str  # How it comes about.
+    how: str  # How it happens.
     effect: str  # What the broker does with it, in one sentence.
     versions: list[Behaviour] = at("all_versions")  # What each broker version does.
     repair: str  # How to repair it, and what not to do.
-    # The command to run next, with words in capitals to be filled in.
+    # The command to run next; replace words in capitals.
     remedy: str | None = by(lambda entry, _: None if entry.remedy is None else shown_remedy(entry.remedy))
-    not_detected: str | None  # What rmqtool does not see of it.
+    not_detected: str | None  # What rmqtool does not detect of it.
 
 
 class SymptomShown(Shape):
@@ -72,16 +72,16 @@ class SymptomShown(Shape):
     classes: list[str]  # The Java classes that have them.
     response: str | None = by(lambda each, _: each.response and each.response[0])  # The name of a response code.
     response_code: int | None = by(lambda each, _: each.response and each.response[1])  # Its number.
-    what: str  # What the store has to do with it.
-    command: str  # The command to run next, with words in capitals to be filled in.
+    what: str  # What it has to do with the store.
+    command: str  # The command to run next; replace words in capitals.
     codes: list[str]  # The findings to read about.
 
 
 class Explained(Shape):
     """The pages."""
 
-    codes: list[Page]  # The pages that were asked for; without CODE all of them; those that symptoms lead to.
-    symptoms: list[SymptomShown]  # What was asked for by what is printed; empty where CODE is one of findings.
+    codes: list[Page]  # The requested pages; without CODE all; those of matching symptoms.
+    symptoms: list[SymptomShown]  # Matching symptoms; empty if CODE is that of a finding.
 
 
 @click.command("explain", cls=HelpPage, epilog=_EPILOG)
@@ -91,10 +91,10 @@ class Explained(Shape):
 def explain(style: Style, /, *, code: tuple[str, ...]) -> Exit:
     """Explain a finding, and how to repair it.
 
-    It says what the finding is, how it happens, and what each broker version does. CODE is the code of a finding,
-    such as commitlog.body-crc, a fault's number such as F16, or the beginning of several codes. It may also be what
-    a broker or a client prints: a response code such as 14, an exception, a line of a log. Without CODE all codes
-    are listed.
+    Shows what the finding means, its causes, and what each broker version does. CODE is the code of a finding, such as
+    commitlog.body-crc, a fault's number such as F16, or the beginning of several codes. It may also be something that
+    a broker or a client prints: a response code such as 14, an exception, a line of a log. Without CODE all codes are
+    listed.
     """
     asked = " ".join(code) if code else None  # what is printed may have been pasted without quotes
     entries, symptoms = _entries(asked)

@@ -81,18 +81,18 @@ class ExportChoices(OnStores):
         type=shared.StorePath(may_be_remote=True), metavar="DIR",
     )  # fmt: skip
     mode: Mode = option(
-        "What to do when DIR holds an export: add what is new, replace it, ...",
+        "What to do if DIR already has an export: add new messages, replace it, ...",
         type=click.Choice(["error", "append", "overwrite", "incremental"]), default="error",
     )  # fmt: skip
     columns: tuple[str, ...] = option(
-        "Columns, separated by commas; '*' for the usual ones (the default); body_text, properties.NAME, body.PATH, "
+        "Columns, separated by commas; '*' for the default ones; body_text, properties.NAME, body.PATH, "
         "file, place, body.PATH:int as NAME, ...",
         multiple=True, callback=_columns, shell_complete=complete_from(columns), metavar="NAMES",
     )  # fmt: skip
     body: BodyChoice = shared.body_option()
     body_format: BodyFormat | None = option(
-        "How CSV and NDJSON write a body (default: base64); what is not text, or not JSON, is written as base64 in "
-        "another column.",
+        "How CSV and NDJSON write a body (default: base64); bodies that are not text, or not JSON, are written as "
+        "base64 to another column.",
         type=shared.BODY_FORMAT,
     )
     include: tuple[str, ...] = shared.include_option()
@@ -109,7 +109,7 @@ class ExportChoices(OnStores):
     )
     store_column: bool = flag("Add a column with the store's name for a single store, too.")
     engine: Literal["auto", "spark", "local"] = option(
-        "Spark, or processes of this machine; auto: Spark from 1 GiB of log on, or where --master or --conf is given.",
+        "Spark, or processes of this machine; auto: Spark from 1 GiB of log on, or with --master or --conf.",
         type=click.Choice(["auto", "spark", "local"]), default="auto",
     )  # fmt: skip
     master: str | None = master_option()
@@ -179,9 +179,8 @@ def _is_local(style: Style, given: ExportChoices, size: int) -> bool:
         return True
     is_local = bool(given.jobs or given.memory) or size < _SMALL
     if not style.quiet:
-        why = (
-            "Spark is not used (--engine spark uses it)" if is_local else "Spark is used (--engine local does without)"
-        )
+        unused, used = "Spark is not used (to use it: --engine spark)", "Spark is used (to avoid it: --engine local)"
+        why = unused if is_local else used
         note(f"{byte_size(size)} of log: {why}")
     return is_local
 
@@ -251,7 +250,7 @@ def export(style: Style, given: ExportChoices) -> Exit:
     """Write messages to Parquet, CSV or NDJSON files.
 
     STORE is a directory that broker.conf calls storePathRootDir, or its URI (s3://, hdfs://, ...), NAME=STORE, or a
-    pattern of such directories in quotes. A store that a broker runs on may be exported too; nothing in it is changed.
+    quoted pattern of such directories. A broker may be running on the store; nothing in it is changed.
     """
     if (given.output is None) == (given.check is None):
         raise UsageError("one of --output and --check is needed", hint="rmqtool export STORE --output DIR")
@@ -345,7 +344,7 @@ def _form_of(style: Style, given: ExportChoices) -> dict[str, Any]:
 
     name, body_format = given.format, given.body_format
     if name == "parquet" and body_format is not None:
-        raise UsageError("--body-format is for CSV and NDJSON: Parquet holds the bytes", hint="add --format ndjson")
+        raise UsageError("--body-format is for CSV and NDJSON: Parquet has the bytes", hint="add --format ndjson")
     if given.table and name != "parquet":
         raise UsageError(f"--table {given.table} is for Parquet", hint="leave out --format")
     codec, level = parse_compression(given.compression, name)

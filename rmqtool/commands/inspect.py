@@ -43,7 +43,7 @@ class InspectOptions(ListingRequest):
     warning: dict[Measure, float] = limits_option("warning")
     critical: dict[Measure, float] = limits_option("critical")
     kind: Kind | None = option(
-        f"What PATH is, where its name does not show it: {', '.join(_KINDS)}.",
+        f"What PATH is, if its name does not show it: {', '.join(_KINDS)}.",
         "--as", type=click.Choice(_KINDS), envvar="RMQTOOL_INSPECT_AS", metavar="KIND",
     )  # fmt: skip
     jobs: int | None = jobs_option()
@@ -65,15 +65,15 @@ class InspectOptions(ListingRequest):
         Exit.OK: "done",
         Exit.FINDINGS: "no message matches the filters",
         Exit.LOSSY: "done, but something cannot be read or decoded, or is damaged",
-        Exit.FAILED: "the store, or what is listed, cannot be read or is not supported",
+        Exit.FAILED: "the store or the listed file cannot be read or is not supported",
     },
 )
 def inspect(style: Style, given: InspectOptions) -> int:
     """Show what a store contains, or one part of it.
 
-    PATH is a store (the directory that broker.conf calls storePathRootDir), or anything in there: its commit log, a
-    consume queue, an index file, the checkpoint, a config file and so on, a directory or one file. A store that a
-    broker runs on may be read too; nothing in it is changed.
+    PATH is a store (the directory that broker.conf calls storePathRootDir), or anything in it: its commit log, a
+    consume queue, an index file, the checkpoint, a config file and so on, a directory or one file. A broker may be
+    running on the store; nothing in it is changed.
     """
     from rmqtool.inspect.locate import Location, locate
 
@@ -83,7 +83,7 @@ def inspect(style: Style, given: InspectOptions) -> int:
     form = given.output_format if given.output_format in OF_STORES else None
     _require_fitting_form(form, "--json" if style.json else "--scan" if scan else None, given)
     if given.follow and is_remote(path):
-        raise UsageError("--follow works on stores of this machine only: no broker appends to a copy", file=path)
+        raise UsageError("--follow works only on stores of this machine: no broker appends to a copy", file=path)
     if is_given("jobs") and not scan:
         raise UsageError("--jobs is for --scan: everything else reads little")
     target = locate(path, given.kind, given.broker_conf)

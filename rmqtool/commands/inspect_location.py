@@ -207,7 +207,7 @@ def list_at(shown: ListingOutput, listing: Iterator[Listed | None], by_record: R
         shown.lossy |= decoder.failures.is_lossy
         shared.note_failures(shown.style, decoder.failures)
     if shown.left_out and not shown.style.quiet:
-        note(f"too wide for this terminal, left out: {', '.join(shown.left_out)}; --columns chooses")
+        note(f"left out, because the terminal is too narrow: {', '.join(shown.left_out)}; --columns selects")
     if shown.damaged:
         note(f"not in CSV: {counted(shown.damaged, 'damaged range')}; --format json shows them")
     unread = _print_unjudged(shown.style, by_record, as_json=shown.format == "json")
@@ -390,7 +390,7 @@ def fitting_decoder(location: Location, request: ListingRequest) -> Decoder | No
     if not LISTINGS[location.kind].has_messages:
         why = "there are no bodies here"
     elif request.columns is not None and set(names).isdisjoint(DECODED_COLUMNS):
-        why = f"--columns leaves out what it makes: {' and '.join(DECODED_COLUMNS)}"
+        why = f"--columns leaves out its column: {' and '.join(DECODED_COLUMNS)}"
     if why is None:
         return request.decoder
     if is_given("decoder"):
@@ -454,7 +454,7 @@ def _fitting(location: Location, request: ListingRequest, reading: ReadPolicy) -
         return by_units, record_filter
     asked = [name for name in FILTERS if by_records.only([name]) != Filters() and is_given(name)]
     if asked:
-        why = "it is not in these files, and the commit log is not beside them"
+        why = "it is not in these files, and there is no commit log next to them"
         raise _filter_not_possible(location, asked, why)
     return by_units, None
 

@@ -309,7 +309,7 @@ def global_options(command: F) -> F:
                          help="64-bit numbers in JSON: as text for programs that round them, such as JavaScript."),
             click.option("--time-zone", is_eager=True, expose_value=False, callback=_time_zone, metavar="ZONE",
                          shell_complete=complete_from(time_zones),
-                         help="Zone of times, shown and given, such as Asia/Shanghai, +08:00 or UTC; JSON has UTC. "
+                         help="Time zone of input and output, such as Asia/Shanghai, +08:00 or UTC; JSON has UTC. "
                          "Default: this machine's."),
             click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", expose_value=False,
                          is_eager=True, callback=_remember("color"), show_default=True,
@@ -329,7 +329,7 @@ def global_options(command: F) -> F:
     return command
 
 
-def jobs_option(usual: str = "one for each 64 MiB of log, up to 8 and all cores; 1 where a broker runs") -> Any:
+def jobs_option(usual: str = "one for each 64 MiB of log, up to 8 and all cores; 1 if a broker runs") -> Any:
     """``--jobs N``, None where it is not given."""
     text = f"Work with N processes; the result is the same. Default: {usual}."
     return option(text, "-j", "--jobs", type=click.IntRange(*JOBS), metavar="N")

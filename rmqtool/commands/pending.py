@@ -36,7 +36,7 @@ class PendingOptions(OnTier):
         "Only what awaits delivery to this consumer group, or is from this producer group. Repeatable.",
         "--group", multiple=True, shell_complete=complete_group, metavar="GROUP",
     )  # fmt: skip
-    due_before: str | None = option("Only what is due before this time; +1h counts from --now.", metavar="TIME")
+    due_before: str | None = option("Only messages due before this time; +1h counts from --now.", metavar="TIME")
     limit: int = option(
         "List at most this many; all are counted.", type=click.IntRange(min=1), default=100, metavar="N"
     )
@@ -66,10 +66,10 @@ def pending(style: Style, given: PendingOptions) -> Exit:
     """Show what a stopped broker still has to deliver.
 
     STORE is the directory that broker.conf calls storePathRootDir. Shows how many messages are due, when, and for
-    whom: messages of delay levels and of the timer, half messages without an answer, messages that POP consumers
-    took and did not acknowledge, and retries. Timer messages that no start would deliver, and dead letters, are
-    shown but not counted. A message's topic is the one whose consumers get it: a retry of `orders` is of `orders`.
-    Nothing in the store is changed.
+    whom: messages of delay levels and of the timer, half messages without an answer, messages that POP consumers took
+    and did not acknowledge, and retries. Timer messages that no start would deliver, and dead letters, are shown but
+    not counted. A message's topic is the one whose consumers get it: a retry of `orders` belongs to `orders`. Nothing
+    in the store is changed.
     """
     from rmqtool.base.tolerant import ReadErrors
     from rmqtool.pending.work import PendingRequest, pending_work

@@ -151,10 +151,10 @@ def question_of() -> Question:
         asked = "scan" if asked not in ("pull", "at", "group") else asked
     if asked is None:
         raise UsageError(
-            "say which message: --key, --unique-key, --msg-id, --offset, --queue-offset, --time or --scan",
-            hint="--scan reads all that match the filters"
+            "name a message: --key, --unique-key, --msg-id, --offset, --queue-offset, --time or --scan",
+            hint="--scan reads all messages that match the filters"
             if given & _FILTERS
-            else "or what else: --pull, --at, --group; rmqtool query --help has examples",
+            else "or use --pull, --at or --group; rmqtool query --help has examples",
         )
     unfit = sorted(given - _FITTING[asked] - {asked})
     if unfit:
@@ -203,8 +203,8 @@ def one_queue(question: Question, topics: tuple[str, ...], queue_ids: tuple[int,
 def query(style: Style, given: QueryOptions) -> Exit:
     """Find a message: where it is and who has read it.
 
-    STORE is the directory that broker.conf calls storePathRootDir. Nothing in it is changed, and a broker may run on
-    it. Answers are those of the broker on the same files.
+    STORE is the directory that broker.conf calls storePathRootDir. Nothing in it is changed, and a broker may be
+    running on it. The answers are those that a broker would give from the same files.
     """
     from rmqtool.query.by_place import Notes
 
@@ -396,7 +396,8 @@ def pull(style: Style, snapshot: Snapshot, given: QueryOptions, notes: Notes) ->
     if answer.passed_over:
         lost = counted(answer.passed_over, "message")
         notes.add(
-            f"{lost} passed over: no log file has what the entries point to; consumers continue after them", lossy=True
+            f"{lost} skipped: no log file has the messages that they point to; consumers continue after them",
+            lossy=True,
         )
     line = {
         "kind": "pull",
@@ -483,7 +484,7 @@ def offsets_at(style: Style, snapshot: Snapshot, given: QueryOptions, notes: Not
         return Exit.FINDINGS
     if snapshot.release < TIME_BY_RECORDS or others:
         answers = f", and answer {', '.join(others)}" if others else ""
-        before = f"brokers before {TIME_BY_RECORDS} go by the modification times of queue files"
+        before = f"brokers before {TIME_BY_RECORDS} use the modification times of queue files"
         notes.add(f"{before}{answers}: a copy may differ")
     _show(style, lines, show_offsets)
     return Exit.OK

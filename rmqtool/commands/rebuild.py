@@ -56,7 +56,7 @@ class RebuildCqOptions(shared.OnStore):
     allow_older_release: bool = shared.older_release_option()
     append_order: bool = flag(_APPEND_ORDER)
     to: Target | None = option(
-        "Bring queues, topics, groups and offsets into files, or into RocksDB, for a broker with the other storeType.",
+        "Convert queues, topics, groups and offsets to files, or to RocksDB, for a broker with the other storeType.",
         type=click.Choice(["files", "rocksdb"]),
     )
     processes: int = 1  # that fit into the memory
@@ -98,7 +98,7 @@ class RebuildCqOptions(shared.OnStore):
             raise UsageError("--output writes at once and leaves the store alone: it cannot be combined with --dry-run")
         if self.part == "index" and chooses and not self.output:
             hint = "drop --topic and --queue, or write elsewhere with --output DIR"
-            raise UsageError("an index file holds the keys of all topics: it cannot be rebuilt for some", hint=hint)
+            raise UsageError("an index file has the keys of all topics: it cannot be rebuilt for some", hint=hint)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +125,7 @@ def command_line(given: RebuildCqOptions) -> str:
 _STATUSES = {
     Exit.OK: "done, planned, or nothing to do",
     Exit.FINDINGS: "--topic and --queue name no queue",
-    Exit.USAGE: "the options do not fit each other or the store, or not confirmed",
+    Exit.USAGE: "the options contradict each other or the store, or not confirmed",
     Exit.LOSSY: "done, but bytes of the log had to be skipped or a queue left out",
     Exit.FAILED: "could not finish; the store is as before",
     Exit.IN_USE: "a broker runs on the store",
@@ -147,11 +147,11 @@ _STATUSES = {
 def rebuild_cq(style: Style, given: RebuildCqOptions) -> Exit:
     """Rebuild the consume queues from the commit log.
 
-    STORE is the directory that broker.conf calls storePathRootDir. Correct queues are not touched; replaced files
-    are kept until `rmqtool undo`. Queues in RocksDB are rebuilt as one database. Stop the broker first.
+    STORE is the directory that broker.conf calls storePathRootDir. Correct queues are not changed; replaced files are
+    kept for `rmqtool undo`. Queues in RocksDB are rebuilt as one database. Stop the broker first.
 
-    With --to a store is converted between files and RocksDB: its queues from the log, its topics, groups and
-    committed offsets as they are. The settings that its broker then needs are printed.
+    --to converts a store between files and RocksDB: its queues from the log, its topics, groups and committed offsets
+    unchanged. The settings that the broker then needs are printed.
     """
     return _rebuild(style, given)
 
@@ -168,9 +168,9 @@ def rebuild_cq(style: Style, given: RebuildCqOptions) -> Exit:
 def rebuild_index(style: Style, given: RebuildIndexOptions) -> Exit:
     """Rebuild the index files from the commit log.
 
-    A broker finds messages by key through the index. STORE is the directory that broker.conf calls
-    storePathRootDir. Replaced files are kept until `rmqtool undo`. An index file holds keys of all topics: --topic
-    and --queue are for --output only.
+    A broker finds messages by key through the index. STORE is the directory that broker.conf calls storePathRootDir.
+    Replaced files are kept for `rmqtool undo`. An index file has the keys of all topics: --topic and --queue are only
+    for --output.
     """
     if given.append_order and not style.quiet:
         note("--append-order changes nothing here: keys in an index have no queue offsets")
@@ -250,7 +250,7 @@ def _write_elsewhere(style: Style, given: RebuildCqOptions, directory: Path) -> 
         new.adopt_derived(directory)
     status = _show(style, given, _Outcome(plan, "done", verb="written"))
     if not (style.json or style.quiet):
-        note(f"written below {directory}; the store is as it was")
+        note(f"written below {directory}; the store is unchanged")
     return status
 
 

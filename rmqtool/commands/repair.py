@@ -43,11 +43,10 @@ class RepairOptions(repair_apart.ApartOptions):
     dry_run: bool = shared.dry_run_option()
     save_plan: Path | None = shared.save_plan_option()
     plan: Path | None = shared.plan_option()
-    keep_offsets: bool = flag("Keep committed offsets as they are, even impossible ones.")
+    keep_offsets: bool = flag("Do not change committed offsets, even impossible ones.")
     lose: tuple[str, ...] = option(
         "Also replace by dummy records messages with a damaged body or damaged properties, which clients still get; "
-        "the plan names them. Without it nothing that clients get is taken away."
-        "",
+        "the plan names them. Without it no repair removes anything that clients get.",
         type=click.Choice(["commitlog.body-crc", "commitlog.properties"]), multiple=True,
     )  # fmt: skip
     times: bool = flag(
@@ -55,8 +54,8 @@ class RepairOptions(repair_apart.ApartOptions):
         "cleaning would then delete them."
     )
     settle: bool = flag(
-        "Only make the store of a killed broker one that stopped cleanly, so that its next start is short and keeps "
-        "all keys; refused unless it is proven that nothing is lost."
+        "Only turn the store of a killed broker into one that stopped cleanly, so that its next start is short and "
+        "keeps all keys; refused unless it is proven that nothing is lost."
     )
     acknowledge: bool = flag("Only remove the records of losses, which verify reports until then.")
     jobs: int | None = jobs_option()
@@ -69,7 +68,7 @@ class RepairOptions(repair_apart.ApartOptions):
         """Raise UsageError for options that do not fit each other."""
         apart = [name for name in ("times", "settle", "acknowledge") if getattr(self, name)]
         if apart and (len(apart) > 1 or self.plan or self.keep_offsets or self.lose or self.save_plan):
-            raise UsageError(f"--{apart[0]} does nothing else: it goes with no other option")
+            raise UsageError(f"--{apart[0]} does nothing else: it cannot be combined with other options")
         if self.plan and (self.only_shows or self.keep_offsets or self.lose or self.broker_version):
             raise UsageError("--plan applies the saved plan: it cannot be combined with other options")
 
@@ -107,7 +106,7 @@ _EXAMPLES = 10_000  # of each code: what a repair does about offsets and topics 
     {
         Exit.OK: "repaired, planned, or nothing to repair",
         Exit.FINDINGS: "done; verify still has findings above info, shown below",
-        Exit.USAGE: "the options do not fit each other or the store, or not confirmed",
+        Exit.USAGE: "the options contradict each other or the store, or not confirmed",
         Exit.LOSSY: "done; something cannot be read, or clients lose more than planned",
         Exit.FAILED: "could not finish; the store is as before",
         Exit.IN_USE: "a broker runs on the store",
@@ -116,8 +115,8 @@ _EXAMPLES = 10_000  # of each code: what a repair does about offsets and topics 
 def repair(style: Style, given: RepairOptions) -> Exit:
     """Repair a store by the plan that verify prints.
 
-    The store is verified before and after it. STORE is the directory that broker.conf calls storePathRootDir. What
-    is replaced is kept in STORE/.rmqtool until `rmqtool undo`. Stop the broker first.
+    The store is verified before and after the repair. STORE is the directory that broker.conf calls storePathRootDir.
+    Replaced files are kept in STORE/.rmqtool for `rmqtool undo`. Stop the broker first.
     """
     from rmqtool.rebuild.log_pass import REBUILD_NEED
     from rmqtool.store.store import require_plain_log
@@ -384,7 +383,7 @@ def _require_consent(style: Style, given: RepairOptions, found: _Found, done: li
         show_found(found.outcome, found.plan, found.repairs, found.rebuild, style)
         sys.stdout.flush()
     if done:
-        note(f"\nwritten: {', '.join(done)}; verified again: see above for what is left")
+        note(f"\nwritten: {', '.join(done)}; verified again: see above for what remains")
     step = f"Do step {found.plan.start_after}" if found.plan.start_after else "Write this"
     writing.confirm(f"{step}, too?" if done else f"{step} now?", yes=False, has_changed=has_changed)
 

@@ -120,7 +120,7 @@ class ReplayOptions(OnStore):
     )
     send: bool = flag("Send the messages; without it they are only counted.")
     journal: Path | None = option(
-        "File with a receipt for each message sent. Default: beside the source.", type=_PATH, metavar="FILE"
+        "File with a receipt for each message sent. Default: next to the source.", type=_PATH, metavar="FILE"
     )
     rate: float | None = option("Send at most this many messages a second.", callback=_rate, metavar="N/s")
     batch: int = option(
@@ -152,9 +152,9 @@ class ReplayOptions(OnStore):
     def require_consistent(self) -> None:
         """Raise UsageError for options that do not fit each other."""
         if self.send and self.dry_run:
-            raise UsageError("--send and --dry-run: one of them")
+            raise UsageError("give either --send or --dry-run")
         if self.unconsumed_by and self.dead_letters_of:
-            raise UsageError("--unconsumed-by and --dead-letters-of: one of them")
+            raise UsageError("give either --unconsumed-by or --dead-letters-of")
         if self.yes and not self.send:
             raise UsageError("--yes answers the question of --send, which is missing")
 
@@ -196,7 +196,7 @@ def selections_of(given: ReplayOptions) -> list[Selection]:
         filters, rewriting = _dead_letters(given, rewriting)
         source = ParquetSource(given.path, filters)
         if not source.files:
-            raise UsageError("it holds no Parquet files", file=given.path)
+            raise UsageError("it has no Parquet files", file=given.path)
         return [Selection(source, rewriting)]
     return [*_of_store(given, rewriting)]
 
@@ -333,19 +333,19 @@ def _require_group(snapshot: Snapshot, group: str) -> None:
         "rmqtool replay /lake/orders --nameserver localhost:9876 --to-topic test",
     ),
     {
-        Exit.OK: "done; or everything chosen can be sent",
-        Exit.FINDINGS: "nothing was chosen; or, counted only, some cannot be sent",
+        Exit.OK: "done; or everything selected can be sent",
+        Exit.FINDINGS: "nothing was selected; or, counted only, some cannot be sent",
         Exit.USAGE: "the command line is wrong, or the journal is of another replay",
         Exit.LOSSY: "some messages were refused, left out, or are damaged in the source",
-        Exit.FAILED: "the target cannot be reached, or was away too long: run it again",
+        Exit.FAILED: "the target cannot be reached, or was unreachable too long: run it again",
         Exit.NOT_A_STORE: "neither a store nor an export",
     },
 )
 def replay(style: Style, given: ReplayOptions) -> Exit:
     """Send messages of a store to a live cluster.
 
-    The messages are those of a store, or of the Parquet files of an export. Without --send nothing is sent:
-    messages are counted, where they would go, which of them the target refuses, and which it already has. With
+    The messages come from a store, or from the Parquet files of an export. Without --send nothing is sent: rmqtool
+    counts messages, and shows where they would go, which of them the target refuses, and which it already has. With
     --send each message gets a receipt in a journal; after an interruption the same command continues and avoids
     duplicates that it can detect. Nothing in the source is changed.
     """

@@ -32,7 +32,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 STATUSES = {
     Exit.OK: "written; no problems",
     Exit.FINDINGS: "written; findings above info, or a message of --trace is missing",
-    Exit.USAGE: "the options do not fit each other, or the file would be in the store",
+    Exit.USAGE: "the options contradict each other, or the file would be in the store",
     Exit.LOSSY: "written; part of the store cannot be read",
     Exit.FAILED: "could not finish",
 }
@@ -42,7 +42,7 @@ STATUSES = {
 class ReportOptions(OnTier):
     """What was asked for."""
 
-    output: Path = output_option("The HTML file; one that exists is replaced.", "FILE", _FILE, required=True)
+    output: Path = output_option("The HTML file; an existing one is replaced.", "FILE", _FILE, required=True)
     traces: tuple[str, ...] = option(
         "Also show the history of this message, by message id or unique key. Repeatable.",
         "--trace", multiple=True, metavar="ID",
@@ -150,9 +150,9 @@ def _with_severity(facts: StoreReport, severity: str) -> int:
 def report(style: Style, given: ReportOptions) -> Exit:
     """Write a report about a store as one HTML page.
 
-    The page is one HTML file that loads nothing: what is wrong and what to do, the log by state and topic, growth,
-    retention and disk, consumer groups with what they are about to lose, topics and queues. The store is verified,
-    and its log read once more. Nothing in it is changed.
+    A self-contained HTML file: what is wrong and what to do, the log by state and topic, growth, retention and disk,
+    consumer groups with what they are about to lose, topics and queues. The store is verified, and its log read once
+    more. Nothing in it is changed.
     """
     from rmqtool.show.report_page import report_page
 

@@ -92,21 +92,21 @@ class SalvageOptions(OnStores):
         "rmqtool salvage /data/rocketmq/store --topic orders --output /data/new-small",
     ),
     {
-        Exit.OK: "done, or planned; all is saved",
+        Exit.OK: "done, or planned; everything is saved",
         Exit.FINDINGS: "done, or planned; something is lost or was left out",
-        Exit.USAGE: "the options do not fit each other, or the output is not empty",
+        Exit.USAGE: "the options contradict each other, or the output is not empty",
         Exit.LOSSY: "done, or planned; part of the sources cannot be read",
         Exit.FAILED: "could not finish; there is no new store",
         Exit.NOT_A_STORE: "a source is not a RocketMQ store",
     },
 )
 def salvage(style: Style, given: SalvageOptions) -> Exit:
-    """Save intact or chosen messages into a new store.
+    """Save intact or selected messages to a new store.
 
-    SOURCE is a store, or a copy of one, damaged in any way: each further one fills gaps of those before it. Every
-    message that can be verified is saved at its physical offset; of DLedger stores, which become a plain store, at
-    its queue offset. What is not saved is listed. Nothing in the sources is changed. With filters it makes a small
-    store out of a large one: a new log of the matching messages, with their queues, index, topics, groups and
+    SOURCE is a store, or a copy of one, damaged in any way; each further source fills gaps of the earlier ones. Every
+    message that can be verified is saved at its physical offset. DLedger stores become a plain store, with messages at
+    their queue offsets. What is not saved is listed. Nothing in the sources is changed. With filters, salvage extracts
+    a small store from a large one: a new log of the matching messages, with their queues, index, topics, groups and
     committed offsets.
     """
     from rmqtool.rebuild.options import RebuildOptions
@@ -148,7 +148,7 @@ def _stores(given: SalvageOptions) -> list[Store]:
 
     conf, selection = with_tier(given.broker_conf, given.tiered_path), given.selection
     if given.tiered and selection:
-        raise UsageError("--tiered takes the whole tier: no filter goes with it")
+        raise UsageError("--tiered takes the whole tier: it cannot be combined with filters")
     stores = [
         rmqtool.open(path, broker_conf=conf_for(path, conf) if number else conf).snapshot.store
         for number, path in enumerate(given.sources)
@@ -198,7 +198,7 @@ def _choose(
     from rmqtool.salvage.selection import find_chosen
     from rmqtool.show.salvage import Choice
 
-    with byte_progress("choosing messages", plan.size, style=style) as progress:
+    with byte_progress("selecting messages", plan.size, style=style) as progress:
         chosen = find_chosen(plan, selection, ReadPolicy(limit), progress.update)
     return Choice(selection, chosen, not_carried(stores))
 
@@ -230,7 +230,7 @@ def _why_nothing(given: SalvageOptions, found: Salvaged, stores: Sequence[Store]
     from rmqtool.store.snapshot import Snapshot
 
     if found.state == "nothing" and not found.plan.inputs.files:
-        return f"the sources have no file of a log ({WHERE_IT_MAY_BE})"
+        return f"the sources have no log file ({WHERE_IT_MAY_BE})"
     if found.state != "nothing" or found.plan.is_empty:
         return "no message can be verified"
     with suppress(RmqtoolError):
@@ -254,8 +254,8 @@ def require_movable(stores: Sequence[Store], *, is_numbered_anew: bool) -> None:
 
     for store in stores if is_numbered_anew else ():
         for name in rocksdb_configs(store):
-            message = "committed offsets are in RocksDB, and cannot be moved to queue offsets that are counted again"
-            hint = "--queue-offsets keep leaves them as they are"
+            message = "committed offsets are in RocksDB, and cannot follow queue offsets that are counted again"
+            hint = "--queue-offsets keep does not change them"
             raise UnsupportedError(message, file=store.root / name, hint=hint)
 
 

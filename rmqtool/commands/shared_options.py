@@ -95,10 +95,10 @@ def filter_options(*names: str) -> Any:
         begin, end = filters.from_timestamp, filters.to_timestamp
         if begin is not None and end is not None and begin > end:
             shown = [rfc3339(each) or each for each in (begin, end)]
-            raise UsageError(f"--from is later than --to: {shown[0]} and {shown[1]}; nothing lies between")
+            raise UsageError(f"--from is later than --to: {shown[0]} and {shown[1]}; nothing is in between")
         start, stop = filters.from_offset, filters.to_offset
         if stop is not None and start > stop:
-            raise UsageError(f"--from-offset {start} is larger than --to-offset {stop}: nothing lies between")
+            raise UsageError(f"--from-offset {start} is larger than --to-offset {stop}: nothing is in between")
         return filters
 
     return joined([click.Option([f"--{name}"], **_FILTERS[name][1]) for name in chosen], made, filter_words)
@@ -230,8 +230,8 @@ def limits_option(name: str) -> Any:
 def disk_rate_option() -> Any:
     """``--disk-rate``, for commands that say how long a start takes."""
     return rate_option(
-        "How fast the store's disk reads, such as 200MiB, for how long a start takes. Default: verify measures it, "
-        "status takes the log to be in memory."
+        "How fast the store's disk reads, such as 200MiB, to compute how long a start takes. Default: verify measures "
+        "it, status assumes that the log is in memory."
     )
 
 
@@ -301,7 +301,7 @@ def within_memory(style: Style, memory: int | None, jobs: int, need: MemoryNeed)
         yield fitting
 
 
-_HINT = "copy the store to this machine first; inspect, verify, query and export read it where it is"
+_HINT = "copy the store to this machine first; inspect, verify, query and export read it in place"
 
 
 class StorePath(click.Path):
@@ -387,7 +387,7 @@ class OnStore(OnStores):
 
 def tiered_path_option() -> Any:
     """``--tiered-path``, for commands that read the tier of a store, too."""
-    text = "Where tiered storage is (tieredStoreFilePath), where broker.conf does not say."
+    text = "Where tiered storage is (tieredStoreFilePath), if broker.conf does not say."
     return option(text, type=StorePath(may_be_remote=True), metavar="DIRECTORY")
 
 
@@ -419,7 +419,7 @@ def dry_run_option() -> Any:
     return flag("Show what would be done; change nothing.", "-n", "--dry-run")
 
 
-NEW_STORE = "The new store: a directory that is empty, or does not exist yet."
+NEW_STORE = "The new store: a new or empty directory."
 
 
 def output_option(help_text: str, metavar: str, kind: click.ParamType[Any], **settings: Any) -> Any:

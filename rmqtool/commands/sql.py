@@ -69,22 +69,22 @@ class SqlOptions(OnStores):
     explain: bool = flag("Show which tables, columns and parts would be read; read nothing.")
     tables: bool = flag("Show the tables and views with their columns.")
     columns: tuple[str, ...] = option(
-        "A column more of messages, such as 'body.cents:int as cents' or properties.NAME. Repeatable.",
+        "Add a column to messages, such as 'body.cents:int as cents' or properties.NAME. Repeatable.",
         "--column", multiple=True, metavar="COLUMN",
     )  # fmt: skip
     include: tuple[str, ...] = shared.include_option()
     tiered_path: Path | None = shared.tiered_path_option()
     on_damage: Literal["skip", "fail"] = option(
-        "Skip what is damaged, with a warning; or stop there.", type=click.Choice(["skip", "fail"]), default="skip"
+        "Skip damaged parts, with a warning; or stop there.", type=click.Choice(["skip", "fail"]), default="skip"
     )
     trust: tuple[Trusted, ...] = option(
-        "clock: no broker's clock went back, so that conditions on store_timestamp spare files. index: it leads to all "
-        "messages, so that conditions on keys read only these.",
+        "clock: trust that no broker's clock went back; conditions on store_timestamp then skip files. index: trust "
+        "that it has all messages; conditions on keys then read only these.",
         multiple=True, type=click.Choice(["clock", "index"]), metavar="WHAT",
     )  # fmt: skip
     memory: int | None = shared.memory_option()
     temporary: Path | None = option(
-        "Where temporary files are made. Default: the system's place.",
+        "Directory for temporary files. Default: the system's.",
         "--temp", type=click.Path(path_type=Path, file_okay=False, exists=True), metavar="DIR",
     )  # fmt: skip
     temporary_size: int | None = option(
@@ -157,17 +157,17 @@ class SqlOptions(OnStores):
         Exit.OK: "answered, with rows or without",
         Exit.USAGE: "wrong options, or a statement that is wrong or does more than read",
         Exit.LOSSY: "answered, but something is damaged or could not be read",
-        Exit.FAILED: "the store cannot be read, or the engine needs more than it may take",
+        Exit.FAILED: "the store cannot be read, or the engine needs more than its limits",
     },
 )
 def sql(style: Style, given: SqlOptions) -> Exit:
-    """Ask stores by SQL.
+    """Query stores with SQL.
 
-    What is in a store are tables: messages, keys, queues, groups, index, and more. STORE is a directory that
-    broker.conf calls storePathRootDir, or its URI (s3://, hdfs://, ...), NAME=STORE, or a pattern of such directories
-    in quotes; of several stores each table has a column `store`. SQL is one statement of DuckDB, or of Spark, that
-    reads, in quotes; without it, it is read from standard input. What it does not need is not read. Nothing in the
-    store is changed.
+    The contents of a store are tables: messages, keys, queues, groups, index, and more. STORE is a directory that
+    broker.conf calls storePathRootDir, or its URI (s3://, hdfs://, ...), NAME=STORE, or a quoted pattern of such
+    directories; with several stores each table has a column `store`. SQL is one read-only statement of DuckDB, or of
+    Spark, in quotes; without it, it is read from standard input. Only data that the statement needs is read. Nothing
+    in the store is changed.
     """
     from rmqtool.store.store import open_stores
     from rmqtool.store.tiered import with_tier
@@ -175,7 +175,7 @@ def sql(style: Style, given: SqlOptions) -> Exit:
     given.require_consistent()
     if style.json and (given.form or given.output):
         raise UsageError(
-            "--json prints one document: it goes with neither --format nor --output", hint="--format ndjson"
+            "--json prints one document: it cannot be combined with --format or --output", hint="--format ndjson"
         )
     stores = open_stores(given.stores, with_tier(given.broker_conf, given.tiered_path))
     form = _form_of(given)
@@ -320,7 +320,7 @@ def _form_of(given: SqlOptions) -> Form:
 def _check_output(path: Path, stores: list[NamedStore]) -> None:
     """Raise UsageError where the file is there, or would be in a store."""
     if path.exists():
-        raise UsageError("the file is there already", file=path, hint="give --output a new one")
+        raise UsageError("the file already exists", file=path, hint="give --output a new file")
     for named in stores:
         if not is_remote(named.store.root):
             check_place(path, named.store)

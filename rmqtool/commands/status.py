@@ -70,9 +70,9 @@ class StatusOptions(OnStore):
 def status(style: Style, given: StatusOptions) -> int:
     """Show in five lines what an operator asks first.
 
-    Whether a broker runs, what names, sizes and small files show, the disk and when it will be full, the largest
-    lag of a group, and what awaits delivery. It takes less than a second on any store: the log is not read, and of
-    very many queues only some are. Nothing in the store is changed.
+    Shows whether a broker is running, what names, sizes and small files show, the disk and when it will be full, the
+    largest lag of a group, and messages awaiting delivery. It takes less than a second on any store: the log is not
+    read, and only some of very many queues. Nothing in the store is changed.
     """
     from rmqtool.report.status import status_of
 

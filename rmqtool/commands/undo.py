@@ -52,10 +52,10 @@ class UndoOptions(OnStore):
 def undo(style: Style, given: UndoOptions) -> Exit:
     """Undo the last repair of a store.
 
-    Every repair keeps the files that it replaced in STORE/.rmqtool. This restores those of the last repair, if
-    nothing that it wrote has changed since; run it again to take back the repair before. Once a broker has run on
-    the store a repair can seldom be taken back: then --discard frees the space, and does nothing else. An
-    interrupted repair or undo is finished first.
+    Every repair keeps the replaced files in STORE/.rmqtool. This restores the files of the last repair, if nothing
+    that it wrote has changed since; run it again to undo the repair before. Once a broker has run on the store, a
+    repair can rarely be undone: then --discard frees the space, and does nothing else. An interrupted repair or undo
+    is completed first.
     """
     from rmqtool.transaction.home import has_leftovers, interrupted, unfinished_deletion
     from rmqtool.transaction.undo import Undo, kept_transactions, last_run
@@ -110,7 +110,7 @@ def _takes_times(style: Style, given: UndoOptions) -> bool:
     elif given.dry_run:
         write_text("restored: the times that files had before repair --times\n")
     else:
-        changed = f"; {counted(left, 'file')} changed since, and stay" if left else ""
+        changed = f"; {counted(left, 'file')} changed since, and are kept" if left else ""
         write_text(f"restored: the times of {counted(done, 'file')}{changed}\n")
     return True
 
@@ -187,7 +187,7 @@ def _show(
         if not style.quiet:
             for one in kept:
                 if one.is_conversion:
-                    note(f"before you start the broker, put what {one.command} asked for in broker.conf back, too")
+                    note(f"before you start the broker, also revert the broker.conf settings of {one.command}")
             note(f"next: {join(['rmqtool', 'verify', str(path), *kept[-1].options])}")
 
 
@@ -227,7 +227,7 @@ class UndoResult(Shape):
     # gone.
     state: Literal["planned", "nothing", "done", "rolled_back"]
     transactions: list[Repair]  # The repairs that this was about: the last, or all of them with --discard.
-    recovered: list[RecoveredRun]  # Interrupted runs that were brought to their end first.
+    recovered: list[RecoveredRun]  # Interrupted runs that were completed first.
     # Sizes of their replaced files together, bytes.
     backup_bytes: Count = by(lambda undone, _: sum(one.backup_bytes for one in undone.transactions))
 

@@ -104,7 +104,7 @@ class VerifyOptions(OnTier):
         callback=_share, metavar="PERCENT",
     )  # fmt: skip
     resume: Path | None = option(
-        "Continue the run that kept its progress in FILE; where FILE does not exist, begin and keep it there.",
+        "Continue the run whose progress is in FILE; if FILE does not exist, begin a run and save its progress there.",
         type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
     )  # fmt: skip
     disk_rate: RateLimit | None = disk_rate_option()
@@ -137,23 +137,23 @@ class VerifyOptions(OnTier):
         "rmqtool verify /data/rocketmq/store --tiered-path /mnt/tier",
     ),
     {
-        Exit.OK: "no findings above info in what was asked for",
+        Exit.OK: "no findings above info in the selected parts",
         Exit.FINDINGS: "there are findings above info",
         Exit.USAGE: "the command line is wrong",
-        Exit.LOSSY: "no such findings, but not everything could be read, or was in time",
+        Exit.LOSSY: "no such findings, but some parts could not be read, or not in time",
         Exit.FAILED: "the store cannot be listed or its layout read, or memory is short",
         Exit.NOT_A_STORE: "not a RocketMQ store",
-        Exit.INTERRUPTED: "interrupted by Ctrl-C; what was found until then is shown",
+        Exit.INTERRUPTED: "interrupted by Ctrl-C; the findings so far are shown",
     },
     {"What is verified": ("fast", "only", "skip", "sample", "time-limit", "resume")},
 )
 def verify(style: Style, given: VerifyOptions) -> int:
     """Check every message, queue entry and index entry.
 
-    Messages, queues and index are compared with each other; a verdict and a plan come last. STORE is the directory
-    that broker.conf calls storePathRootDir. A broker may run on it: what it writes meanwhile is not reported. With
-    --topic everything is checked, but findings about other topics are left out. With -q the answer is one line.
-    Nothing in the store is changed.
+    Messages, queues and index are compared with each other; the output ends with a verdict and a plan. STORE is the
+    directory that broker.conf calls storePathRootDir. A broker may be running on it; what it writes meanwhile is not
+    reported. With --topic everything is checked, but findings about other topics are left out. With -q the output is
+    one line. Nothing in the store is changed.
     """  # fmt: skip
     from rmqtool.findings.report import Selection
     from rmqtool.library.verified import Verified
@@ -184,7 +184,7 @@ def verify(style: Style, given: VerifyOptions) -> int:
         if saved.problem:
             note(f"WARNING: {visible(str(saved.path))}: {saved.problem}")
         elif verification.complete and not style.quiet:
-            note(f"{visible(str(saved.path))}: removed, because all is verified now")
+            note(f"{visible(str(saved.path))}: removed, because everything is verified now")
     unseen = missing - verification.topics_seen
     verified = Verified(outcome_of(verification), given.words(*OF_NEXT))
     disk_rate = given.disk_rate.bytes_per_second if given.disk_rate else None

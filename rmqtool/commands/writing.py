@@ -42,7 +42,7 @@ def check_place(output: Path, store: Store) -> None:
     try:
         path = output.resolve()
     except (OSError, RuntimeError) as error:  # links that lead to each other
-        raise UsageError("its link leads nowhere", file=output) from error
+        raise UsageError("it is a dangling link", file=output) from error
     conf = store.conf.path
     if conf is not None and path == Path(conf).resolve():
         raise UsageError("it would replace the file of --broker-conf", file=output)
@@ -153,7 +153,7 @@ def reporting_state(style: Style, root: Path, done: str) -> Iterator[None]:
         changed = sorted((before ^ set(transactions(root).values())) - {unfinished, interrupted(root)})
         cause = _cause(end)
         if cause and interrupted(root):
-            _tell(style, f"{cause}the next run that writes to the store, or rmqtool undo, finishes what was begun")
+            _tell(style, f"{cause}the next run that writes to the store, or rmqtool undo, completes it")
         if changed:
             _tell(style, f"{cause}{', '.join(changed)} {done}")
         elif cause and not interrupted(root):

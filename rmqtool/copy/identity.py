@@ -35,9 +35,9 @@ def require_possible(store: Store, identity: str | None) -> None:
     tables = [value for value in load_config(path).content.values() if isinstance(value, dict)]
     if any(isinstance(each, dict) and "bname" in each for table in tables for each in table.values()):
         raise UsageError(
-            "static topics are mapped to queues of this broker by its name: another one cannot take its store",
+            "static topics are mapped to queues of this broker by its name: another broker cannot use its store",
             file=path,
-            hint="map the topics to the new broker first (mqadmin updateStaticTopic); --as slave needs none of that",
+            hint="map the topics to the new broker first (mqadmin updateStaticTopic); --as slave does not need that",
         )
 
 

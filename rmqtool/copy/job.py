@@ -116,7 +116,7 @@ class CopyJob:
             return None
         manifest = read_manifest(self._request.target)
         if manifest is None:
-            raise UsageError("no copy is here: there is no manifest: without --update one is made",
+            raise UsageError("this is not a copy: it has no manifest; without --update a copy is made",
                              file=self._request.target)  # fmt: skip
         return Earlier(self._request.target, manifest, self._request.prune)
 
@@ -133,21 +133,21 @@ class CopyJob:
     def _check(self) -> None:
         request, store, holder = self._request, self._store, self._snapshot.holder
         if holder and holder.program:  # unlike a broker it replaces files that are full
-            raise holder.refusal(store.root, effect="nothing is copied", hint="let it end, then copy the store")
+            raise holder.refusal(store.root, effect="nothing is copied", hint="wait until it ends, then copy the store")
         sources = [store.root, *store.log_directories]
         if request.prune and not request.update:
             raise UsageError("--prune is for --update: a new copy has only what the store has")
         if request.fresh_times and self.mode != "restore":
-            raise UsageError("--fresh-times is for what is restored of a copy, and this is none")
+            raise UsageError("--fresh-times is for restoring a copy, and this is not a copy")
         require_possible(store, request.identity)
         if self._earlier:
             _require_apart(request.target, sources)
             if self._earlier.root.is_mount():
-                raise UsageError("a mount cannot change places with the new copy: name a directory in it",
+                raise UsageError("a mount point cannot be replaced by the new copy: name a directory in it",
                                  file=request.target)  # fmt: skip
             self._require_same_source(self._earlier.manifest)
         elif read_manifest_or_none(request.target):
-            raise UsageError("a copy is here already", file=request.target, hint="--update brings it up to date")
+            raise UsageError("there is already a copy", file=request.target, hint="--update updates it")
         else:
             require_free_name(request.target, sources)
         if store.reads_only_rocksdb or store.layout == "rocksdb":
@@ -155,8 +155,8 @@ class CopyJob:
                 raise without_library(store.root)
             if request.raw:
                 raise UnsupportedError(
-                    "--raw would lose queue entries: of queues in RocksDB the newest rows are in the broker's memory "
-                    "alone, and from 5.4.0 on a start looks at ten files of the log at most",
+                    "--raw would lose queue entries: the newest rows of queues in RocksDB are only in the broker's "
+                    "memory, and from 5.4.0 on a start scans at most ten files of the log",
                     file=store.root,
                     hint="without --raw they are rebuilt from the log",
                 )
@@ -166,11 +166,11 @@ class CopyJob:
         if not before.files:
             return
         now, there = self._store.commit_log(), list_mapped_files(self._request.target / COMMIT_LOG)
-        hint = "look at the source first; a copy of what it is now goes to another directory"
+        hint = "check the source first; copy its present state to another directory"
         if not now.files or now.files[0].start_offset > before.end_offset:
             has = f"begins at {now.files[0].start_offset}" if now.files else "is empty"
             raise ChangedError(
-                f"the log of the source {has}, and the copy ends at {before.end_offset}: it is not brought up to date",
+                f"the log of the source {has}, and the copy ends at {before.end_offset}: it is not updated",
                 file=self._store.root, hint=hint,
             )  # fmt: skip
         start, data = _before(there, before.end_offset)
@@ -178,8 +178,8 @@ class CopyJob:
         data = data[len(data) - (before.end_offset - start) :]
         if data and read_at(now.files, start, len(data)) != data:
             raise ChangedError(
-                f"the source does not hold what the copy has before its end at {before.end_offset}: it was cut since, "
-                "or is another store. The copy is as it was",
+                f"the log of the source differs from the copy before the copy's end at {before.end_offset}: it was "
+                "cut since, or is another store. The copy is unchanged",
                 file=self._store.root, hint=hint,
             )  # fmt: skip
 

@@ -292,9 +292,9 @@ class Copying:
         expected = self._expected.get(name)
         if expected and (expected.used, expected.sha256) != (content.used, content.sha256):
             raise UnreadableError(
-                "not as the manifest of the copy says: the copy is damaged",
+                "does not match the manifest of the copy: the copy is damaged",
                 file=self._store.root / name,
-                hint="copy --verify names all damaged files; another copy may have them intact",
+                hint="copy --verify names all damaged files; another copy may be intact",
             )
 
     def _have(self, file: CopiedFile) -> None:

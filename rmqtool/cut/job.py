@@ -119,7 +119,7 @@ class CutJob:
         database = snapshot.database
         stops = row_stops(database, place.offset) if database is not None else {}
         if database is not None and stops:
-            what = f"{database.path.name}: {counted(len(stops), 'queue')} written again without what is deleted"
+            what = f"{database.path.name}: {counted(len(stops), 'queue')} written again without the deleted rows"
             yield NewRows(codes=frozenset(), what=what, directory=database.path, database=database, stops=stops,
                           end=place.offset)  # fmt: skip
         yield from epoch_changes(snapshot, place)
@@ -132,7 +132,7 @@ class CutJob:
         is_replica = (store.root / EPOCH_FILE).exists() or (store.conf.text("brokerRole") or "").upper() == "SLAVE"
         if is_replica and not self._request.node_only:
             raise UsageError(
-                "one node of several: a replica that is in sync would bring back what is cut here",
+                "one node of several: a replica in sync would bring back the deleted messages",
                 file=store.root, hint="cut all of them at the same offset, each with --node-only",
             )  # fmt: skip
 
@@ -147,16 +147,16 @@ class CutJob:
         anew = [each.name for each in queues if each.begins_again]
         if anew and not self._request.renumber:
             raise UsageError(
-                f"of {len(anew)} queues no message is left, such as topic {anew[0].topic}, queue {anew[0].queue_id}: "
-                "their next message would get queue offset 0 again, before what groups have committed",
+                f"{len(anew)} queues would have no message left, such as {anew[0].topic}, queue {anew[0].queue_id}: "
+                "their next message would get queue offset 0 again, below the committed offsets of groups",
                 file=store.root, hint="cut later, or add --renumber",
             )  # fmt: skip
         compacted = {each.topic for each in list_compacted(store)[0]} & topics
         if compacted:
-            raise UnsupportedError(f"topic {min(compacted)} is compacted, and its compacted log may hold messages that "
-                                   "go", file=store.root)  # fmt: skip
+            raise UnsupportedError(f"topic {min(compacted)} is compacted, and its compacted log may have deleted "
+                                   "messages", file=store.root)  # fmt: skip
         if tail.records and tier_of(store) is not None:
-            raise UnsupportedError("tiered storage may hold messages that go", file=store.root)
+            raise UnsupportedError("tiered storage may have deleted messages", file=store.root)
         newest = RocksDbIndex(store).last_offset() if (store.root / SIDE_STORE).is_dir() else None
         if newest is not None and newest >= place.offset:
             raise UnsupportedError("the index is in RocksDB, and its rows would point past the end of the log",

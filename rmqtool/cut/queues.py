@@ -110,7 +110,7 @@ def required_name(store: Store, path: Path) -> str:
     name = name_in_store(store, path)
     if name is None:
         raise UnsupportedError(
-            "outside of the store, behind a link or on another disk: nothing is changed there", file=path,
-            hint="rmqtool copy makes a store of it that has all in one place; cut that",
+            "outside the store, in a linked directory or on another disk: nothing is changed there", file=path,
+            hint="rmqtool copy creates a store with everything in one place; cut that",
         )  # fmt: skip
     return name

@@ -158,8 +158,8 @@ class SettleJob:
         yield from position_changes(snapshot, Positions((), offsets, {}, 0, 0))
         fields = settled_fields(snapshot.store, end, snapshot.release)
         if is_unclean and fields != snapshot.checkpoint:
-            yield FileChange(codes=frozenset(), what=f"{CHECKPOINT}: all is complete up to the last message",
+            yield FileChange(codes=frozenset(), what=f"{CHECKPOINT}: everything is complete up to the last message",
                              name=CHECKPOINT, content=checkpoint_file(fields))  # fmt: skip
         if is_unclean:
-            yield FileChange(codes=frozenset(), what="abort: taken out, for the next start is one after a clean stop",
+            yield FileChange(codes=frozenset(), what="abort: removed, so that the next start is one after a clean stop",
                              name=ABORT_FILE, content=None)  # fmt: skip

@@ -72,7 +72,7 @@ def _log_changes(store: Store, state: TimerState, position: int) -> Iterator[Cha
     for file in state.log.files:
         name = required_name(store, file.path)
         if file.start_offset >= position:
-            yield TakenOut(codes=frozenset(), what=f"{name}: no unit is left", details=(name,))
+            yield TakenOut(codes=frozenset(), what=f"{name}: no entry is left", details=(name,))
         elif position < file.end_offset:
             yield Resized(codes=frozenset(), what=f"{name}: zeros from {position} on", name=name, path=file.path,
                           kept=position - file.start_offset, new_size=file.size)  # fmt: skip

@@ -287,7 +287,7 @@ class StoreComparison:
         if self.request.fast:
             left.append("of the logs only the first page of each file, and no queue or config file: --fast")
         elif not self.shares_beginning:
-            left.append("queues: the logs do not share a beginning, so that their offsets are not the same")
+            left.append("queues: the logs have no common beginning, so their offsets differ")
         for name, side in (("A", self.a), ("B", self.b)):
             if side.snapshot.leaves_queues_out:
                 left.append(f"queues of {name}: they are in RocksDB, which needs the package rocksdict")
@@ -351,7 +351,7 @@ def _steps(comparison: StoreComparison) -> Iterator[str]:
     match comparison.verdict:
         case "no-overlap":
             what = "message" if comparison.alignment else "offset"
-            yield f"the logs have no {what} in common: set one up again from the other, or compare their messages:"
+            yield f"the logs have no {what} in common: rebuild one from the other, or compare their messages:"
             yield f"{_diff(comparison)} --by-message"
         case "diverged":
             yield from _parted(comparison)
@@ -366,24 +366,24 @@ def _steps(comparison: StoreComparison) -> Iterator[str]:
         case "differs":
             yield from _derived(comparison)
         case "unproven":
-            yield "make readable what could not be read, and compare again"
+            yield "make the unreadable parts readable, and compare again"
 
 
 def _parted(comparison: StoreComparison) -> Iterator[str]:
     """Two logs that were written apart: one of them is given up, after what only it has was saved."""
     if comparison.request.fast:
-        yield f"without --fast it is found where they part: {_diff(comparison)}"
+        yield f"to find where they diverge, leave out --fast: {_diff(comparison)}"
     elif not comparison.shares_beginning:
-        yield "they are not copies of one log; their messages are compared, wherever they are stored, by:"
+        yield "they are not copies of one log; to compare their messages, wherever they are stored:"
         yield f"{_diff(comparison)} --by-message"
     else:
         yield from _save_all(comparison)
         if comparison.alignment:
             return
         if comparison.a.node and comparison.b.node:
-            yield "then start the nodes: the log of a follower is cut where it parts from that of its leader"
+            yield "then start the nodes: the log of a follower is cut where it diverges from that of its leader"
         else:
-            yield "then set one of them up again from the other: the one whose messages count is the master"
+            yield "then rebuild one of them from the other; the master is the one whose messages you keep"
 
 
 def _save_all(comparison: StoreComparison) -> Iterator[str]:
@@ -404,12 +404,12 @@ def _set_up(comparison: StoreComparison) -> Iterator[str]:
     """Which store follows the other."""
     damaged = comparison.parting.damaged
     if damaged == ("a", "b"):
-        yield "both are damaged: neither can be set up from the other as it is"
+        yield "both are damaged: neither can be rebuilt from the other in this state"
     elif damaged:
         good, bad = ("B", "A") if damaged == ("a",) else ("A", "B")
         if comparison.parting.both_lost:
             yield f"{good} has dummy records where {bad} is damaged, as a repair or a salvage makes them"
-            yield "what was there is in neither of them: a third copy may have it"
+            yield "neither has the original bytes: a third copy may have them"
         else:
             yield f"rebuild {bad} from {good}, whose messages are intact where {bad} is damaged"
         yield from _save(comparison, "a" if bad == "A" else "b")
@@ -418,7 +418,7 @@ def _set_up(comparison: StoreComparison) -> Iterator[str]:
         if _side(comparison, "b" if behind == "B" else "a").cut_files:
             yield f"set {behind} up again from {ahead}: no broker starts with a log file of a wrong size"
         elif (tail := comparison.tails.get("a" if ahead == "A" else "b")) and tail.is_older:
-            yield f"do not make {ahead} a master: a start treats what is older as new messages; it may follow {behind}"
+            yield f"do not make {ahead} a master: a start treats older messages as new; it may follow {behind}"
         else:
             role = "node of the same group as" if comparison.a.node else "slave of"
             yield f"{behind} catches up as a {role} {ahead}, or can be set up again from {ahead}"
@@ -431,7 +431,7 @@ def _set_up(comparison: StoreComparison) -> Iterator[str]:
 def _derived(comparison: StoreComparison) -> Iterator[str]:
     if comparison.own_queue_differences:
         more = "too" if comparison.parting.damaged else "though the logs do not"
-        yield f"queues differ, {more}; which of them is right is found by:"
+        yield f"queues differ, {more}; to find out which of them is right:"
         yield from (f"rmqtool verify {_path(side)}" for side in (comparison.a, comparison.b))
 
 

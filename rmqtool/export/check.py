@@ -143,7 +143,7 @@ def _records(path: Path, options: ExportOptions) -> Iterator[tuple[bytes, NDArra
     header = len(TextRows(options).header)
     with _opened(path) as file:
         if file.read(header) != TextRows(options).header:
-            raise ValueError("the header line is not that of the columns")
+            raise ValueError("the header line does not match the columns")
         while piece := file.read(_READ_AT_ONCE):
             data = rest + piece
             ends = _line_ends(data, quotes=quotes)
@@ -250,7 +250,7 @@ class CheckPlan:
 def manifest_to_check(output: Path) -> dict[str, Any]:
     """The manifest of an output; raises UnreadableError where there is none, or a commit has begun and not ended."""
     if interrupted_manifest(output) is not None:
-        hint = "run that export again: it first finishes what was begun"
+        hint = "run that export again: it first completes the interrupted one"
         raise UnreadableError("an export was interrupted while its files were put in place", file=output, hint=hint)
     manifest = read_manifest(output)
     if manifest is None:
@@ -290,7 +290,7 @@ def plan_check(
         first, end = known[named.name]["physical_offset_first"], known[named.name]["next_physical_offset"]
         source = find_source(named, first, end)
         if source.min_offset > first:
-            gone = f"store {named.name}: the log begins at {source.min_offset} by now; what was before is not compared"
+            gone = f"store {named.name}: the log begins at {source.min_offset} by now; earlier rows are not compared"
             plan.unproven.append(gone)
         else:
             plan.whole.append(named.name)
@@ -335,7 +335,7 @@ def _check_known(stores: Sequence[NamedStore], known: dict[str, Any]) -> None:
         if named.name not in known:
             names = ", ".join([*sorted(known)[:_EXAMPLES], *(["..."] if len(known) > _EXAMPLES else [])])
             hint = f"it holds {names}: NAME=STORE says which of them this is"
-            raise UsageError("the output holds nothing of this store", file=named.store.root, hint=hint)
+            raise UsageError("the output has nothing from this store", file=named.store.root, hint=hint)
 
 
 def _spans(

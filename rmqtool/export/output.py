@@ -113,11 +113,14 @@ def parse_manifest(data: bytes, path: Path) -> dict[str, Any]:
 def check_mode(path: Path, manifest: dict[str, Any] | None, mode: Mode, *, is_empty: bool) -> None:
     """Raise UsageError where a run of this mode may not write to an output."""
     if manifest is None and not is_empty:
-        message = "the output directory is not empty, and no export wrote what is in it"
+        message = "the output directory is not empty, and its contents are not from an export"
         raise UsageError(message, file=path, hint="give a directory that is new or empty")
     if manifest is not None and mode == "error":
-        hint = "--mode incremental adds what is new, --mode overwrite replaces it, --mode append adds other stores"
-        raise UsageError("the output already holds an export", file=path, hint=hint)
+        hint = (
+            "--mode incremental adds new messages, --mode overwrite replaces the export, --mode append adds other "
+            "stores"
+        )
+        raise UsageError("the output already has an export", file=path, hint=hint)
 
 
 @dataclass(frozen=True)
@@ -251,7 +254,7 @@ def _remove_empty(folder: Path, root: Path) -> None:
 
 
 OURS = re.compile(r"(.*/)?part-(empty|\d{5}-\d{20}(-tail)?(-\d{5})?)-[0-9a-f]{12}(-[0-9a-f]{8})?\.[a-z0-9.]+", re.ASCII)
-_OTHER = "another run has written to this output meanwhile: nothing of this one is in it"
+_OTHER = "another run has written to this output meanwhile: this run has added nothing"
 
 
 class RemoteOutput(Closing):

@@ -72,7 +72,7 @@ def _with_columns_of(base: dict[str, Any], options: ExportOptions) -> ExportOpti
     added = tuple(name for name in options.query.columns if name not in names)
     if STORE_COLUMN in added:
         message = f"the column {STORE_COLUMN} cannot be added: the rows of this table would not name their stores"
-        raise UsageError(message, hint="export each store by itself, to another --output, or --mode overwrite")
+        raise UsageError(message, hint="export each store separately, to another --output, or --mode overwrite")
     null_before = {**null_before_of(base), **dict.fromkeys(added, watermarks(base))}
     return replace(options, query=replace(options.query, columns=(*names, *added)), null_before=null_before)
 
@@ -169,7 +169,7 @@ def plan_export(
     sources = find_sources(stores, starts, filters.stop)
     for one, other in replicas(sources):
         what = f"{one} and {other} are copies of one log, and messages of both are exported twice"
-        notice(f"{what}: leave one of them out, or go by the column {STORE_COLUMN}")
+        notice(f"{what}: leave one of them out, or filter by the column {STORE_COLUMN}")
     plan = ExportPlan([], sources, base, options)
     for store_number, source in enumerate(sources):
         if source.name in known:
@@ -196,8 +196,8 @@ def _check_new(stores: Sequence[NamedStore], known: dict[str, Any]) -> None:
     paths = {source["path"] for source in known.values()}
     for named in stores:
         if named.name in known or str(named.store.root.resolve()) in paths:
-            message = f"the output already holds messages of {named.name}: they would be there twice"
-            raise UsageError(message, file=named.store.root, hint="--mode incremental adds what is new")
+            message = f"the output already has messages of {named.name}: they would be there twice"
+            raise UsageError(message, file=named.store.root, hint="--mode incremental adds new messages")
 
 
 def _check_given_once(stores: Sequence[NamedStore]) -> None:
@@ -234,7 +234,7 @@ def _check_goes_on(source: Source, known: dict[str, Any]) -> None:
         return
     expected = LastRecord(**last)
     if _record_at(source, expected.physical_offset) != expected:
-        message = "another message is where the last exported one was"
+        message = "another message is now at the position of the last exported one"
         raise RmqtoolError(message, file=source.root, offset=expected.physical_offset, hint=hint)
 
 

@@ -213,7 +213,7 @@ def check_output(output: Path, stores: Sequence[Path]) -> None:
     for store in [each.resolve() for each in stores]:
         is_inside = f"{resolved}/".startswith(f"{store}/") if is_remote(output) else resolved.is_relative_to(store)
         if is_inside:
-            raise UsageError("the output must not be inside of a store", file=output, hint="take a directory elsewhere")
+            raise UsageError("the output must not be inside a store", file=output, hint="take a directory elsewhere")
 
 
 def run_export(

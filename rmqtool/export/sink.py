@@ -59,7 +59,7 @@ def output_errors(path: Path) -> Iterator[None]:
 def unwritable(path: Path, error: OSError) -> RmqtoolError:
     """The error for an output that cannot be written, with a hint what to do."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        hint = "free some space or take another --output; what was exported before is as it was"
+        hint = "free some space or take another --output; the earlier export is unchanged"
         return RmqtoolError("cannot write: no space is left on the output's disk", file=path, hint=hint)
     reason = os.strerror(error.errno).lower() if error.errno else str(error)
     return RmqtoolError(f"cannot write: {reason}", file=path)

@@ -48,7 +48,7 @@ def follow_delta(output: Path, manifest: dict[str, Any], schema: pa.Schema) -> N
         _follow_delta(output, manifest, schema)
     except (DeltaError, OSError) as error:
         message = f"the Delta table cannot be written: {' '.join(str(error).split())}"
-        hint = "the export is complete; the next run into it brings the table up to date"
+        hint = "the export is complete; the next run into it updates the table"
         raise RmqtoolError(message, file=output, hint=hint) from error
 
 
@@ -158,7 +158,7 @@ def _told(output: Path, name: str) -> Iterator[None]:
         raise
     except Exception as error:
         message = f"the Iceberg table {name} cannot be read or written: {' '.join(str(error).split())}"
-        hint = "what is exported is complete; the next run into it brings the table up to date"
+        hint = "the export is complete; the next run into it updates the table"
         raise RmqtoolError(message, file=output, hint=hint) from error
 
 

@@ -222,7 +222,7 @@ def write_split(task: SplitTask) -> SplitResult:
     """Write one split; raises UnreadableError, and RmqtoolError when the output cannot be written."""
     if not task.target.is_direct and not os.path.isdir(task.target.folder):
         raise RmqtoolError(
-            "the output is not to be seen here",
+            "the output is not visible here",
             file=task.target.folder,
             hint="every worker needs the stores and the output under the same paths: mount them everywhere",
         )

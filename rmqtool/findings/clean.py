@@ -31,11 +31,11 @@ CLEANING = (
         code="clean.blocked-by-older-file", fault="F54", severity="warning",
         title="Expired files wait after a younger one",
         what="A file was changed later than files after it, which have expired.",
-        how="It was copied or touched; its modification time lies in the future.",
+        how="It was copied or touched; its modification time is in the future.",
         says="{count:newer file has|newer files have} expired ({bytes} bytes) and wait for this one, which expires "
         "{expires!t}",
         effect="deletes no file after one that has not expired, unless the disk is too full",
-        versions={"all": "goes through the files oldest first, and stops at the first that has not expired."},
+        versions={"all": "checks the files oldest first, and stops at the first that has not expired."},
         repair="Set the younger file's time to that of its last message: touch -d.",
     ),
     Entry(
@@ -51,7 +51,7 @@ CLEANING = (
                 "of DLedger's log with it",
                 "one-file": "the log has one file, and the last file is never deleted",
                 "in-use": "the first file is still being read",
-                "not-forced": "the oldest has not expired, and cleanFileForciblyEnable=false keeps what has not",
+                "not-forced": "the oldest has not expired, and cleanFileForciblyEnable=false keeps unexpired files",
                 "not-expired": "the oldest expires {expires!t}, and only above {level:.0%} are files deleted that "
                 "have not expired",
             }
@@ -61,12 +61,12 @@ CLEANING = (
             "before 5.0.0": "between 85% and a higher diskMaxUsedSpaceRatio it deletes nothing at all.",
             "5.0.0 and later": "above 85% it deletes whatever diskMaxUsedSpaceRatio says.",
         },
-        repair="Shorten fileReservedTime, or make room.",
+        repair="Shorten fileReservedTime, or free space.",
         remedy=_DRY_RUN + " --file-reserved-time 24",
     ),
     Entry(
         code="clean.mtime-future", fault="F54", severity="warning",
-        title="A file's modification time lies in the future",
+        title="A file's modification time is in the future",
         what="A commit log file was changed later than now.",
         how="A clock that was wrong, a restore, touch.",
         says="modified {modified!t}, which is in the future[; so are {others:more file}]",
@@ -113,7 +113,7 @@ CLEANING = (
     ),
     Entry(
         code="clean.setting", severity="warning",
-        title="A setting of the cleaner does not mean what was given",
+        title="The broker uses another value for a setting of the cleaner",
         what="The broker ignores or changes the value, or reads another one.",
         how="A blank after a number, a value out of bounds, a setting that the release does not have.",
         says="{setting}={given}: {why}",
@@ -142,16 +142,15 @@ CLEANING = (
         title="A running broker deletes the queue entries of a topic that it does not have",
         what="Queues of the topic are in RocksDB, and the configuration does not name it.",
         how="topics.json or config/topics was lost, or comes from another time. With configManagerVersion=v2 topics "
-        "that were created on demand are not stored"
-        ", those of retries and dead letters among them.",
+        "that were created on demand, including retry and dead letter topics, are not stored.",
         says="the topic {topic} is not configured, and RocksDB holds {rows:row} of {queues:queue}",
         effect="ten minutes after a start, and then every cleanRocksDBDirtyCQIntervalMin minutes (60), the broker "
         "deletes the rows of such topics: the messages stay in the log, but consumers do not get them",
         versions={
-            "5.2.0 and later": "delete them, where queues are in RocksDB alone or twice; light queues are spared."
+            "5.2.0 and later": "delete them, if queues are only in RocksDB or written twice; light queues are spared."
         },
         repair="Create the topic before the broker has run for ten minutes: `mqadmin updateTopic` with the number of "
-        "queues that it had, or bring its configuration back. Rows that are gone come back with `rmqtool rebuild-cq`.",
+        "queues that it had, or bring its configuration back. `rmqtool rebuild-cq` writes missing rows again.",
     ),
 )  # fmt: skip
 
@@ -159,19 +158,19 @@ OWN_RUNS = (
     Entry(
         code="store.interrupted-run", severity="warning", treatment="interrupted", is_trace=True,
         title="A run of rmqtool that writes was interrupted",
-        what="The directory .rmqtool holds a run that did not end.",
+        what="The directory .rmqtool has a run that did not end.",
         how="rmqtool was killed, or the machine went down.",
         says={
-            "unknown": "a run of rmqtool that writes was interrupted, or its files were removed in part, and "
-            "nothing shows how far it was",
+            "unknown": "a run of rmqtool that writes was interrupted, or its files were removed in part, and its "
+                       "progress is unknown",
             "deletion": "a run of rmqtool that writes was interrupted: {deletion}",
             "run": "a run of rmqtool that writes was interrupted",
         },
-        effect="none: each state in between is one that it can start on",
+        effect="none: it can start on every intermediate state",
         versions={"all": "does not look at .rmqtool."},
         repair="The next command that writes ends the run first: `rmqtool repair`, or `rmqtool undo`, which also takes "
         "a repair back. Files that `clean` has deleted cannot be restored; the message says how much it would still "
-        "delete. To keep that, move the run's directory, or what is left of it, out of the store first.",
+        "delete. To keep that, move the run's directory, or the rest of it, out of the store first.",
         remedy="rmqtool undo {store} --dry-run",
     ),
     Entry(
@@ -180,9 +179,10 @@ OWN_RUNS = (
         what="A rebuild or a repair replaced what proved a loss (queues or an index that pointed past the end of the "
         "log, a newer checkpoint, damaged bytes of the log), or a salvage made the store without the lost messages. "
         "The record is in .rmqtool.",
-        how="The log had lost its end, a file, or bytes when rmqtool rebuilt what is derived from it.",
-        says={"loss": "{loss}", "unreadable": "holds no record of a loss that this version can read"},
-        effect="none: it serves what is left. Groups that had consumed beyond the new end of a queue skip new messages "
+        how="The log had lost its end, a file, or bytes when rmqtool rebuilt queues or index from it.",
+        says={"loss": "{loss}", "unreadable": "has no record of a loss that this version can read"},
+        effect="none: it serves the remaining messages. Groups that had consumed beyond the new end of a queue skip "
+               "new messages "
         "until it has grown that far",
         versions={"all": "do not look at .rmqtool."},
         repair="With the missing files from a replica or a backup: undo the rebuild, restore them, and verify again. "
@@ -191,7 +191,7 @@ OWN_RUNS = (
     ),
     Entry(
         code="store.selection", severity="info",
-        title="The store was made of chosen messages of another one",
+        title="The store was made from selected messages of another store",
         what="`rmqtool salvage` made it with filters: all other messages of its sources were left out on purpose. Its "
         "log begins past the end of the old one, so that ids and physical offsets of the old store point to nothing "
         "here.",
@@ -201,10 +201,10 @@ OWN_RUNS = (
             "new": "{command} of {time!t} chose {messages:message} of {of} by {filters}; queue offsets are counted "
             "from 0 again",
         },
-        effect="none: it serves what was chosen",
+        effect="none: it serves the selected messages",
         versions={"all": "do not look at .rmqtool."},
-        repair="Nothing needs to be done. The record is `.rmqtool/selection/selection.json`; where queue offsets were "
-        "counted again, `queue-offsets.csv` beside it maps the old ones.",
+        repair="Nothing needs to be done. The record is `.rmqtool/selection/selection.json`; if queue offsets were "
+               "counted again, `queue-offsets.csv` next to it maps the old ones.",
         remedy=None,
     ),
 )  # fmt: skip

@@ -22,7 +22,8 @@ LOG_FILES = (
         effect="most versions refuse to start; 4.4.0 and 4.9.2 ignore this file and all later ones",
         versions={
             "4.4.0, 4.9.2": "starts without this file and all later ones. When the first file is the short one the "
-            "store starts empty and new messages overwrite it; when the last is, queues are cut to what is left.",
+            "store starts empty and new messages overwrite it; when the last is, queues are cut to the rest of the "
+            "log.",
             "4.5.1 to 4.9.1, 4.9.3 and later": "refuses to start and exits with -3: `length not matched message "
             "store config value, please check it manually`.",
         },
@@ -56,12 +57,11 @@ LOG_FILES = (
     Entry(
         code="commitlog.unreadable", treatment="access",
         title="A commit log file cannot be read",
-        what="A commit log file gives an error instead of its bytes, from some byte on. The files in front of it and "
-        "after it are verified; queues and index cannot be compared with messages in it.",
+        what="A commit log file gives an error instead of its bytes, from some byte on. The files before and after it "
+             "are verified; queues and index cannot be compared with messages in it.",
         how="Missing permission, a failing disk, an unreachable network file system.",
         says="{why}; {unread_bytes:byte was|bytes were} not read[: {hint}]",
-        effect="does not start, or fails where it has to read these messages, if the user that it runs as cannot read "
-        "them either",
+        effect="does not start, or fails where it must read these messages, if its user cannot read them either",
         versions={"all": "map the file with the rights of the broker's user, and fail at the same bad sectors."},
         repair="Run as the broker's user. Copy a failing disk with a tool that skips bad sectors, and verify the copy.",
     ),
@@ -105,28 +105,30 @@ LOG_FILES = (
             "no-paths": "{bytes} bytes of the commit log before this file are in no file. If the log has several "
             "paths, give --broker-conf.",
         },
-        effect="starts, and skips what is missing when it is read; a rebuild of the consume queues by the broker "
+        effect="starts, and skips the missing messages when they are read; a rebuild of the consume queues by the "
+               "broker "
         "hangs or shifts offsets. Restore the missing files; do not let a broker rebuild",
         versions={
             "4.4.0 to 4.9": "starts silently. When the consume queues are gone too, 4.5.1 to 4.9.8 hang in start().",
             "5.0 and later": "starts and logs `[BUG]The mappedFile queue's data is damaged`. A rebuild of the queues "
-            "by the broker shifts the offsets of what comes after the gap.",
+            "by the broker shifts the offsets after the gap.",
         },
-        repair="Restore the missing files. Without them leave the gap as it is: consumers skip exactly what is "
-        "missing. If the log has several paths, give --broker-conf: the files may be in another directory. Never "
+        repair="Restore the missing files. Without them do not touch the gap: consumers skip exactly the missing "
+               "messages. If the log has several paths, give --broker-conf: the files may be in another directory. "
+               "Never "
         "delete consumequeue/ of such a store.",
         remedy="rmqtool inspect {store} --scan",
     ),
     Entry(
         code="commitlog.no-first-file", fault="F09", severity="info",
         title="The commit log does not begin at offset 0",
-        what="The first file has a start offset above 0: what was before has been deleted.",
+        what="The first file has a start offset above 0: earlier messages have been deleted.",
         how="Retention: the broker deletes old files. Manual deletion looks the same.",
         says="begins at {offset}: older files were deleted",
         effect="none: this is how every store looks after its first cleaning",
         versions={"all": "takes the first file's start offset as the minimum of the log."},
         repair="No repair is needed.",
-        not_detected="Who deleted the files often leaves no trace; see "
+        not_detected="Who deleted the files is often not recorded; see "
         "commitlog.head-missing.",
     ),
     Entry(
@@ -135,12 +137,12 @@ LOG_FILES = (
         what="Consume queue entries or index files point past the end of the commit log.",
         how="The last file was deleted or not restored. After a power loss the queues may be ahead a little; that is "
         "consumequeue.ahead.",
-        says="{messages:message} after the last file, to which queues lead",
-        effect="a start cuts the queues to what is left of the log, and new messages get offsets that were in use: "
+        says="{messages:message} after the last file, to which queue entries point",
+        effect="a start cuts the queues to the rest of the log, and new messages get offsets that were in use: "
         "restore the file before any start",
         versions={
             "all": "cuts commit log and queues after the last record of the last file that is there, and then "
-            "writes new messages at offsets that old entries and consumers still know.",
+            "writes new messages at offsets that old queue entries and groups still use.",
         },
         repair="Restore the missing file before the broker starts. Once it has started, the messages are lost, and "
         "committed offsets may point past the end of their queues.",
@@ -161,7 +163,7 @@ LOG_FILES = (
     ),
     Entry(
         code="commitlog.misaligned-file", fault="F11", treatment="files",
-        title="A commit log file's name does not fit what is in it",
+        title="A commit log file's name does not match its contents",
         what="The records in the file give positions that differ from those that the file's name gives them.",
         how="The file was renamed, or copied from another broker.",
         says="its name does not fit those of the other files and their size",
@@ -185,8 +187,8 @@ LOG_FILES = (
     Entry(
         code="commitlog.preallocated", fault="F12", severity="info", treatment="start", is_trace=True,
         title="Empty commit log files past the end",
-        what="The last files hold only zeros: the broker makes the next file ahead of time.",
-        how="Every running broker has one. After a crash they stay.",
+        what="The last files hold only zeros: the broker creates the next file in advance.",
+        how="Every running broker has one. After a crash they remain.",
         says="holds only zeros",
         effect="a start deletes those that it does not need",
         versions={
@@ -201,11 +203,11 @@ LOG_FILES = (
         title="Commit log files have holes",
         what="The file system has given the files fewer blocks than their size, and has less free than is missing.",
         how="The broker makes files without writing to all of them; copies by rsync -S or tar -S keep it so.",
-        says="{bytes} bytes of the log files have no place on the disk yet, which has {usable} left",
+        says="{bytes} bytes of the log files are not allocated on the disk yet, which has {usable} left",
         effect="none, unless the disk fills up: then a write into the file kills the broker (SIGBUS)",
         versions={"all": "does not notice."},
         repair="Keep enough free space for the rest of the last file.",
-        not_detected="Holes for which the disk has room are not reported: every store that was never full has them.",
+        not_detected="Holes for which the disk has space are not reported: every store that was never full has them.",
     ),
 )  # fmt: skip
 
@@ -214,33 +216,34 @@ OTHER_LOGS = (
     Entry(
         code="store.dledger-index", severity="warning", treatment="none", is_trace=True,
         title="The index of DLedger's entries is missing, or does not point to them",
-        what="A node of a DLedger group has an index beside its log, with a unit of 32 bytes for each entry. Those of "
-        "the first entry of each data file that a start reads and of the last entry are looked up, and those of all "
-        "entries before.",
+        what="A node of a DLedger group has an index next to its log, with 32 bytes for each entry. It is checked for "
+             "the first entry of each data file that a start reads, for the last entry, and for all entries before "
+             "them.",
         how="Files in dledger-ID/index/ were deleted or cut, or come from another copy than those in data/; a page "
         "that was lost, a flipped bit.",
         says={
             "gap": "the file before {name} is missing, or has another size",
             "none": "there is no file of the index",
-            "units": "no unit points to {missing} of {entries} entries that are looked up",
-            "unit": "the unit of the Raft index {index} does not point to its entry",
+            "units": "no index entry points to {missing} of {entries} entries that are looked up",
+            "unit": "the index entry of the Raft index {index} does not point to its entry",
         },
-        effect="the node rebuilds the index when it starts, from as much of its log as that takes: a long start",
+        effect="the node rebuilds the index when it starts, from the log: a long start",
         versions={
-            "DLedger 0.2 and later": "goes back from the third last data file to one whose first entry has its unit, "
-            "and builds the index again from there. Where a file between two others is missing it does not start. A "
-            "unit before that file stays as it is: consumers are served without it, but as leader the node cannot send "
-            "this entry to another node, and one that is new or behind never gets past it.",
+            "DLedger 0.2 and later": "goes back from the third last data file to one whose first entry is in the "
+                                     "index, and builds the index again from there. If a file between two others is "
+                                     "missing, it does not start. Earlier index entries are not changed: consumers "
+                                     "are served without them, but as leader the node cannot send a log entry with a "
+                                     "wrong index entry, and a new or lagging node never gets past it.",
         },
-        repair="Where a file between two others is missing, or an entry that no start builds again points elsewhere "
-        "(an error), move the directory of the index away first. Otherwise no repair is needed: the node does it.",
+        repair="If a file between two others is missing, or an index entry that no start builds again is wrong (an "
+               "error), move the directory of the index away first. Otherwise no repair is needed: the node does it.",
     ),
     Entry(
         code="store.compacted-log", treatment="none",
         title="The compacted log of a queue is missing",
-        what="Consumers of a topic with cleanup.policy=COMPACTION get its messages from compaction/compactionLog/ and "
-        "compaction/compactionCq/ alone. By compaction/position-checkpoint a compaction has reached this queue, and it "
-        "has no file there.",
+        what="Consumers of a topic with cleanup.policy=COMPACTION get its messages only from "
+             "compaction/compactionLog/ and compaction/compactionCq/. According to compaction/position-checkpoint a "
+             "compaction has processed this queue, but it has no file there.",
         how="A backup or a move without compaction/, a deleted directory.",
         says="it has no file",
         effect="consumers get none of the messages that the queue has; only new ones are written there",
@@ -260,7 +263,7 @@ OTHER_LOGS = (
         says="committedIndex={found} is not a number",
         effect="the node does not start: NumberFormatException",
         versions={"DLedger 0.2 and later": "the same."},
-        repair="Move the file away: a node starts without it, and learns from its group what is committed.",
+        repair="Move the file away: a node starts without it, and gets the committed index from its group.",
     ),
 )  # fmt: skip
 """Of DLedger and compaction."""

@@ -18,7 +18,7 @@ DAMAGE_MEANINGS: Mapping[DamageReason, str] = {
     "physical-offset": "a record with a wrong physical offset",
     "lengths": "inconsistent record lengths, or a blank that does not cover the rest of its file",
     "truncated": "the file ends inside a record",
-    "missing": "no file holds these bytes",
+    "missing": "these bytes are in no file",
     "torn": "the last record was not written to its end, as an unclean stop leaves it",
     "leftover": "old bytes after the last record, up to the end of the page",
 }
@@ -61,8 +61,7 @@ RECORDS = (
         code="commitlog.stale-bytes", fault="F29", severity="info", treatment="start", is_trace=True,
         title="Old bytes after the last record",
         what="After the last record, up to the end of the page, are bytes that are not a record.",
-        how="Brokers that write without mmap write whole pages, and what was in the buffer before remains after the end"
-        ".",
+        how="Brokers that write without mmap write whole pages, so old bytes of the buffer remain after the end.",
         says=f"{DAMAGE_MEANINGS['leftover']} ({{bytes}} bytes)",
         effect="a start ends the log before them",
         versions={"all": "new messages overwrite them."},
@@ -93,7 +92,8 @@ RECORDS = (
         effect="consumers get the damaged body; a recovery scan that reaches it treats it as the end of the log, and "
         "deletes everything after it",
         versions=_SCAN_VERSIONS,
-        repair=f"{_SCAN_REPAIR} Without a copy of the message you decide: as it is, consumers get the damaged body.",
+        repair=f"{_SCAN_REPAIR} Without a copy of the message you must decide: otherwise consumers get the damaged "
+               "body.",
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
         not_detected="A CRC covers the body only. A body of no bytes has none. Topic, properties and numbers are "
         "covered only in records with the property __CRC32#.",
@@ -101,7 +101,8 @@ RECORDS = (
     Entry(
         code="commitlog.property-crc", fault="F16", treatment="none",
         title="A record does not match its __CRC32# property",
-        what="Since 5.2.0, with enabledAppendPropCRC, a record ends with a CRC-32 over all of it. It differs.",
+        what="Since 5.2.0, with enabledAppendPropCRC, a record ends with a CRC-32 over the whole record. It does not "
+             "match.",
         how="As commitlog.body-crc, but anywhere in the record.",
         says={
             "other": "{message_size} bytes: CRC {computed:#010x}, __CRC32# has {stored:#010x}",
@@ -113,7 +114,7 @@ RECORDS = (
             "before 5.2.0": "does not know the property.",
             "5.2.0 and later": "with forceVerifyPropCRC as commitlog.body-crc; else does not look at it.",
         },
-        repair="Restore the bytes from a replica or a backup. A repair leaves the record as it is: brokers "
+        repair="Restore the bytes from a replica or a backup. A repair does not change the record: brokers "
         "without forceVerifyPropCRC serve it.",
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
     ),
@@ -138,7 +139,7 @@ RECORDS = (
     Entry(
         code="commitlog.magic-code", fault="F18", treatment="neutralise",
         title="Neither a message nor a blank begins where one should",
-        what="The magic code is none that RocketMQ writes.",
+        what="RocketMQ does not write this magic code.",
         how="A flipped bit, a page of something else, or a wrong size in the record before.",
         says=f"{DAMAGE_MEANINGS['magic-code']} ({{bytes}} bytes)",
         effect=_SCAN_ENDS_HERE, versions=_SCAN_VERSIONS, repair=_SCAN_REPAIR,
@@ -165,15 +166,16 @@ RECORDS = (
             "4.4.0 to 5.4": "a rebuilt queue gets a wrong entry, and may be stuck after it.",
             "5.5.0 and later": "the same; with checkCommitLogOffsetOnRecover a start after a crash cuts the log here.",
         },
-        repair="Give a renamed file the name that its first record gives. Else restore the bytes from a replica or a "
+        repair="Give a renamed file the name that its first record gives. Otherwise restore the bytes from a replica "
+               "or a "
         "backup. Then rebuild the consume queue.",
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
     ),
     Entry(
         code="commitlog.entry-header", treatment="neutralise",
-        title="The header of a DLedger entry does not fit",
-        what="Before each message of a DLedger log stands a header of 48 bytes. It gives another position or size than "
-        "the entry has, a Raft index that is not the next one, or a lower Raft term than the entry before.",
+        title="The header of a DLedger entry is wrong",
+        what="Each message of a DLedger log is preceded by a header of 48 bytes. It has a wrong position or size, a "
+             "Raft index that is not the next one, or a lower Raft term than the entry before.",
         how="A flipped bit; a file of another node.",
         says={
             "position": "the entry gives the position {found}, and is at {expected}",
@@ -184,9 +186,10 @@ RECORDS = (
         effect="messages are served; but a start that reaches it treats it as the end of the log, and cuts everything "
         "after it",
         versions={
-            "DLedger 0.2 and later": "every start reads the last three files, or more where the index does not point "
-            "to their first entries. More than a file before the beginning of the last one, the node does not start. "
-            "Further back the entry is not read, but followers that lack it do not get it.",
+            "DLedger 0.2 and later": "every start reads the last three files, or more if the index does not point to "
+                                     "their first entries. If the error is more than a file before the beginning of "
+                                     "the last one, the node "
+            "does not start. Earlier entries are not read, but followers that need them do not get them.",
         },
         repair="Do not start the node. Copy its log again from the leader of its group, or make a plain store: "
         "`rmqtool salvage` needs no header.",
@@ -238,7 +241,7 @@ _WITNESSES: dict[str, Says] = {
         "index": "{file} knows a message of {timestamp!t} at {physical_offset}",
         "epoch": "{file} has epoch {epoch} begin at {physical_offset}",
         "rocksdb": "the queues in RocksDB know of messages up to {end}",
-        "beyond": "groups have consumed more than their queues hold: {groups}[ and {more:more offset}]",
+        "beyond": "groups have consumed more than their queues have: {groups}[ and {more:more offset}]",
         "consumed": "groups have consumed messages: {groups}[ and {more:more offset}]",
         "delivered": "{file} has delivered {levels!l}",
         "timers-read": "{file} has read {messages:timer message}",
@@ -252,9 +255,9 @@ _WITNESSES: dict[str, Says] = {
 LOG_LOSSES = (
     Entry(
         code="commitlog.missing", fault="F10", treatment="restore",
-        title="The commit log is gone, or in another place",
-        what="The log holds no message, and checkpoint, index, epochs, committed offsets, delay offsets or the "
-        "timer's files prove that it did. No cleaner deletes the newest file of a log.",
+        title="The commit log is missing, or in another place",
+        what="The log has no message, but checkpoint, index, epochs, committed offsets, delay offsets or the timer's "
+             "files prove that it had. No cleaner deletes the newest file of a log.",
         how="A disk that is not mounted; storePathCommitLog in broker.conf points to another directory; the directory "
         "commitlog/ was deleted, moved or left out of a copy.",
         says={
@@ -274,9 +277,10 @@ LOG_LOSSES = (
         code="commitlog.end-missing", fault="F10", treatment="restore",
         title="The commit log once held newer messages",
         what="After a clean stop, the checkpoint, an index file or the epochs know a newer message than the newest one "
-        "in the log. After a crash, only what lies past the last file counts: the rest may be what a power loss took.",
+        "in the log. After a crash, only messages past the last file count: the others may have been lost by a power "
+        "loss.",
         how="The last log file was deleted, zeroed or not restored, perhaps before a rebuild of queues and index; "
-        "files from different times lie together.",
+        "files are from different times.",
         says="the newest message is of {newest_timestamp!t}, the log ends at {log_end}, but {witnesses}",
         parts=_WITNESSES,
         gist="what followed the newest message, of {newest_timestamp!t} (the log ends at {log_end})",
@@ -284,13 +288,13 @@ LOG_LOSSES = (
         "many new messages",
         versions={"all": "does not compare them. The next stored message corrects the checkpoint."},
         repair="Restore the missing file before the broker starts; then rebuild the queues. Without it the messages "
-        "are lost: reset the groups that are named to the end of their queues before producers send again.",
+        "are lost: reset the named groups to the end of their queues before producers send again.",
         not_detected="Committed offsets alone prove nothing, because a tool may set any (config.offset-out-of-range).",
     ),
     Entry(
         code="commitlog.head-missing", fault="F09", severity="warning", treatment="restore",
         title="The first commit log files were not deleted by the cleaner",
-        what="The log does not begin at 0, and queues or index files still hold files of deleted messages only. Or "
+        what="The log does not begin at 0, and queues or index still have files with only deleted messages. Or "
         "the log's directory was last changed before the deleted files can have expired, and no queue has lost its "
         "first file.",
         how="Log files were deleted by hand, or left out of a copy; or the broker deleted them because the "
@@ -298,17 +302,17 @@ LOG_LOSSES = (
         says="the log begins at {log_start}; {signs}",
         parts={
             "signs": {
-                "left": "{queues:queue} and {index_files:index file} still begin with files of messages before that, "
-                "which the cleaner takes along",
+                "left": "{queues:queue} and {index_files:index file} still begin with files of earlier messages, "
+                        "which the cleaner would have deleted",
                 "early": "its first message is of {stored!t}, and {directory}/ was changed last {minutes:minute} "
-                "later: what was before it had not expired",
+                "later: earlier messages had not expired",
             }
         },
         gist="the log begins at {log_start}",
-        effect="the messages before are gone; groups that had not consumed them continue after them",
-        versions={"all": "treats the first file as the beginning, and the next start deletes what is left over."},
+        effect="earlier messages are lost; groups that had not consumed them continue after them",
+        versions={"all": "treats the first file as the beginning, and the next start deletes the rest."},
         repair="Restore the files before the broker starts, if they were deleted by mistake. Give --broker-conf, so "
-        "that fileReservedTime counts; without it only what was deleted within an hour is seen by its time.",
+        "that fileReservedTime counts; without it only files that were deleted within an hour are detected by time.",
         not_detected="Files that were deleted by hand later than they could have expired, or whose queues and index "
         "files were deleted with them.",
     ),
@@ -319,12 +323,12 @@ MESSAGES = (
     Entry(
         code="commitlog.deleted-topic", fault="F22", severity="info",
         title="Messages of a topic that is not configured",
-        what="The commit log holds messages of topics that topics.json does not list.",
+        what="The commit log has messages of topics that are not in topics.json.",
         how="The topic was deleted. Its messages stay in the log until the files expire.",
         says="{messages:message} without an entry, the first at physical offset {physical_offset}",
         effect="none; but a rebuild of all queues brings the topic's queues back",
         versions={"all": "ignores the messages."},
-        repair="No repair is needed. Leave the topic out of a rebuild if its queues should stay away.",
+        repair="No repair is needed. Leave the topic out of a rebuild if you do not want its queues.",
     ),
     Entry(
         code="commitlog.queue-offset-restart", fault="F23", severity="warning", treatment="none",
@@ -334,14 +338,14 @@ MESSAGES = (
         "light queue that 4.9.3, 4.9.4 or 5.0.0 has filled after a second start: information, since they write it so.",
         says={
             "": "queue offset {found} where {expected} was expected",
-            "light": "as 4.9.3, 4.9.4 and 5.0.0 write it: each start lets the offsets of the light queue begin again, "
-            "and {messages:message} got no queue entry",
+            "light": "as 4.9.3, 4.9.4 and 5.0.0 write it: the offsets of the light queue begin again at each start, "
+                     "and {messages:message} got no queue entry",
         },
         effect="the consume queue holds only one message for each offset; a rebuild by the broker drops others",
         versions={
             "all": "a rebuild keeps offset 0 always, drops offsets below the end of the queue, appends the rest.",
-            "4.9.3, 4.9.4, 5.0.0": "number the messages of a light queue from 0 again after each start, and give none "
-            "an entry until the offset reaches the end of the queue, but for the first.",
+            "4.9.3, 4.9.4, 5.0.0": "number the messages of a light queue from 0 again after each start, and give only "
+                                   "the first an entry until the offset reaches the end of the queue.",
         },
         repair="There is no automatic one. Messages without a queue entry can still be found by `inspect`, `query` and "
         "`export`.",
@@ -350,7 +354,7 @@ MESSAGES = (
         code="commitlog.queue-offset-gap", fault="F24", severity="warning", treatment="none",
         title="Queue offsets are missing",
         what="Within one queue the queue offsets of two neighbouring records are more than one apart.",
-        how="Records between them were lost, or an append failed after its offset was given away.",
+        how="Records between them were lost, or an append failed after it was given its offset.",
         says="no record of {queue_offsets:queue offset} from {first} on",
         effect="after a rebuild by the broker all later messages of the queue get smaller offsets: consumers skip "
         "or repeat messages",
@@ -360,9 +364,9 @@ MESSAGES = (
     Entry(
         code="commitlog.properties", fault="F25", treatment="neutralise",
         title="The broker cannot parse a record's properties",
-        what="A property that the broker itself uses is not a number, or lists that belong together differ in length.",
+        what="A property that the broker itself uses is not a number, or related lists differ in length.",
         how="A flipped bit: no CRC covers properties. Or a client that sets reserved properties.",
-        says="DELAY, INNER_BASE or INNER_NUM is not a number that the broker takes",
+        says="DELAY, INNER_BASE or INNER_NUM is not a valid number",
         effect="a DELAY that is not a number makes the whole record unreadable: the end of the log for a recovery scan",
         versions={
             "all": "DELAY in SCHEDULE_TOPIC_XXXX: the record is treated as the end of the log.",
@@ -375,7 +379,7 @@ MESSAGES = (
     Entry(
         code="commitlog.magic-code-v2", fault="F26", treatment="decide",
         title="Records that the broker's version cannot read",
-        what="The log holds records of the second format (topics longer than 127 bytes), which 5.1.0 introduced, and "
+        what="The log has records of the second format (topics longer than 127 bytes), which 5.1.0 introduced, and "
         "the broker is older.",
         how="A downgrade.",
         says="version 2 of a record, which {version} cannot read",
@@ -394,7 +398,7 @@ MESSAGES = (
         says="sys flag {sys_flag:#x}: {why}",
         effect="the broker may read the record's end at the wrong place, and then treats it as the end of the log",
         versions={"all": "reads the record as its flags say."},
-        repair="Restore the bytes from a replica or a backup. A repair leaves the record as it is: its lengths add up.",
+        repair="Restore the bytes from a replica or a backup. A repair does not change the record: its lengths add up.",
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
     ),
     Entry(
@@ -413,7 +417,7 @@ MESSAGES = (
         effect="consumers get the message through its queue entry, with the damaged field in it; a broker that builds "
         "queues or index from the log again puts it elsewhere or nowhere",
         versions={"all": "reads the record as it is; neither broker nor client compares it with the queue."},
-        repair="Queue entry and index entry stay, since they are right: every repair keeps them. Restore the bytes "
+        repair="Queue entry and index entry are right, and every repair keeps them. Restore the bytes "
         "from a replica or a backup.",
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
         not_detected="Fields that neither queue nor index have: hosts, born time, reconsume times.",
@@ -435,8 +439,8 @@ MESSAGES = (
             "clients in Java": "`MessageDecoder#decode` gives nothing for the message, and `decodes` ends there.",
             "brokers": "do not look at bodies, except a broker that splits inner batches.",
         },
-        repair="Where body and CRC prove that one bit of the flags is wrong, `rmqtool repair` corrects it. Else "
-        "restore the bytes from a replica or a backup. A pull with a smaller batch size loses fewer messages.",
+        repair="If body and CRC prove that one bit of the flags is wrong, `rmqtool repair` corrects it. Otherwise "
+               "restore the bytes from a replica or a backup. A pull with a smaller batch size loses fewer messages.",
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
         not_detected="A compressed body with a correct start and CRC that cannot be decompressed to its end.",
     ),
@@ -445,7 +449,7 @@ MESSAGES = (
         title="Store timestamps go backwards",
         what="A record has an earlier store timestamp than the one before it, by more than a moment.",
         how="The broker's clock was set back.",
-        says="stored {seconds:.0f} s before a message in front of it",
+        says="stored {seconds:.0f} s before an earlier message",
         effect="searches by time may find the wrong offset, and recovery may begin at another file",
         versions={"all": "assumes that store timestamps ascend."},
         repair="No repair is needed.",
@@ -454,10 +458,10 @@ MESSAGES = (
         code="commitlog.future-timestamp", fault="F58", severity="warning", treatment="running",
         title="Messages were stored in the future",
         what="A record's store timestamp is later than now.",
-        how="The broker's clock was ahead, or the clock of this machine is behind.",
+        how="The broker's clock was ahead, or the clock of this machine is slow.",
         says="stored at {store_timestamp!t}, which is in the future",
         effect="until then searches by time, and the file at which recovery begins, are wrong",
-        versions={"all": "retention goes by the files' modification times and is not touched."},
+        versions={"all": "retention uses the files' modification times and is not affected."},
         repair="Check both clocks.",
     ),
 )  # fmt: skip

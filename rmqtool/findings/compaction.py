@@ -29,12 +29,12 @@ COMPACTION = (
             "queue-id": "the name of the directory is not a queue id",
         },
         effect="the broker does not start",
-        versions={_ALL: "a start loads these files after the queues. A name that is none, or names that differ, end "
-                  "it; of a queue with a file of another size, or without a directory of entries, consumers get "
-                  "nothing (NO_MATCHED_LOGIC_QUEUE)."},
-        repair="The log is right: rmqtool repair finishes what was interrupted, takes away what does not belong "
-        "there, and writes the files of queue entries again from the log. A short log file gets what the commit log "
-        f"still has; one that is missing has to come from a backup or a slave. {_OFF}",
+        versions={_ALL: "a start loads these files after the queues. An invalid name, or names that differ, abort it; "
+                        "from a queue with a file of another size, or without a directory of entries, consumers get "
+                        "nothing (NO_MATCHED_LOGIC_QUEUE)."},
+        repair="The log is right: rmqtool repair finishes the interrupted compaction, removes files that do not "
+               "belong there, and writes the files of queue entries again from the log. A short log file is filled "
+               f"from the commit log; a missing one must come from a backup or a slave. {_OFF}",
         remedy=_REPAIR,
     ),
     Entry(
@@ -43,52 +43,50 @@ COMPACTION = (
         what="An entry has the offset, size, queue offset, store time and tag of one record of the compacted log, and "
         "each record has one. Consumers are served by these entries alone.",
         how="A flipped bit, a page that was not written before a crash, an older copy of one of the two files; a "
-        "compaction that wrote into files which an interrupted one had left.",
+            "compaction that wrote into files left by an interrupted one.",
         says={
             "wrong": "{units:entry|entries} of {records} differ from the records[, first at queue offset {first}]",
             "cut": "{units:record} at the end of the last file without an entry, from queue offset {first} on",
             "stale": "{units:entry|entries} after those of the records: of an interrupted compaction",
         },
         effect="consumers get other bytes, or nothing, in place of these messages",
-        versions={_ALL: "of the last three files a start cuts the entries from the first that is damaged, and then "
-        "the log"
-                  " after the last entry: nothing dispatches these messages again after a clean stop."},
+        versions={_ALL: "in the last three files a start cuts the entries from the first damaged one on, and then the "
+                        "log after the last entry: after a clean stop these messages are not dispatched again."},
         repair="rmqtool repair writes the entries again from the log, as a broker would. Do so before a start.",
         remedy=_REPAIR,
     ),
     Entry(
         code="compaction.record", treatment="none", treatment_by_cause={"in-log": "files", "differs": "decide"},
         title="A record of a compacted log is damaged",
-        what="The compacted log holds copies of messages of the commit log. One of them cannot be decoded, or its body "
-        "does not have its CRC.",
+        what="The compacted log holds copies of messages of the commit log. One of them cannot be decoded, or has a "
+             "body CRC mismatch.",
         how="A flipped bit, a disk that fails.",
         says={
             "": "no message can be decoded: {why}[; after it in this file are {dropped:message}]",
             "differs": "{messages:message} other than in the commit log, first queue offset {first}",
-            "body": "the body of queue offset {first} does not have its CRC",
+            "body": "the body of queue offset {first} has a CRC mismatch",
         },
         effect="the next compaction that reads this file drops every message after it there for good, and older "
         "values of their keys come back",
-        versions={_ALL: "CompactionLog treats what it cannot decode as the end of a file. Bodies are not compared "
-                  "with their CRCs: a wrong one is delivered, and kept."},
-        repair="Where the commit log still has the message, rmqtool repair puts its bytes in place of what is damaged. "
-        "Where both can be read, people decide which is right. "
-        "Else restore the file from a backup or a slave, or run the broker with enableCompaction=false, which also "
-        "keeps compactions from this file.",
+        versions={_ALL: "CompactionLog treats undecodable bytes as the end of a file. Bodies are not compared with "
+                        "their CRCs: a damaged body is delivered, and kept."},
+        repair="If the commit log still has the message, rmqtool repair replaces the damaged bytes with it. "
+        "If both can be read, you must decide which is right. Otherwise restore the file from a backup or a slave, or "
+        "run the broker with enableCompaction=false, which also keeps compactions from this file.",
         remedy=_REPAIR,
     ),
     Entry(
         code="compaction.missing", treatment="none",
         title="Messages of a compacted topic are not in its compacted log",
         what="The commit log holds messages with a key, the newest of their keys, which the compacted log does not "
-        "have. Consumers are served from the compacted log alone.",
-        how="Entries, or a file, of the compacted log were lost; a start has cut its end; a damaged record ended a "
-        "compaction of its file early.",
+        "have. Consumers are served only from the compacted log.",
+        how="Entries or a file of the compacted log were lost; a start has cut its end; a damaged record ended a "
+            "compaction of its file early.",
         says="{messages:message}, the newest of their keys, from queue offset {first} on",
         effect="consumers never get these messages",
-        versions={_ALL: "a message before one that is there is never dispatched again; after a crash those after "
-                  "the last one are, as far as recovery reads the commit log again."},
-        repair=f"The messages are in the commit log: rmqtool export takes them out, to be sent again. {_OFF}",
+        versions={_ALL: "a missing message before an existing one is never dispatched again; after a crash messages "
+                        "after the last one are, as far as recovery reads the commit log again."},
+        repair=f"The messages are in the commit log: export them with rmqtool export, and send them again. {_OFF}",
     ),
     Entry(
         code="compaction.position", treatment="files",
@@ -97,33 +95,33 @@ COMPACTION = (
         "It is greater than that of every message of the log.",
         how="The file comes from another copy of the store than the compacted log; an editor, a flipped bit.",
         says="{position}, but the newest message of the compacted log has queue offset {newest}",
-        effect="files with smaller queue offsets are not compacted: the log grows, and old values of keys stay",
+        effect="files with smaller queue offsets are not compacted: the log grows, and old values of keys remain",
         versions={_ALL: "a compaction looks for keys only in files with messages after this position."},
         repair="rmqtool repair takes the entry out of the file; the next compaction looks at all files again.",
         remedy=_REPAIR,
     ),
     Entry(
         code="compaction.leftover", severity="info", treatment="none", about="surroundings",
-        title="compaction/ holds what no broker reads",
+        title="compaction/ has files that no broker reads",
         what="Directories in which a compaction or a new slave was writing, or queues of topics that are not "
         "compacted, or do not exist any more.",
-        how="A crash in a compaction; the attribute cleanup.policy was taken away; the topic was deleted, which "
-        "leaves these files.",
+        how="A crash in a compaction; the attribute cleanup.policy was removed; the topic was deleted, which leaves "
+            "these files.",
         says={
             "working": "left by a compaction, or a copy from a master, that did not end: {bytes:byte}",
             "topic": "the topic is not a compacted one: {bytes:byte}",
         },
-        effect="takes space; the next compaction writes into files that another has left",
+        effect="takes space; the next compaction writes into the remaining files",
         versions={_ALL: "never deletes them."},
-        repair="Remove compacting/ and replicating/ before the broker is started, and directories of topics that are "
-        "gone for good.",
+        repair="Remove compacting/ and replicating/ before the broker is started, and directories of topics that will "
+               "not come back.",
     ),
     Entry(
         code="compaction.minimum", severity="info", treatment="none",
         title="Messages of a compacted topic are before the minimum offset that a broker reports",
         what="The minimum of a queue that a broker reports is that of the plain queue, which moves on as files of the "
         "commit log are deleted. The compacted log still has messages before it.",
-        how="It is so in all releases, once the cleaner has deleted commit log files.",
+        how="This is normal in all releases, once the cleaner has deleted commit log files.",
         says="{messages:message} before the minimum {minimum}, from queue offset {first} on",
         effect="a consumer that begins at the minimum does not see them; one that pulls from 0 does",
         versions={_ALL: "getMinOffsetInQueue asks the plain queue."},

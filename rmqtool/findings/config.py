@@ -5,7 +5,7 @@ from __future__ import annotations
 from rmqtool.findings.finding import Entry
 
 _DAMAGED = {
-    "log": "{name} is damaged at byte {damaged_from}: what was written to the database after it is lost",
+    "log": "{name} is damaged at byte {damaged_from}: later writes to the database are lost",
     "": "{why}",
     "empty": "the directory is empty: a broker creates it with a database",
     "offsets": "consumer offsets cannot be read ({why}); none are shown",
@@ -32,15 +32,15 @@ CONFIG = (
     Entry(
         code="config.unreadable", fault="F48", severity="warning", treatment="config",
         title="A configuration file cannot be read",
-        what="A JSON file in config/ is empty or not JSON, or names in it are damaged: with zeros, control characters "
-        "or what is not UTF-8, or of a topic or group that repeats its name as another one.",
+        what="A JSON file in config/ is empty or not JSON, or names in it are damaged: they contain zeros, control "
+             "characters or invalid UTF-8, or a topic or group has another name inside than its key.",
         how="A full disk or a power loss while it was written; bad sectors; an edit by hand.",
         says={
             "backup-read": "{why}; the broker reads {backup}",
             "no-backup": "{why}; there is no .bak",
             "both": "{why}; its .bak cannot be read either",
-            "backup": "{why}: should the file be lost, there is no fallback",
-            "names": "{names:name} in it that no broker has written so: {shown}",
+            "backup": "{why}: if the file is lost, there is no fallback",
+            "names": "{names:name} in it in a form that no broker writes: {shown}",
         },
         effect="the broker reads the .bak file instead; when that cannot be read either it refuses to start",
         versions={
@@ -64,8 +64,8 @@ CONFIG = (
         effect="none: the broker reads them",
         versions={"before 5.1.4": "reads JSON only.", "5.1.4 and later": "takes the newer one of the two."},
         repair="No repair is needed.",
-        not_detected="Without the package rocksdict the JSON files count, which may be old, and no row is checked. "
-        "Nothing shows that a single row is gone, unless the store has messages of its topic.",
+        not_detected="Without the package rocksdict the JSON files are used, which may be old, and no row is checked. "
+        "Nothing shows that a single row is missing, unless the store has messages of its topic.",
     ),
     Entry(
         code="config.backup-differs", fault="F52", severity="warning", treatment="config",
@@ -82,12 +82,11 @@ CONFIG = (
     ),
     Entry(
         code="config.topic-queues", fault="F49", severity="info",
-        title="A topic's configuration does not fit its queues",
+        title="A topic's configuration does not match its queues",
         about="surroundings",
         treatment="none",
         what="The topic has queues with a number that its configuration does not allow to read, or it may not be read "
-        "at all. A warning where a group has not consumed all of them, and says how many messages; otherwise "
-        "information.",
+        "at all. A warning if a group has not consumed all messages in them, with their number; otherwise information.",
         how="The number of queues was reduced, readQueueNums below writeQueueNums, or perm was changed.",
         says={
             "queues": "the topic has {read_queues:queue} to read and {write_queues} to write[; {messages:message of "
@@ -97,13 +96,13 @@ CONFIG = (
         },
         effect="messages in those queues are not consumed",
         versions={"all": "serves queues below readQueueNums only, and topics whose perm has the bit 4."},
-        repair="Raise readQueueNums (mqadmin updateTopic), or give perm back, until the queues are consumed.",
+        repair="Raise readQueueNums (mqadmin updateTopic), or restore perm, until the queues are consumed.",
     ),
     Entry(
         code="config.offset-out-of-range", fault="F50", severity="warning", treatment="config", about="surroundings",
-        title="A group's committed offset lies outside its queue",
+        title="A group's committed offset is outside its queue",
         what="The offset is below the queue's minimum or above its maximum. A warning when it is above and the log or "
-        "the queue has lost its end: these messages were consumed and are gone. Otherwise information.",
+        "the queue has lost its end: these messages were consumed and are lost. Otherwise information.",
         how="Messages expired unread, the log was cut, a topic was created again, files from different times.",
         says={
             "below": "group {group}: committed {committed}, below its minimum ({min_offset} to {end})",
@@ -121,8 +120,8 @@ CONFIG = (
         what="delayOffset.json is ahead of the end of SCHEDULE_TOPIC_XXXX, or of messages that have no copy in their "
         "topic, or, as a warning, after messages that have one.",
         how="The queue was cut or rebuilt, files from different times, an older copy of the file. The store is that of "
-        "a slave, which takes the file over every ten seconds (4.x) or once a minute (5.x): what it would deliver "
-        "again, made master, is information with its broker.conf (brokerRole=SLAVE).",
+        "a slave, which copies the file every ten seconds (4.x) or once a minute (5.x): messages that it would "
+        "deliver again as master are information with its broker.conf (brokerRole=SLAVE).",
         says={
             "beyond-queue": "level {level}: delivered up to {offset}, its queue ends at {end}",
             "backup": "level {level}: delivered up to {offset}, its .bak, written earlier, has {earlier}",
@@ -136,7 +135,7 @@ CONFIG = (
         effect="up to 4.9.1 delayed messages of this level wait until the queue has grown that far",
         versions={
             "4.4.0 to 4.9.1": "ahead of the end: the level is stuck.",
-            "4.9.2 and later": "ahead of the end: goes back to the queue's end, and never delivers what is before.",
+            "4.9.2 and later": "ahead of the end: is set back to the queue's end, and never delivers earlier messages.",
             "4.9.3": "notes only the first of the messages that it delivers in one run, and delivers the others again "
             "after each start: information, with --broker-version 4.9.3.",
         },
@@ -153,28 +152,28 @@ CONFIG = (
         says="messageDelayLevel has {configured_levels:level}, and {messages:message waits|messages wait} at {waiting}",
         parts={"waiting": "level {level} ({messages})"},
         effect="these messages are never delivered, unless messageDelayLevel names their level again",
-        versions={"all": "start no delivery of such a level, and leave its offset as it is."},
+        versions={"all": "do not deliver such a level, and do not change its offset."},
         repair="Before the broker starts, name these levels in messageDelayLevel of its broker.conf again, each with "
-        "the delay that it had: with a shorter one what is due later than that comes at once.",
-        not_detected="Without --broker-conf: the levels that have queues are taken to be configured.",
+        "the delay that it had: with a shorter one, messages that are due later than that are delivered at once.",
+        not_detected="Without --broker-conf, the levels that have queues are assumed to be configured.",
     ),
     Entry(
         code="config.missing", treatment="config",
         title="Lost configuration",
-        what="A file in config/ and its .bak are gone, or the file no longer has the table that it is there for, and "
-        "topics, retries, deliveries or the other files show what was in it. Where topics, groups and offsets are kept "
-        "in RocksDB: a database that is gone, or one that has lost all rows of a table; of config/metadata the finding "
-        "names the column family. Information where the store may have been written without a broker, or is a copy of "
-        "the log alone, and for delay offsets that a broker may not have written yet (every ten seconds, and when it "
-        "stops since 4.9.3); a warning for groups, which brokers create again with default settings.",
+        what="A file in config/ and its .bak are missing, or the file no longer has its table, and topics, retries, "
+             "deliveries or the other files show what was in it. If topics, groups and offsets are kept in RocksDB: a "
+             "database that is missing, or one that has lost all rows of a table; for config/metadata the "
+        "finding names the column family. Information if the store may have been written without a broker, or is a "
+        "copy of only the log, and for delay offsets that a broker may not have written yet (every ten seconds, and "
+        "when it stops since 4.9.3); a warning for groups, which brokers create again with default settings.",
         how="config/ or a file in it was deleted or not copied; a file was overwritten with another one, or emptied. "
-        "The store is that of a slave of 5.5.0, which never takes over its master's committed offsets: it cannot read "
-        "the pullOffsetTable among them, and made master has none (5.5.1 has fixed that).",
+        "The store is that of a slave of 5.5.0, which never copies its master's committed offsets: it cannot read the "
+        "pullOffsetTable among them, and has none if it becomes master (fixed in 5.5.1).",
         says={
-            "gone": "neither it nor its .bak is there, {proof}",
+            "gone": "neither it nor its .bak exists, {proof}",
             "empty": "it is empty, {proof}",
-            "without its table": "it is there without its table, {proof}",
-            "backup-left": "it is not there; a start reads its .bak, which is older by at least one change",
+            "without its table": "it exists without its table, {proof}",
+            "backup-left": "it does not exist; a start reads its .bak, which is older by at least one change",
             "table": "{what}, {proof}",
         },
         parts={
@@ -184,9 +183,9 @@ CONFIG = (
                 "delays": "and {messages:message} of {levels:delay level} were delivered",
                 "delays-unwritten": "and {messages:message} of {levels:delay level} were delivered: the broker may not "
                 "have written it before it ended",
-                "groups": "and the store knows {shown:group}: {shown!n}",
+                "groups": "and the store has {shown:group}: {shown!n}",
                 "offsets-of-all": "which each release has",
-                "groups-of-all": "though each release writes groups of its own into it",
+                "groups-of-all": "although each release writes its own groups into it",
             }
         },
         effect="the broker starts with an empty table, without an error",
@@ -197,19 +196,20 @@ CONFIG = (
         repair="Before any start restore the file: from a backup, or from a slave of this broker, which copies "
         "topics, groups, offsets and delay offsets every ten seconds (4.x) or once a minute (5.x). Without one, "
         "`rmqtool repair` writes topics and groups as the store shows them, with default settings, and "
-        "delayOffset.json as the log shows it. Nothing in a store shows committed offsets: stop the clients, start the "
-        "broker, and set each group to where it was with mqadmin resetOffsetByTime. In RocksDB nothing is repaired: "
-        "restore a missing database from a backup. Do not move away one that has lost a table: other tables are "
-        "in it, and a broker starts on it; stop the clients, and create topics again with mqadmin updateTopic.",
-        not_detected="Groups that never had a retry, when all of config/ is gone, or when the table of offsets is "
-        "there and empty: a broker on which nobody has consumed yet leaves it so. Which database it was, where none is "
-        "left and broker.conf is not given: config/topics and the others of that kind are named then.",
+        "delayOffset.json as the log shows it. Nothing else in a store shows committed offsets: stop the clients, "
+        "start the broker, and reset each group to its former position with mqadmin resetOffsetByTime. RocksDB "
+        "databases are not repaired: restore a missing database from a backup. Do not move away a database that has "
+        "lost a table: it has other tables, and a broker starts on it; stop the clients, and create topics again with "
+        "mqadmin updateTopic.",
+        not_detected="Groups that never had a retry, if all of config/ is missing, or if the table of offsets is "
+                     "empty: a broker without any consumption leaves it empty. Which database it was, if none is left "
+                     "and broker.conf is not given: config/topics and similar ones are then named.",
     ),
     Entry(
         code="config.half-messages-skipped", severity="warning", treatment="config",
         title="Half messages that no broker checks again",
-        what="The committed offset of the group that reads half messages is past some that neither were committed nor "
-        "rolled back, of which there is no later copy, and that were not given up.",
+        what="The committed offset of the group that reads half messages is past half messages that were neither "
+             "committed nor rolled back nor given up, and that have no later copy.",
         how="consumerOffset.json was edited, or is from another time or another broker; someone set the offset of "
         "CID_RMQ_SYS_TRANS.",
         says="group CID_RMQ_SYS_TRANS: committed {committed}, and {half_messages:half message before that waits|half "
@@ -217,16 +217,16 @@ CONFIG = (
         effect="the broker asks no producer about them: they are never delivered or rolled back",
         versions={"all": "look at half messages from the committed offset on."},
         repair="While the broker is stopped, set the offset of RMQ_SYS_TRANS_HALF_TOPIC@CID_RMQ_SYS_TRANS in "
-        "consumerOffset.json to the queue offset of the first that waits, which the finding names: then the broker "
+        "consumerOffset.json to the queue offset of the first waiting one, which the finding names: then the broker "
         "asks their producers again.",
-        not_detected="Half messages farther back, once a piece of 4,096 before the committed offset holds none that "
-        "waits.",
+        not_detected="Half messages farther back, once a block of 4,096 before the committed offset has no waiting "
+                     "one.",
     ),
     Entry(
         code="config.filters-ignored", severity="warning", treatment="config",
         title="The broker ignores all filters in consumerFilter.json",
         what="The Bloom filter data of a filter is missing, or of another size than the broker's own: it then ignores "
-        "the filters of all groups, and writes an empty file. Or filters are below a key that it does not know.",
+        "the filters of all groups, and writes an empty file. Or filters are under an unknown key.",
         how="expectConsumerNumUseFilter or maxErrorRateOfBloomFilter was changed, the file is of another broker, or "
         "was edited by hand; a byte of it has changed.",
         says={
@@ -240,8 +240,8 @@ CONFIG = (
         },
         effect="consumers that filter by SQL92 are refused until they connect again and send their filters",
         versions={"all": '"Bloom filter is changed! So ignore all filter data persisted" is all that is logged.'},
-        repair="Give the broker the settings with which the file was written, or put back the file; otherwise restart "
-        "the consumers of these groups after the broker.",
+        repair="Start the broker with the settings with which the file was written, or restore the file; otherwise "
+               "restart the consumers of these groups after the broker.",
     ),
     Entry(
         code="config.topic-missing", severity="warning", treatment="config",
@@ -249,32 +249,33 @@ CONFIG = (
         what="topics.json does not name a topic, and the store proves that nobody deleted it: a message of it was "
         "stored after topics.json was changed last, or groups still have offsets in it. Information for a retry "
         "topic, which the broker creates again.",
-        how="topics.json is older than the store, or was edited by hand. The store is that of a slave, which takes "
-        "topics over every ten seconds (4.x) or once a minute (5.x); one of 5.3.2 or 5.3.3 takes over none that has "
-        "attributes, such as message.type.",
+        how="topics.json is older than the store, or was edited by hand. The store is that of a slave, which copies "
+            "topics every ten seconds (4.x) or once a minute (5.x); a slave of 5.3.2 or 5.3.3 does not copy topics "
+            "with attributes, such as message.type.",
         says={
             "retry": "{place} does not name it, and it has messages",
             "stored-since": "{place} does not name it and was changed last {changed!t}, but a message of it was "
             "stored {newest!t}",
-            "consumed": "{place} does not name it, and group {group} has offsets in it, which go with a topic that "
-            "is deleted",
+            "consumed": "{place} does not name it, and group {group} has offsets in it, which are deleted together "
+                        "with a topic",
         },
-        effect="clients are refused, or the topic is created again with default queues, and what lies in others is not "
-        "consumed",
+        effect="clients are refused, or the topic is created again with default queues, and messages in its other "
+               "queues are not consumed",
         versions={
             "4.4.0 to 4.9": "leave a topic's offsets when it is deleted: only the times prove something.",
-            "5.0.0 and later": "delete a topic's offsets with it, and take no new ones.",
+            "5.0.0 and later": "delete a topic's offsets with it, and accept no new ones.",
         },
-        repair="Put back the newer topics.json, or let `rmqtool repair` add the topic: as the .bak has it, or with the "
-        "number of queues that its messages show. If its queues are gone, rebuild them: rmqtool rebuild-cq --topic.",
+        repair="Restore the newer topics.json, or let `rmqtool repair` add the topic: as in the .bak, or with the "
+               "number of queues that its messages show. If its queues are missing, rebuild them: rmqtool rebuild-cq "
+               "--topic.",
         not_detected="A topic whose last message is older than the last change of topics.json, in a store of 4.x: it "
-        "looks like one that was deleted (commitlog.deleted-topic, consumequeue.orphan).",
+                     "looks like a deleted topic (commitlog.deleted-topic, consumequeue.orphan).",
     ),
     Entry(
         code="config.topic-permission", severity="warning", treatment="running",
         title="A topic without read or write permission",
-        what="The permission (perm) of a topic lacks reading or writing. A warning for a retry topic, for which nobody "
-        "wants that; information for others, where it is a setting.",
+        what="The permission (perm) of a topic does not include reading or writing. A warning for a retry topic, "
+             "where nobody wants that; information for others, where it may be intended.",
         how="mqadmin updateTopicPerm, an edit by hand.",
         says="perm {perm}: it may not be {denied}",
         effect="consumers of the group do not get their retries, and cannot send failed messages back",
@@ -285,7 +286,7 @@ CONFIG = (
         code="config.wrong-offset", severity="warning", treatment="config",
         title="A committed offset contradicts the store",
         what="The offset of a group is negative, more than 10,000 beyond the end of its queue, lower than in the .bak "
-        "that was written before, or 0 or far behind although retries show that the group has consumed.",
+        "that was written before, or 0 or far too low although retries show that the group has consumed.",
         how="The file is an older copy or was edited; files from different times or brokers; a tool has set the "
         "offset.",
         says="group {group}: committed {committed_offset}, {reason}[, and {other_queues:other queue} like it]",
@@ -299,14 +300,14 @@ CONFIG = (
         },
         effect="the group consumes messages again, or skips some",
         versions={
-            "4.4.0 to 4.9.3": "an offset beyond the end: set to the end, or to 0 where the queue begins there.",
-            "4.9.4 and later": "an offset beyond the end: set to the end. Too small ones are taken as they are.",
+            "4.4.0 to 4.9.3": "an offset beyond the end: set to the end, or to 0 if the queue begins there.",
+            "4.9.4 and later": "an offset beyond the end: set to the end. Offsets that are too low are not changed.",
         },
-        repair="`rmqtool repair` moves an offset that its queue does not have to the nearest one that it has. For "
+        repair="`rmqtool repair` moves an offset outside its queue to the nearest offset in it. For "
         "the others, compare the file with its .bak and with backups before a start, and keep the one whose offsets "
         "are right; or, once the broker runs and before the group connects, set them with mqadmin resetOffsetByTime. "
         "Offsets that were set back on purpose are right.",
-        not_detected="Offsets that are too small by less than retries or the .bak show; a group without retries.",
+        not_detected="Offsets that are too low, but not lower than retries or the .bak show; a group without retries.",
     ),
     Entry(
         code="config.older-copy", severity="warning", treatment="config",
@@ -319,22 +320,22 @@ CONFIG = (
             "time": "written {written!t}, and the newest message was stored {newest!t}: a running broker writes "
             "it every five seconds",
             "version": "its data version is {counter}, that of its .bak {backup_counter}: the .bak is written from "
-            "the file before",
+                       "the previous file",
             "entries": "its data version is {counter}, that of its .bak {backup_counter}, and it has lost {lost!l}",
         },
         effect="the broker starts with the older topics, groups or offsets",
         versions={"all": "read the main file, whatever its .bak says."},
         repair="Compare the file with its .bak and with backups before a start, and keep the newest. `rmqtool repair` "
-        "adds lost entries from the .bak where the data version has grown by less.",
+        "adds lost entries from the .bak if the data version has grown by less.",
         not_detected="A copy that was restored together with its .bak and got the time of the restore.",
     ),
     Entry(
         code="config.rocksdb-damaged", fault="F52", treatment="decide",
         title="A database of topics, groups or offsets is damaged",
-        what="A table, the MANIFEST, CURRENT or the write-ahead log of a database in config/ is missing or damaged, or "
-        "tables are there that the MANIFEST does not name; or it has a column family that no broker names when it "
-        "opens the database; releases since 5.3.4 open all that are there. One that is gone or empty as a whole is "
-        "config.missing.",
+        what="A table, the MANIFEST, CURRENT or the write-ahead log of a database in config/ is missing or damaged, "
+             "or there are tables that the MANIFEST does not name; or it has a column family that no broker names "
+             "when it opens the database; releases since 5.3.4 open all existing ones. A database that is missing or "
+             "completely empty is config.missing.",
         how="A disk error, a copy of a running store, or a file that was deleted.",
         says=_DAMAGED,
         effect="the broker does not start on it, or starts without the rows that were lost",
@@ -351,8 +352,8 @@ CONFIG = (
         says="{key!r}: {why}",
         effect="the broker refuses to start, or treats the row as another one",
         versions={"5.1.4 and later": "decode every row at a start."},
-        repair="`rmqtool inspect STORE/config/NAME` shows the rows. Restore the directory from a backup, or carry the "
-        "others over: `rmqtool rebuild-cq STORE --to files` once the row is fixed.",
+        repair="`rmqtool inspect STORE/config/NAME` shows the rows. Restore the directory from a backup, or convert "
+               "the other rows: `rmqtool rebuild-cq STORE --to files` once the row is fixed.",
     ),
     Entry(
         code="config.swapped-offset", severity="info",
@@ -360,7 +361,7 @@ CONFIG = (
         what="config/rdb holds an offset whose group is the name of a topic.",
         how="mqadmin resetOffsetByTime with configManagerVersion=v2: the broker commits with its arguments swapped.",
         says="topic {topic_name!r} and group {group!r} are swapped, as a reset leaves them",
-        effect="none: nobody asks for it",
+        effect="none: it is never read",
         versions={"5.3.2 and later": "do so with version 2."},
         repair="No repair is needed.",
     ),
@@ -368,18 +369,18 @@ CONFIG = (
         code="store.rocksdb-damaged", fault="F59", treatment="decide",
         title="The database of index, timers and half messages, or of POP, is damaged",
         what="A table, the MANIFEST, CURRENT or the write-ahead log of rocksdbstore or kvStore is missing or damaged, "
-        "or tables are there that the MANIFEST does not name; or it has a column family that no broker names when it "
+        "or there are tables that the MANIFEST does not name; or it has a column family that no broker names when it "
         "opens the database.",
         how="A disk error, a copy of a running store, or a file that was deleted.",
         says=_DAMAGED,
         effect="the broker does not start on it, or timers are not delivered and half messages are not checked",
         versions={"5.4.0 and later": "open rocksdbstore at every start.", "5.3.2 and later": "may have kvStore."},
         repair="Restore the directory from a backup from the same time. Without one move it away: the broker creates "
-        "it again, and derives what the last files of the log hold (commitLogRecoverMaxNum), but nothing of kvStore.",
+               "it again from the last files of the log (commitLogRecoverMaxNum), but cannot restore kvStore.",
     ),
     Entry(
         code="store.half-row", fault="F59", severity="warning", treatment="none",
-        title="A row of a half message points to none",
+        title="A row of a half message points to no half message",
         what="A row in the family trans of rocksdbstore is of another form, or points to no half message of that size.",
         how="The log or the database was restored from another time, or a disk error.",
         says="{key!r}: {why}",
@@ -389,20 +390,21 @@ CONFIG = (
     ),
     Entry(
         code="store.pop-store-missing", severity="warning", treatment="none",
-        title="The store of in-flight POP messages is gone",
+        title="The store of in-flight POP messages is missing",
         what="By broker.conf the broker keeps in kvStore/ which messages POP consumers have taken and not "
         "acknowledged, and this database is not there, although groups have consumed messages.",
         how="kvStore/ was deleted or not copied. Or popConsumerKVServiceInit was switched on just now: then nothing is "
         "lost.",
         says="with {setting}=true it holds in-flight POP messages, but it is missing",
-        effect="the broker creates an empty one: what was taken and not acknowledged is never delivered again",
+        effect="the broker creates an empty one: messages that were taken and not acknowledged are never delivered "
+               "again",
         versions={
-            "5.3.2 and later": "make kvStore/ where popConsumerKVServiceInit is on, and use it where "
-            "popConsumerKVServiceEnable is, too.",
+            "5.3.2 and later": "create kvStore/ if popConsumerKVServiceInit is on, and use it if "
+                               "popConsumerKVServiceEnable is on, too.",
         },
         repair="Restore kvStore/ from a copy from the same time. Without one, set the groups back to before the first "
-        "message that may have been in flight (mqadmin resetOffsetByTime): they get others again.",
-        not_detected="Without broker.conf nothing in the store shows that there was one.",
+        "message that may have been in flight (mqadmin resetOffsetByTime): they get some others again.",
+        not_detected="Without broker.conf nothing in the store shows that it existed.",
     ),
     Entry(
         code="store.pop-row", fault="F59", severity="warning", treatment="none",

@@ -16,8 +16,8 @@ CONSUME_QUEUE_FILES = (
         effect="since 4.5.1 a start may count the zeros as one entry: the queue grows by a message that does not exist",
         versions={
             "4.4.0": "no harm in most cases.",
-            "4.5.1 and later": "one bogus entry (offset 0, size 0), and later messages one offset too high. In 4.5.1 "
-            "to 4.9.8, if all queues end so, two.",
+            "4.5.1 and later": "one bogus entry (offset 0, size 0), and later messages get offsets that are one too "
+                               "high. In 4.5.1 to 4.9.8, if all queues end like this, two.",
             "5.0.0 to 5.4.0": "the same; but when all queues end before the commit log does, so that nothing is cut, "
             "the broker refuses to start: `IllegalArgumentException: newPosition < 0`.",
         },
@@ -60,8 +60,8 @@ CONSUME_QUEUE_FILES = (
             "4.4.0, 4.9.2": "the queue ends before this file; a queue whose first file is short begins again at 0.",
             "4.5.1 to 4.9.1, 4.9.3 and later": "refuses to start.",
         },
-        repair="If all queues have one other size, put the right mappedFileSizeConsumeQueue into broker.conf. Else "
-        "rebuild the consume queue.",
+        repair="If all queues have one other size, put the right mappedFileSizeConsumeQueue into broker.conf. "
+               "Otherwise rebuild the consume queue.",
         remedy=_REBUILD,
     ),
     Entry(
@@ -77,14 +77,14 @@ CONSUME_QUEUE_FILES = (
             "size; {refusing} refuse to start on it",
         },
         effect="since 5.1.3 a start deletes it if it is the last of its queue; 4.5.1 to 4.9.1 and 4.9.3 to 5.1.2 "
-        "refuse to start; 4.4.0 and 4.9.2 leave it out",
+               "refuse to start; 4.4.0 and 4.9.2 ignore it",
         versions={
-            "4.4.0, 4.9.2": "leaves out this file and all later ones of the queue, and starts.",
+            "4.4.0, 4.9.2": "ignores this file and all later ones of the queue, and starts.",
             "4.5.1 to 4.9.1, 4.9.3 to 5.1.2": "refuses to start.",
             "5.1.3 and later": "deletes the file when it is the last of its queue; else refuses to start.",
         },
         repair="When a release refuses, move the file out of the directory, or let the consume queue be rebuilt: the "
-        "start after it derives what is missing from the commit log.",
+               "next start derives the missing entries from the commit log.",
     ),
     Entry(
         code="consumequeue.stray", fault="F04", treatment="files",
@@ -113,8 +113,8 @@ CONSUME_QUEUE_FILES = (
         effect="the broker refuses to start, or consumers stop at the damage; without the file CURRENT it "
         "creates an empty database, and all queues begin again",
         versions={"5.2.0 and later": "stops with an exception of RocksDB, or answers pulls with errors."},
-        repair="Restore the directory from a backup or a replica, or have the queues written again from the commit "
-        "log, which holds all that was in it.",
+        repair="Restore the directory from a backup or a replica, or rebuild the queues from the commit log, which "
+               "has everything that was in it.",
         not_detected="Rows in the damaged part are not compared, nor are the other rows of its queue.",
     ),
     Entry(
@@ -126,21 +126,21 @@ CONSUME_QUEUE_FILES = (
             "bad-row": "key {key}: {why}",
             "bad-unit": "key {key} among the entries of a queue: its key or its value is too long or too short",
             "no-max-row": "rows without a max row, and no message in the log",
-            "foreign": "{count:row is|rows are} left out, because the database is written again",
+            "foreign": "{count:row is|rows are} dropped, because the database is written again",
         },
-        effect="none: the broker asks for other keys; a value of another size stops the queue there",
+        effect="none: the broker reads other keys; a value of another size stops the queue there",
         versions={"5.2.0 and later": "does not look for it."},
-        repair="Have the queues written again from the commit log.",
+        repair="Rebuild the queues from the commit log.",
     ),
     Entry(
         code="consumequeue.left-over-table", severity="info",
         title="Tables that the database of the consume queues does not name",
-        what="Files of rows are in the directory, and the MANIFEST of the RocksDB database does not name them.",
+        what="The directory has files of rows that the MANIFEST of the RocksDB database does not name.",
         how="The broker was killed while it wrote them; an older MANIFEST was restored.",
         says="{tables:table}, such as {names!l}",
-        effect="the broker deletes them; what is missing then has findings of its own",
+        effect="the broker deletes them; entries that are then missing have their own findings",
         versions={"5.2.0 and later": "deletes them when it opens the database."},
-        repair="No repair is needed where no entry is missing. Else restore the whole directory.",
+        repair="No repair is needed if no entry is missing. Otherwise restore the whole directory.",
     ),
     Entry(
         code="consumequeue.orphan", fault="F39", severity="info",
@@ -156,18 +156,17 @@ CONSUME_QUEUE_FILES = (
     Entry(
         code="consumequeue.kind", fault="F40", treatment="config",
         title="A topic's queues are of another kind than it is configured for",
-        what="The topic's attribute says batch queues and simple ones are there, or the other way round; or there "
-        "are file queues beside a RocksDB database"
-        ".",
+        what="The topic is configured for batch queues, but has simple ones, or the other way round; or there are "
+        "file queues as well as a RocksDB database.",
         how="The attribute queue.type or the setting storeType was changed.",
         says="a {kind} queue, but the topic is configured for {configured}",
-        effect="the broker refuses to start; beside RocksDB the files are not read",
+        effect="the broker refuses to start; with RocksDB the files are not read",
         versions={
             "before 5.0": "knows simple queues only.",
             "5.0 and later": "refuses to start: `The queue type of topic: ... should be ..., but is ...`.",
         },
-        repair="Set the attribute back to what the directories are; `rmqtool repair` does so.",
-        not_detected="Of queues in RocksDB the kind of the topic is not asked for.",
+        repair="Set the attribute to the kind of the directories; `rmqtool repair` does so.",
+        not_detected="Queues in RocksDB, which are not compared with the topic's kind.",
     ),
 )  # fmt: skip
 
@@ -180,8 +179,7 @@ CONSUME_QUEUES = (
         how="The broker was killed: the log is flushed more often than the queues.",
         says="{messages:message} without an entry, the first at physical offset {physical_offset}",
         effect="a start after a crash derives the missing entries again; after a clean stop most versions do not",
-        versions={"all, with the file abort": "derives the entries again from the file that the checkpoint chooses "
-        "on."},
+        versions={"all, with the file abort": "derives the entries again, from the file that the checkpoint selects."},
         clean_starts=(
             CleanStart(
                 "4.4.0 to 4.5.0, 5.0.0 to 5.3.1",
@@ -191,13 +189,13 @@ CONSUME_QUEUES = (
             CleanStart(
                 "4.5.1 to 4.9.8",
                 "behind-the-farthest",
-                "derives them, unless another queue reaches farther: the farthest decides.",
+                "derives them, unless another queue reaches farther: the farthest queue decides.",
             ),
             CleanStart(
                 "5.3.2 and later",
                 "behind-the-farthest-but-one",
-                "derives them except the first of all, unless another queue reaches farther: a queue is short of one "
-                "message, and its later ones are one offset too low.",
+                "derives them except the first of all, unless another queue reaches farther: a queue misses one "
+                "message, and its later ones get offsets that are one too low.",
             ),
         ),
         repair="Rebuild the consume queue before the broker starts.",
@@ -206,15 +204,15 @@ CONSUME_QUEUES = (
     Entry(
         code="consumequeue.missing-unit", fault="F30", treatment="queues",
         title="A message has no entry in its queue",
-        what="A record that the broker dispatches is in the commit log, other messages after it have entries, it has "
-        "none.",
+        what="A record that the broker dispatches is in the commit log, and later messages have entries, but it has "
+             "none.",
         how="A queue was short when the broker was started after a clean stop; a restore from different times.",
         says={
             "": "{messages:message} without an entry, the first at physical offset {physical_offset}",
             "unreachable": "{topic}, queue {queue_id}: {why}",
         },
         effect="the message is never consumed, and no start fixes it",
-        versions={"all": "only a start after a crash derives entries again, and only where the queue has none yet."},
+        versions={"all": "only a start after a crash derives entries again, and only if the queue has none yet."},
         repair="Rebuild the consume queue.",
         remedy=_REBUILD,
     ),
@@ -229,20 +227,20 @@ CONSUME_QUEUES = (
         },
         effect="unless a start derives its entries again, its messages are never consumed, and the next one gets queue "
         "offset 0",
-        versions={"all, with the file abort": "derives its entries from the file that the checkpoint chooses on."},
+        versions={"all, with the file abort": "derives its entries, from the file that the checkpoint selects."},
         clean_starts=(
             CleanStart("4.4.0 to 4.5.0, 5.0.0 to 5.3.1", "nothing", "does not derive them."),
             CleanStart(
                 "4.5.1 to 4.9.8",
                 "behind-the-farthest",
-                "derives those after the farthest entry of all queues: all where no queue is left, few or none where "
+                "derives those after the farthest entry of all queues: all if no queue is left, few or none if "
                 "another queue reaches as far.",
             ),
             CleanStart(
                 "5.3.2 and later",
                 "behind-the-farthest-but-one",
-                "derives those after the farthest entry of all queues, except the first record there: all where no "
-                "queue is left, few or none where another queue reaches as far.",
+                "derives those after the farthest entry of all queues, except the first record there: all if no queue "
+                "is left, few or none if another queue reaches as far.",
             ),
         ),
         repair="Rebuild the consume queue before the broker starts.",
@@ -265,7 +263,7 @@ CONSUME_QUEUES = (
     Entry(
         code="consumequeue.hole", fault="F32", treatment="queues",
         title="An invalid entry (zeros or garbage) inside a queue",
-        what="An entry without a size is before entries in use.",
+        what="An entry without a size comes before entries in use.",
         how="A page was not flushed before a power loss; a damaged disk.",
         says={
             "no-unit": "{messages:message} without an entry, the first at physical offset {physical_offset}",
@@ -294,7 +292,7 @@ CONSUME_QUEUES = (
             "other-queue": "points to a record of {topic_of_record}, queue {queue_id_of_record}, at "
             "{found}{units:+entry}",
         },
-        effect="consumers get what is there: neither broker nor client compares topic or queue",
+        effect="consumers get what it points to: neither broker nor client compares topic or queue",
         versions={"all": "does not notice at a start, unless it points past the end of the log."},
         repair="Rebuild the consume queue.",
         remedy=_REBUILD,
@@ -302,9 +300,9 @@ CONSUME_QUEUES = (
     Entry(
         code="consumequeue.wrong-end", fault="F33", treatment="queues",
         title="A queue in RocksDB does not begin or end with its entries",
-        what="The max row, by which a broker knows the end of a queue, names another entry than the last one, or one "
-        "of another message; or rows have no max row. Or the min row, by which it knows the beginning, is behind "
-        "entries of messages in the log.",
+        what="The max row, by which a broker knows the end of a queue, names another entry than the last one, or an "
+             "entry of another message; or rows have no max row. Or the min row, by which it knows the beginning, "
+             "comes after entries of messages in the log.",
         how="Rows were changed by another program; a bug in the broker.",
         says={
             "no-unit": "{messages:message} without an entry, the first at physical offset {physical_offset}",
@@ -313,8 +311,8 @@ CONSUME_QUEUES = (
             "{found}{units:+entry}",
             "min-row": "the min row begins it at {begins_at}, after {units:entry} of messages in the log",
         },
-        effect="messages past the end, or before the beginning, are not consumed, and new ones get queue offsets "
-        "from the end on; before it consumers wait for entries that do not exist",
+        effect="messages past that end, or before that beginning, are not consumed, and new ones get queue offsets "
+               "from that end on; if it is too high, consumers wait for entries that do not exist",
         versions={"5.2.0 and later": "trusts the row."},
         repair="Rebuild the consume queue.",
         remedy=_REBUILD,
@@ -327,20 +325,21 @@ CONSUME_QUEUES = (
         how="One of them was restored from another time, or is damaged.",
         says={
             "other-row": "the file's entry points to {in_file}, in RocksDB is {in_rocksdb}",
-            "no-row": "the file's entry points to {in_file}, in RocksDB is no row",
+            "no-row": "the file's entry points to {in_file}, in RocksDB there is no row",
         },
         effect="a broker that reads the wrong one serves other messages: combineCQPreferCQType says which it reads, "
         "the files by default",
         versions={"5.3.1 and later": "compares only their ends."},
-        repair="The files are compared with the commit log: without another finding of the queue they are right, and "
-        "the rows are to be written again.",
+        repair="The files are compared with the commit log: without another finding for the queue they are right, and "
+               "the rows must be written again.",
         remedy=_REBUILD,
     ),
     Entry(
         code="consumequeue.stale-row", severity="info",
         title="Rows past the end of a queue in RocksDB",
         what="Rows of messages that are not in the commit log are past the end of the queue.",
-        how="A start has cut the commit log after a crash: it moves the ends of queues back, and leaves the rows.",
+        how="A start has cut the commit log after a crash: it moves the ends of queues back, but does not delete the "
+            "rows.",
         says="{units:row} after its end, of messages past the end of the commit log{units:+entry}",
         effect="none: the next messages of the queue overwrite them",
         versions={"5.2.0 and later": "does not read them."},
@@ -350,9 +349,9 @@ CONSUME_QUEUES = (
         code="consumequeue.unread-batches", severity="info", treatment="none", about="surroundings",
         title="Batches whose queue is read from RocksDB, where consumers do not get them",
         what="In RocksDB a batch has one row, at its first queue offset; in files each of its offsets points to it. A "
-        "broker searches for the minimum of the queue as if each offset had a row, so that the minimum may be behind "
-        "batches, and it reads no farther than the first offset without a row. Log and rows are sound. It is a warning "
-        "where the queue is in files, too, from which a broker gives all of them.",
+        "broker searches for the minimum of the queue as if each offset had a row, so that the minimum may be after "
+        "some batches, and it reads only up to the first offset without a row. Log and rows are intact. It is a "
+        "warning if the queue is also in files, from which a broker serves all batches.",
         how="storeType=defaultRocksDB with topics of queue.type=BatchCQ. A queue that was written twice "
         "(rocksdbCQDoubleWriteEnable) is read from its files before.",
         says={
@@ -360,18 +359,18 @@ CONSUME_QUEUES = (
             "no-row": "consumers get {read} of {batches} batches: they begin at {min_offset}, and there is no row "
             "at {missing_row}",
         },
-        effect="consumers do not get these batches, and are stuck where there is no row",
+        effect="consumers do not get these batches, and are stuck at a missing row",
         versions={
             "5.2.0 to 5.4.0": "send a consumer back to offset 0 where there is no row: it gets the same again.",
             "5.5.0": "fails there with a NullPointerException.",
         },
-        repair="Keep storeType=default where the queues are in files, too. Otherwise `rmqtool replay STORE` sends the "
-        "messages of the batches, each by itself, to a broker that keeps queues in files.",
+        repair="Keep storeType=default if the queues are also in files. Otherwise `rmqtool replay STORE` sends the "
+               "messages of the batches one by one to a broker that keeps queues in files.",
     ),
     Entry(
         code="consumequeue.store-timestamp", fault="F33", severity="warning", treatment="queues",
         title="An entry's store time is not that of its message",
-        what="Entries in RocksDB and batch entries hold the time at which the broker stored the message; it differs "
+        what="Entries in RocksDB and batch entries have the time at which the broker stored the message; it differs "
         "from the record's.",
         how="A flipped bit.",
         says="store time {found}, the record has {expected}",
@@ -388,7 +387,7 @@ CONSUME_QUEUES = (
         says="{units:entry is|entries are} {distance} {side} the queue offset",
         effect="messages are consumed; their queue offset in the client differs from the one the broker counts",
         versions={"all": "does not compare."},
-        repair="A rebuild as the broker does it keeps the shift. Committed offsets fit the queue as it is.",
+        repair="A rebuild as the broker does it keeps the shift. Committed offsets match the present queue.",
     ),
     Entry(
         code="consumequeue.duplicate-unit", fault="F33", severity="warning", treatment="queues",
@@ -398,7 +397,7 @@ CONSUME_QUEUES = (
         says="points to {found} as another entry does{units:+entry}",
         effect="the message is consumed twice",
         versions={"all": "does not notice."},
-        repair="Rebuild the consume queue if consumers cannot handle it; the offsets after it then change.",
+        repair="Rebuild the consume queue if consumers cannot handle duplicates; the later offsets then change.",
         remedy=_REBUILD,
     ),
     Entry(
@@ -444,9 +443,9 @@ CONSUME_QUEUES = (
     ),
     Entry(
         code="consumequeue.lmq-mismatch", fault="F41", severity="warning", treatment="queues",
-        title="A light queue does not fit its messages",
+        title="A light queue does not match its messages",
         what="The queues or offsets in INNER_MULTI_DISPATCH and INNER_MULTI_QUEUE_OFFSET differ from the entries.",
-        how="enableLmq or enableMultiDispatch was switched on or off in between; a flipped bit.",
+        how="enableLmq or enableMultiDispatch was switched on or off meanwhile; a flipped bit.",
         says="points to a record of {topic_of_record}, queue {queue_id_of_record}, at {found}{units:+entry}",
         effect="consumers of the light queue miss messages or get others",
         versions={"before 4.9": "knows no light queues.", "4.9 and later": "trusts the entries."},
@@ -470,14 +469,14 @@ CONSUME_QUEUES = (
     ),
     Entry(
         code="consumequeue.ext-address", fault="F43", severity="warning", treatment="queues",
-        title="Entries refer to ext units that are not there",
-        what="The tags code of an entry is an address in consumequeue_ext/, and no ext unit is there.",
+        title="Entries refer to missing ext units",
+        what="The tags code of an entry is an address in consumequeue_ext/, but there is no ext unit.",
         how="consumequeue_ext/, or a file in it, was deleted or damaged; or a flipped bit.",
-        says="{found} is an address in consumequeue_ext/, where no ext unit is",
+        says="{found} is an address in consumequeue_ext/, but there is no ext unit",
         effect="brokers send the message for any tag, and clients drop those of others; later the broker may put the "
         "ext unit of another message there, and consumers that filter by tag miss this one",
         versions={"all": "sends the message to consumers of all tags: without the ext unit none is known."},
-        repair="Bring the files back and enable them, or rebuild the consume queue with plain tags codes.",
+        repair="Restore the files and enable them, or rebuild the consume queue with plain tags codes.",
         remedy=_REBUILD,
     ),
 )  # fmt: skip

@@ -6,7 +6,10 @@ from rmqtool.findings.finding import Entry
 
 _REBUILD = "rmqtool rebuild-index {store} --dry-run"
 _INDEX_TRUSTED = {"all": "does not check index files at all."}
-_INDEX_REPAIR = "Rebuild the index. Or delete the directory index/ while no broker runs: messages stay, keys are lost."
+_INDEX_REPAIR = (
+    "Rebuild the index. Or delete the directory index/ while no broker runs: messages are kept, keys are "
+    "lost."
+)
 
 DERIVED = (
     Entry(
@@ -21,14 +24,14 @@ DERIVED = (
             "changing": "the running broker changes it faster than its geometry can be read: not verified",
         },
         effect="the broker does not notice: queries by key miss messages or find none",
-        versions={"all": "maps the file with the configured size, whatever it holds."},
+        versions={"all": "maps the file with the configured size, whatever its contents."},
         repair="Give --broker-conf with maxHashSlotNum and maxIndexNum. " + _INDEX_REPAIR,
         remedy=_REBUILD,
     ),
     Entry(
         code="index.header", fault="F44", severity="warning", treatment="index",
         title="An index file's header is invalid",
-        what="It counts more entries than there is room for, or its times or offsets run backwards. A number of used "
+        what="It counts more entries than fit, or its times or offsets run backwards. A number of used "
         "hash slots that no release would have counted is only information: no broker reads it.",
         how="A crash, a flipped bit.",
         says={
@@ -94,8 +97,8 @@ DERIVED = (
         code="index.missing", fault="F45", severity="warning", treatment="index",
         title="Messages have keys that are not in the index",
         what="A record has keys, and no index entry points to it. Information after an unclean stop for keys that the "
-        "next start puts again, for tags, which only brokers since 5.4.0 put, and where broker.conf has "
-        "messageIndexEnable=false or indexFileWriteEnable=false.",
+             "next start adds again, for tags, which only brokers since 5.4.0 add, and if broker.conf has "
+             "messageIndexEnable=false or indexFileWriteEnable=false.",
         how="The directory index/ or one of its files was deleted, emptied or not restored. Or a start after a crash: "
         "it deletes the newest index file, and builds only the newest part again.",
         says={
@@ -105,9 +108,10 @@ DERIVED = (
             "show where their entries are",
         },
         effect="queries by key do not find these messages",
-        versions={"all": "a clean start never builds an index; a start after a crash does from where it scans."},
-        repair="Rebuild the index. When the broker is not to keep one, give --broker-conf with "
-        "messageIndexEnable=false.",
+        versions={"all": "a clean start never builds an index; a start after a crash does so for the part that it "
+                         "scans."},
+        repair="Rebuild the index. If the broker should not keep one, give --broker-conf with "
+               "messageIndexEnable=false.",
         remedy=_REBUILD,
     ),
     Entry(
@@ -116,12 +120,12 @@ DERIVED = (
         what="The same key of the same message has more than one entry.",
         how="The broker indexes the last record again after a start.",
         says={
-            "repeated": "entry {unit}: is there already[ (and {others:more entry})]",
+            "repeated": "entry {unit}: exists already[ (and {others:more entry})]",
             "out-of-order": "entry {unit}: out of order: points to physical offset {physical_offset}",
         },
         effect="none: clients see one message",
         versions={"all": "indexes the record at the end of the index again."},
-        repair="No repair is needed. A rebuild of the index leaves them out.",
+        repair="No repair is needed. A rebuild of the index drops them.",
     ),
     Entry(
         code="index.row", fault="F59", severity="warning", treatment="none",
@@ -137,7 +141,7 @@ DERIVED = (
     Entry(
         code="index.row-missing", fault="F59", severity="warning", treatment="none",
         title="A message has a key without a row in RocksDB",
-        what="The index in rocksdbstore is past the message and holds older ones, but has no row of its key.",
+        what="The index in rocksdbstore has rows of older and of newer messages, but none of this message's key.",
         how="A broker was killed: rows reach the disk late, and a start reads only the last files of the log.",
         says="{key} has no row",
         effect="a query by the key does not find the message",
@@ -147,17 +151,17 @@ DERIVED = (
     Entry(
         code="index.name", fault="F46", severity="warning", treatment="index",
         title="Index file names are not in the order of their messages",
-        what="A name is the creation time: the later file must hold the later messages.",
+        what="A name is the creation time: the later file must have the later messages.",
         how="The broker's clock was set back; files were copied or swapped by hand.",
-        says="sorts after {other_file}, but holds older messages",
-        effect="queries by key that have a beginning find nothing in files that sort before one with older messages",
+        says="sorts after {other_file}, but has older messages",
+        effect="queries by key with a start time find nothing in files that sort before a file with older messages",
         remedy=_REBUILD,
         versions={
             "all": "reads files from the last name to the first, up to one that begins before the query does.",
             "4.x": "stops loading index files at a directory whose name is a number.",
             "5.0 and later": "refuses to start at a directory whose name is a number.",
         },
-        repair="Rebuild the index. Move what is not an index file out of the directory.",
+        repair="Rebuild the index. Move other files out of the directory.",
     ),
     Entry(
         code="checkpoint.missing", fault="F14", severity="warning", treatment="files",
@@ -171,8 +175,8 @@ DERIVED = (
             "4.4.0 to 5.3": "a missing number is 0: every start after a crash begins at the first file.",
             "5.4.0 and later": "the same with the last ten files.",
         },
-        repair="No repair is needed while the log is sound. While it is damaged, do not start a broker with abort "
-        "present.",
+        repair="No repair is needed while the log is intact. While it is damaged, do not start a broker with abort "
+               "present.",
     ),
     Entry(
         code="checkpoint.future", fault="F14", severity="warning", treatment="start", is_trace=True,
@@ -181,8 +185,8 @@ DERIVED = (
         how="A power failure: the checkpoint was on disk and the end of the log was not. Or the clock was set back, or "
         "log and checkpoint were restored from different times.",
         says="{fields}: {time!t}, the newest message is of {newest!t}",
-        effect="a start after a crash scans the last file only, so that queues that lack older messages are not "
-        "completed (start.queue-loss shows whether there are any); the next message corrects it",
+        effect="a start after a crash scans the last file only, so that queues without entries of older messages are "
+               "not completed (start.queue-loss shows whether there are any); the next message corrects it",
         versions={
             "all": "trusts the checkpoint after a crash, and does not read it after a clean stop.",
             "5.5.0 and later": "the same, but its offset comes before its times (checkpoint.logics-offset).",
@@ -204,11 +208,11 @@ DERIVED = (
         code="checkpoint.logics-offset", fault="F14", severity="warning", treatment="files", is_trace=True,
         title="The checkpoint's offset is not the start of a record",
         what="Bytes 40 to 47, which 5.5.0 uses, point after the log or between two records.",
-        how="A power failure took the end of the log; or the log was cut or restored and the checkpoint kept. An error "
+        how="A power failure lost the end of the log; or the log was cut or restored, but not the checkpoint. An error "
         "when broker.conf has enableAcceleratedRecovery=true.",
         says="no record begins at {physical_offset}",
         effect="5.5.0 with enableAcceleratedRecovery refuses to start or cuts the log there; without it, the offset "
-        "only chooses the file where a start after a crash begins",
+               "only selects the file where a start after a crash begins",
         versions={"before 5.5.0": "does not read it.", "5.5.0 and later": "as above."},
         repair="Switch enableAcceleratedRecovery off for the next start.",
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rmqtool.findings.finding import Entry
 
 _VERIFY = "rmqtool verify {store}"
-_AS_IT_IS = {"all": "uses what is written like its own."}
+_AS_IT_IS = {"all": "uses the written files like its own."}
 
 REBUILDS = (
     Entry(
@@ -14,15 +14,15 @@ REBUILDS = (
         what="No file of that kind is there, and broker.conf was not given or does not set it.",
         how="A whole directory was deleted, or nothing was ever stored.",
         says={
-            "queues": "the store has no file that shows the size of {kind}: the default, {bytes} bytes, is taken. If "
-            "broker.conf sets {setting}, give it with --broker-conf",
+            "queues": "the store has no file that shows the size of {kind}: the default, {bytes} bytes, is used. If "
+                      "broker.conf sets {setting}, give it with --broker-conf",
             "index": "the store has no file that shows the size of {kind}: the default, {slots} slots and {units} "
-            "entries, is taken. If broker.conf sets {setting}, give it with --broker-conf",
+            "entries, is used. If broker.conf sets {setting}, give it with --broker-conf",
         },
         effect="with another size set a broker refuses to start on these files, or reads an index at wrong places",
         versions={"all": "expects the sizes of its configuration, which are the default ones unless set."},
-        repair="Give the broker's broker.conf with --broker-conf: what it does not set is the default. Queue files of "
-        "a size that nothing shows are planned (--dry-run) and written elsewhere (--output), but not into a store.",
+        repair="Give the broker's broker.conf with --broker-conf; unset values are the defaults. Queue files of "
+               "unknown size can be planned (--dry-run) and written elsewhere (--output), but not into a store.",
     ),
     Entry(
         code="rebuild.file-size-differs", severity="warning",
@@ -37,12 +37,12 @@ REBUILDS = (
     ),
     Entry(
         code="rebuild.version-assumed", severity="info",
-        title="The rules for the index were chosen",
+        title="The rules for the index were assumed",
         what="From 5.4.0 on tags are keys too, before 4.7.1 a header counts every put; no version was given.",
         how="--broker-version was not given.",
         says={
             "newest": "releases {releases} fit this store, and from {since} on tags are keys of the index too: the "
-            "rules of {taken} are taken; --broker-version names another",
+            "rules of {taken} are used; --broker-version names another",
             "shown": "rules of {releases} ({evidence!l}): tags are not indexed; --broker-version names another",
         },
         effect="brokers before 5.4.0 never look for tags; from 5.4.0 on a query by tag needs them",
@@ -52,18 +52,18 @@ REBUILDS = (
     Entry(
         code="rebuild.rocksdb-unreadable", severity="warning",
         title="Part of the database of the consume queues cannot be read",
-        what="A table, the MANIFEST or CURRENT is missing or damaged; what cannot be read counts as missing.",
+        what="A table, the MANIFEST or CURRENT is missing or damaged; unreadable rows count as missing.",
         how="A disk error, a copy of a running store, or a file that was deleted.",
         says="{why}",
         effect="a broker does not start on the database, or its queues end where the damage begins",
         versions={"5.2.0 and later": "keeps consume queues in RocksDB with storeType=defaultRocksDB."},
-        repair="`rmqtool rebuild-cq STORE` writes it again from the log. Of queues whose messages have expired "
-        "it keeps the ends that can be read.",
+        repair="`rmqtool rebuild-cq STORE` writes it again from the log. For queues whose messages have expired, it "
+               "keeps the ends that can be read.",
     ),
     Entry(
         code="rebuild.not-carried", severity="warning",
         title="A conversion leaves something out",
-        what="Configuration that the broker keeps in JSON files, and has no place for in RocksDB.",
+        what="Configuration that the broker keeps in JSON files, but cannot keep in RocksDB.",
         how="rmqtool rebuild-cq --to rocksdb, for a release before 5.3.1 or for configManagerVersion=v2.",
         says="{count:group} may not read some topics (forbiddenTable), which this broker does not keep in RocksDB",
         effect="starts without it",
@@ -75,15 +75,15 @@ REBUILDS = (
         code="rebuild.version-needed", severity="warning",
         title="What is rebuilt depends on a release that is not known",
         what="Releases differ in entries or keys that are missing, and nothing in the store shows which one wrote "
-        "them: which records with INNER_MULTI_DISPATCH go to light queues, and whether a property whose value holds "
-        "the byte 0x01 counts (since 4.9.1).",
+        "them: which records with INNER_MULTI_DISPATCH go to light queues, and whether a property whose value has the "
+        "byte 0x01 counts (since 4.9.1).",
         how="--broker-version was not given.",
         says={
             "units": "{count:entry} of {queues:queue} ({topic}, queue {queue_id}[ and {more:more}]) depend on the "
             "release that wrote them, one of {releases}",
-            "index": "releases before 4.9.1 leave out keys that hold the byte 0x01, and it was one of {releases}",
+            "index": "releases before 4.9.1 leave out keys with the byte 0x01, and it was one of {releases}",
         },
-        effect="with the wrong rules a light queue lacks messages, or gets some that were never in it",
+        effect="with the wrong rules a light queue misses messages, or gets some that were never in it",
         versions={
             "4.9.3 to 4.9.8": "every record.",
             "5.0.0 and later": "not those of retry and system topics.",
@@ -95,21 +95,21 @@ REBUILDS = (
         code="rebuild.index-disabled", severity="info",
         title="The broker keeps no index",
         what="broker.conf sets messageIndexEnable=false, or from 5.4.0 on indexFileWriteEnable=false.",
-        how="The setting; index files that are there are from before it.",
+        how="The setting; existing index files are older than it.",
         says="{setting}=false: this broker puts nothing into an index, and none is built",
-        effect="puts no key into an index; queries by key find what is in the files from before",
+        effect="adds no keys to an index; queries by key find only the keys in older files",
         versions={"all": "honours messageIndexEnable.", "5.4.0 and later": "also honours indexFileWriteEnable."},
-        repair="To build an index all the same leave --broker-conf away.",
+        repair="To build an index anyway, leave out --broker-conf.",
     ),
     Entry(
         code="rebuild.ext-units", severity="info",
         title="Entries of consumequeue_ext/ are not rebuilt",
-        what="Entries that a rebuild writes hold the plain tags code, not an address in consumequeue_ext/.",
-        how="enableConsumeQueueExt=true: an ext unit adds the filter bits of SQL subscriptions, which no log holds.",
-        says="entries that are written hold the plain tags code, without filter bits in consumequeue_ext/",
+        what="Entries that a rebuild writes have the plain tags code, not an address in consumequeue_ext/.",
+        how="enableConsumeQueueExt=true: an ext unit adds the filter bits of SQL subscriptions, which are in no log.",
+        says="written entries have the plain tags code, without filter bits in consumequeue_ext/",
         effect="filters these messages by their tags code, and for SQL subscriptions by the message itself",
         versions={"all": "accepts both kinds of entry."},
-        repair="Nothing: entries with an address that are right are kept where their whole file is.",
+        repair="Nothing: correct entries with an address are kept if their whole file is correct.",
     ),
     Entry(
         code="rebuild.topic-name",
@@ -118,16 +118,17 @@ REBUILDS = (
         how="A flipped bit that no CRC covers, or a hand-made message.",
         says="not rebuilt, the log names a queue that is refused ({why}): {count:entry}",
         effect="a broker fails to write such a queue, or writes it outside of its directory",
-        versions={"all": "uses the topic as it is as a path."},
+        versions={"all": "uses the unchanged topic as a path."},
         repair="Look at the records: rmqtool inspect lists them.",
     ),
     Entry(
         code="rebuild.queue-offset-jump",
         title="Stored queue offsets jump",
-        what="More messages are missing between two of a queue than the lost bytes of the log can have held.",
+        what="More messages are missing between two messages of a queue than the lost bytes of the log can have "
+             "contained.",
         how="A flipped bit in several offsets, or a queue that was written by several brokers in turn.",
         says="not rebuilt: stored queue offsets jump from {start} to {end}, more than the lost bytes of the log can "
-        "have held; --append-order closes the jump",
+             "have contained; --append-order closes the jump",
         effect="a broker that derives the queue closes the jump: later messages get smaller offsets",
         versions={"all": "appends the entry where the queue ends, and logs that the order may be wrong."},
         repair="Nothing is written for the queue. --append-order closes the jump as a broker does.",
@@ -140,28 +141,28 @@ REBUILDS = (
         says="{count:message is|messages are} lost: placeholders preserve the other offsets",
         effect="a pull skips them, or delivers the next message again with its own offset",
         versions=_AS_IT_IS,
-        repair="Nothing needs to be done. --append-order closes such gaps, and moves what consumers have committed.",
+        repair="Nothing needs to be done. --append-order closes such gaps, and moves committed offsets accordingly.",
     ),
     Entry(
         code="rebuild.no-messages-in-log", severity="warning",
-        title="A queue or the index is left as it is: the log holds no message of it",
-        what="Entries of the queue point into the log or after its end, and no message in the log is of this queue; or "
+        title="A queue or the index is not changed: the log has no message of it",
+        what="Entries of the queue point into the log or past its end, but no message in the log belongs to this "
+             "queue; or "
         "there is an index, and no message at all.",
         how="The end of the log is lost, a file of it is missing, or the queue is of another store.",
         says={
-            "index": "the index is left as it is: the log holds no message",
-            "queue": "left as it is: the log holds no message of it, but its entries point into the log or past its "
-            "end",
+            "index": "the index is not changed: the log has no message",
+            "queue": "not changed: the log has no message of it, but its entries point into the log or past its end",
         },
         effect="cuts off entries that point past the end of the log, and serves no message of the others",
         versions=_AS_IT_IS,
-        repair="Look for missing files of the log first. If they cannot be brought back, move the directory away.",
+        repair="Look for missing files of the log first. If they cannot be restored, move the directory away.",
     ),
     Entry(
         code="rebuild.superseded", severity="info",
         title="A queue began again at a lower offset",
-        what="The stored queue offsets go back; the entries from there on are those of the later messages.",
-        how="The queue was behind at an unclean stop, or the topic was deleted and created again.",
+        what="The stored queue offsets go back; from there on, the entries are those of the later messages.",
+        how="The queue ended before the log at an unclean stop, or the topic was deleted and created again.",
         says="{count:entry is|entries are} left out: the queue began again at a lower offset",
         effect="serves the later messages too",
         versions=_AS_IT_IS,
@@ -170,7 +171,7 @@ REBUILDS = (
     Entry(
         code="rebuild.queue-offset", severity="warning",
         title="A stored queue offset contradicts the messages around it",
-        what="Exactly one place is free between its neighbours, and its stored offset is another: it is put there.",
+        what="Exactly one offset is free between its neighbours, but its stored offset differs: it gets the free one.",
         how="A flipped bit: no CRC covers the stored offset.",
         says="{count:stored queue offset is|stored queue offsets are} contradicted by the neighbouring messages",
         effect="delivers the message with the stored offset, which clients use as its place",
@@ -179,13 +180,13 @@ REBUILDS = (
     ),
     Entry(
         code="rebuild.stranger", severity="warning",
-        title="Messages without a queue: their queue offset fits nowhere",
+        title="Messages without a queue: their queue offset does not fit anywhere",
         what="The queue that a record names continues as if the record were not there: its topic, queue id or queue "
-        "offset is damaged, and no queue entry shows which queue it is of.",
+        "offset is damaged, and no queue entry shows its queue.",
         how="A flipped bit: no CRC covers these fields.",
         says="{count:message is|messages are} left out: the queue continues as if they were not there",
         effect="consumers do not get the message; all others keep their places",
-        versions={"all": "puts the message where its fields say, and drops others of that queue."},
+        versions={"all": "puts the message at the place given by its fields, and drops others of that queue."},
         repair="Find the message with `rmqtool inspect`, or restore the bytes from a replica or a backup.",
     ),
     Entry(
@@ -211,10 +212,10 @@ REBUILDS = (
     Entry(
         code="commitlog.skipped", severity="warning",
         title="Bytes of the log were skipped",
-        what="They hold no record; what follows them is derived all the same.",
+        what="They have no record; what follows them is still derived.",
         how="Damage of any kind: verify reports each.",
-        says="{bytes:byte of the commit log holds|bytes of the commit log hold} no record ({reasons!l}): skipped, "
-        "what follows is rebuilt",
+        says="{bytes:byte of the commit log holds|bytes of the commit log hold} no record ({reasons!l}): skipped, the "
+             "rest is rebuilt",
         effect="a start that scans this part of the log ends the log there and deletes what follows",
         versions={"all": "ends the log at the first record that it cannot read."},
         repair="Look for start.data-loss before you start the broker; rmqtool repair fixes the log.",
@@ -223,46 +224,46 @@ REBUILDS = (
     Entry(
         code="commitlog.neutralised", severity="info",
         title="Damage is replaced by dummy records",
-        what="Rolled back messages of the topic %RMQTOOL%LOST, or a blank, replace what nobody can read.",
+        what="Rolled-back messages of the topic %RMQTOOL%LOST, or a blank, replace the unreadable bytes.",
         how="rmqtool rebuild-cq --neutralise.",
         says={
             "": "{bytes} bytes are a dummy record in place of damage",
             "done": "{bytes:byte in|bytes in} {count:place is replaced by dummy records|places are replaced by dummy "
             "records}; the bytes are kept until undo",
         },
-        effect="scans past them; a slave or replica that has the bytes as they were differs from then on",
+        effect="scans past them; a slave or replica with the original bytes differs from then on",
         versions={"all": "derives nothing from a rolled back message."},
-        repair="rmqtool undo puts the bytes back.",
+        repair="rmqtool undo restores the bytes.",
     ),
     Entry(
         code="commitlog.not-neutralised",
         title="Damage is too small for a dummy record",
-        what="A record takes 92 bytes at least: these are left as they are.",
-        how="Damage whose neighbours begin right before and after it.",
+        what="A record takes at least 92 bytes: smaller damage is not changed.",
+        how="Damage between two adjacent intact records.",
         says="{bytes:byte is|bytes are} too few for a dummy record: nothing is done",
         effect="a start that scans this part of the log ends the log there",
         versions={"all": "ends the log at the first record that it cannot read."},
-        repair="Rebuild what is derived; keep the broker from scanning that part: a clean stop, no file abort.",
+        repair="Rebuild queues and index, and keep the broker from scanning that part: a clean stop, no file abort.",
     ),
 )  # fmt: skip
 
 
 _EFFECT = "none: the store is not affected"
-_VERSIONS = {"all": "know nothing of exports."}
-_REPAIR = "Export again into another directory, check that, and put it in place of this one."
+_VERSIONS = {"all": "do not use exports."}
+_REPAIR = "Export again to another directory, check it, and replace this one with it."
 
 EXPORTS = (
     Entry(
         code="export.file",
         title="An exported file has changed",
-        what="It is gone, damaged, of another size or number of rows, or in no manifest.",
+        what="It is missing, damaged, has another size or number of rows, or is in no manifest.",
         how="It was deleted, cut by a copy, written by another program; or two exports went to one directory.",
         says={
             "unreadable": "cannot be read: {why}",
             "size": "{rows} rows in {bytes} bytes, where the manifest has {expected_rows} rows in {expected_bytes} "
             "bytes",
             "crc": "the CRC-32 of its bytes is {crc}, where the manifest has {expected_crc}",
-            "extra": "not in the manifest: readers of the directory read it too",
+            "extra": "not in the manifest, but readers of the directory read it",
         },
         effect=_EFFECT, versions=_VERSIONS, repair=_REPAIR,
     ),
@@ -282,8 +283,8 @@ EXPORTS = (
     Entry(
         code="export.missing",
         title="Messages are missing in the export",
-        what="The log holds messages that no exported row is of.",
-        how="The files or the log were changed since the export, or files of several exports lie together.",
+        what="The log has messages without an exported row.",
+        how="The files or the log were changed since the export, or files of several exports are mixed.",
         says="{count:message of the log is|messages of the log are} not in the export; physical offsets {offsets!l}[ "
         "and {more} more]",
         effect=_EFFECT, versions=_VERSIONS, repair=_REPAIR,
@@ -291,8 +292,8 @@ EXPORTS = (
     Entry(
         code="export.extra",
         title="Rows of the export are not in the log",
-        what="The log has no message where these rows say.",
-        how="The files or the log were changed since the export, or files of several exports lie together.",
+        what="The log has no message at the offsets of these rows.",
+        how="The files or the log were changed since the export, or files of several exports are mixed.",
         says="{count:row is|rows are} in the export and not in the log; physical offsets {offsets!l}[ and {more} more]",
         effect=_EFFECT, versions=_VERSIONS, repair=_REPAIR,
     ),
@@ -300,7 +301,7 @@ EXPORTS = (
         code="export.doubled",
         title="Duplicate messages in the export",
         what="Several rows have one physical offset.",
-        how="The files or the log were changed since the export, or files of several exports lie together.",
+        how="The files or the log were changed since the export, or files of several exports are mixed.",
         says="{count:message is|messages are} in the export more than once; physical offsets {offsets!l}[ and {more} "
         "more]",
         effect=_EFFECT, versions=_VERSIONS, repair=_REPAIR,
@@ -309,7 +310,7 @@ EXPORTS = (
         code="export.differs",
         title="Rows differ from the log",
         what="A column has another value than the log gives.",
-        how="The files or the log were changed since the export, or files of several exports lie together.",
+        how="The files or the log were changed since the export, or files of several exports are mixed.",
         says="{count:row has|rows have} another {column} than the log; physical offsets {offsets!l}[ and {more} more]",
         effect=_EFFECT, versions=_VERSIONS, repair=_REPAIR,
     ),

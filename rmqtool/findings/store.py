@@ -24,11 +24,11 @@ STORE = (
         what="A file or a directory gives an error instead of its bytes. The rest of the store is shown.",
         how="Missing permission, a dangling link, a failing disk.",
         says={
-            "hidden": "{why}: it is missing from what is shown[ ({hint})]",
-            "partly": "{why}: not all of it is verified[ ({hint})]",
-            "": "{why}: nothing of it is verified[ ({hint})]",
+            "hidden": "{why}: it is not shown[ ({hint})]",
+            "partly": "{why}: it is verified only in part[ ({hint})]",
+            "": "{why}: it is not verified[ ({hint})]",
         },
-        effect="does not start, or loses this part too, if the user that it runs as cannot read it either",
+        effect="does not start, or loses this part too, if its user cannot read it either",
         versions={"all": "read with the rights of the broker's user, and fail at the same bad sectors."},
         repair="Run as the broker's user. Copy a failing disk with a tool that skips bad sectors; use the copy.",
     ),
@@ -37,15 +37,14 @@ STORE = (
         title="A file is where a directory belongs, or a directory where a file belongs",
         what="Something of another kind has the name of a part of the store, so nothing can be read. The rest of "
         "the store is verified.",
-        how="A restore or a script that made a directory for a file, or wrote a file in place of a directory.",
+        how="A restore or a script that created a directory in place of a file, or a file in place of a directory.",
         says={
-            "index": "an index file should be here: move away what is in its place; nothing of it is verified",
-            "other": "{found} where a {expected} should be: move it away; nothing of it is verified",
+            "index": "expected an index file here: move away what is in its place; it is not verified",
+            "other": "{found} where a {expected} should be: move it away; it is not verified",
         },
         effect="does not start, or cannot write that part",
         versions={"all": "as the finding says for each part."},
-        repair="Move away what is there, and restore the part from a backup, or rebuild it if it is a queue or an "
-        "index.",
+        repair="Move it away, and restore the part from a backup, or rebuild it if it is a queue or an index.",
     ),
     Entry(
         code="store.unclean-stop", fault="F13", severity="warning", treatment="start", is_trace=True,
@@ -56,31 +55,33 @@ STORE = (
             "": "the last broker was killed or crashed: the file abort is there and no broker runs",
             "remote": "the file abort is there: a broker runs on the store, or the last one was killed or crashed",
         },
-        effect="the next start recovers: it scans the end of the log and cuts what is torn",
+        effect="the next start recovers: it scans the end of the log and cuts the torn part",
         versions={
-            "4.4.0 to 5.3": "scans from the file that the checkpoint's times choose; without a checkpoint all.",
+            "4.4.0 to 5.3": "scans from the file that the checkpoint's times select; without a checkpoint all files.",
             "5.4.0": "the same, no more than the last ten files.",
-            "5.5.0 and later": "the same; the checkpoint's offset chooses the file.",
+            "5.5.0 and later": "the same; the checkpoint's offset selects the file.",
         },
-        repair="No repair is needed. Never make or remove abort to force one kind of start: verify says what the next "
-        "start would do, and start.other-mode-data-loss when another kind of start would do worse.",
+        repair="No repair is needed. Never create or remove abort to force one kind of start: verify shows what the "
+               "next start would do, and reports start.other-mode-data-loss if another kind of start would be worse.",
         remedy="rmqtool verify {store}",
     ),
     Entry(
         code="store.abort-missing", fault="F13", severity="warning", treatment="queues",
         title="Signs of a crash, but the file abort is missing",
-        what="The log's end is torn, or queues are behind, and yet the last stop claims to have been clean.",
+        what="The log's end is torn, or queues end before the log, although the last stop seems to have been clean.",
         how="The file was deleted or not copied; or a broker since 5.3.4 failed to load and removed it.",
         says={
-            "crash": "the end of the log is torn or queues are behind, as after a crash, but there is no file abort",
+            "crash": "the end of the log is torn or queues end before the log, as after a crash, but there is no file "
+                     "abort",
             "torn": "the end of the log is torn, as after a crash, but there is no file abort",
         },
-        effect="the next start considers the stop clean: queues that are behind stay behind in most versions",
+        effect="the next start considers the stop clean: in most versions queues that end before the log are not "
+               "completed",
         versions={
             "before 5.3.4": "removes abort only at a clean stop.",
             "5.3.4 and later": "also after a start that failed before it had loaded anything.",
         },
-        repair="Rebuild the consume queues that are behind.",
+        repair="Rebuild the consume queues that end before the log.",
         remedy="rmqtool rebuild-cq {store} --dry-run",
     ),
     Entry(
@@ -90,13 +91,13 @@ STORE = (
         how="The store was restored or touched as root, or made read-only in part.",
         says={
             "owner": "owned by user {uid}, the others by {usual_uid}",
-            "mode": "mode {mode:03o}: its owner may not write, as the broker has to",
+            "mode": "mode {mode:03o}: its owner may not write, but the broker must",
         },
         effect="the broker refuses to start",
         versions={"all": "refuses to start (FileNotFoundException, `load exception`)."},
         repair="Give the files to the broker's user and let it write them: chown -R, chmod -R u+w.",
-        not_detected="Which user the broker runs as is not known: when all files are another's, or none may be "
-        "written, nothing is reported.",
+        not_detected="The broker's user is not known: if all files belong to another user, or none may be written, "
+                     "nothing is reported.",
     ),
     Entry(
         code="store.paths", fault="F07", severity="info",
@@ -139,12 +140,12 @@ STORE = (
     ),
     Entry(
         code="store.rocksdb-side-store", fault="F59", severity="info",
-        title="A RocksDB database is beside the log",
-        what="The directory rocksdbstore, which every broker since 5.4.0 makes, is used: broker.conf keeps index, "
-        "timers or transactions there, or tables are in it.",
+        title="There is a RocksDB database next to the log",
+        what="The directory rocksdbstore, which every broker since 5.4.0 creates, is used: broker.conf keeps index, "
+             "timers or transactions there, or it has tables.",
         how="One of indexRocksDBEnable, timerRocksDBEnable and transRocksDBEnable is or was on.",
         says={
-            "used": "{settings!l}: the broker keeps that in it",
+            "used": "{settings!l}: the broker keeps these in it",
             "tables": "{tables} tables are in it: index, timers or transactions were kept there",
         },
         effect="none, unless its features are on and log or database were restored from another time: then new "
@@ -156,10 +157,10 @@ STORE = (
     Entry(
         code="store.disk-full", fault="F53", severity="warning", treatment="running", about="surroundings",
         title="The disk is nearly full",
-        what="The file system of the store is filled beyond the ratio at which the broker deletes by force, or nearly "
-        "has no inodes left. Above information only where a broker runs and refuses messages: a copy may lie on a full "
-        "disk.",
-        how="More messages than the disk holds for the retention time.",
+        what="The file system of the store is filled beyond the ratio at which the broker deletes by force, or has "
+             "almost no inodes left. Above information only if a broker runs and refuses messages: a copy may be on a "
+             "full disk.",
+        how="More messages than fit on the disk for the retention time.",
         says={
             "bytes": "the disk below {directory} is {used:.0%} full",
             "inodes": "{left} of {inodes} inodes are left on the disk below {directory}",
@@ -168,14 +169,14 @@ STORE = (
         effect="above 75% expired files are deleted at any hour, above 85% any old file, above 90% producers are "
         "refused",
         versions={"all": "with the default ratios."},
-        repair="Make room, or look at what the cleaner would delete.",
+        repair="Free space, or see what the cleaner would delete.",
         remedy="rmqtool clean {store} --dry-run",
     ),
     Entry(
         code="store.retention-blocked", fault="F54", severity="warning", treatment="running", about="surroundings",
         title="Old files will not be deleted",
-        what="The setting deleteWhen or a modification time in the future keeps the cleaner from deleting what has "
-        "expired.",
+        what="The setting deleteWhen or a modification time in the future keeps the cleaner from deleting expired "
+             "files.",
         how="A deleteWhen with a blank or an hour that never comes, a clock that was wrong, touch.",
         says={
             "future": "modified {modified!t}, which is in the future",
@@ -185,9 +186,10 @@ STORE = (
         },
         effect="the disk fills up",
         versions={"all": "looks at modification times, not at messages."},
-        repair="Correct the setting. `rmqtool clean --dry-run` says for each file why it is kept.",
+        repair="Correct the setting. `rmqtool clean --dry-run` shows for each file why it is kept.",
         remedy="rmqtool clean {store} --dry-run",
-        not_detected="verify sees settings and times only; a younger file in front (clean.blocked-by-older-file), a "
+        not_detected="verify checks only settings and times; a younger file before expired ones "
+                     "(clean.blocked-by-older-file), a "
         "full disk from which nothing is deleted"
         " (clean.disk-full-nothing-deleted) and wrong times (clean.mtime-future) are "
         "reported by `rmqtool clean --dry-run`.",
@@ -212,11 +214,11 @@ STORE = (
     Entry(
         code="store.mixed", fault="F57", treatment="decide",
         title="Files of different brokers in one store",
-        what="Log files name another broker in their first message than the file before, and queues do not fit the "
-        "log. Where they fit it is only information, whatever the index has: a kill leaves it with entries of messages "
-        "that the log has lost.",
-        how="Files were copied together; a disk of another broker was mounted; a switch of roles with an old "
-        "directory.",
+        what="Log files name another broker in their first message than the file before, and queues do not match the "
+             "log. If they match, it is only information, whatever the index has: after a kill it may have entries of "
+             "messages that the log has lost.",
+        how="Files were mixed up in a copy; a disk of another broker was mounted; a switch of roles with an old "
+            "directory.",
         says={
             "contradicted": "the log's files name {brokers} brokers: {first_hosts}; and queues do not fit "
             "({contradicted!l})",
@@ -225,8 +227,8 @@ STORE = (
         effect="starts and serves what it finds",
         versions={"all": "does not check."},
         repair="You must decide which files belong together. A broker whose address changed looks the same.",
-        not_detected="Of brokers with the same address nothing is seen; then a foreign log file shows as "
-        "commitlog.physical-offset, foreign queues as consumequeue.wrong-record, a file that is there twice as "
+        not_detected="Brokers with the same address; then a foreign log file shows as "
+        "commitlog.physical-offset, foreign queues as consumequeue.wrong-record, a duplicate file as "
         "commitlog.duplicate-file.",
     ),
 )  # fmt: skip

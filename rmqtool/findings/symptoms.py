@@ -64,8 +64,8 @@ SYMPTOMS: tuple[Symptom, ...] = (
     Symptom(
         ("disk space will be full soon, but delete file failed.",),
         ("DefaultMessageStore$CleanCommitLogService",),
-        "The cleaner should delete files, but cannot: the log has only its last file, or an older file in front of "
-        "the others keeps them.",
+        "The cleaner should delete files, but cannot: the log has only its last file, or an older file before the "
+        "others keeps them.",
         _CLEAN,
         ("clean.disk-full-nothing-deleted", "clean.blocked-by-older-file", "clean.mtime-future"),
     ),
@@ -89,7 +89,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
         ("length not matched message store config value", "Timer wheel length:"),
         ("MappedFileQueue", "TimerWheel"),
         "A file does not have the size that all files of its kind must have: it was cut, or mappedFileSizeCommitLog "
-        "or another size in broker.conf was changed, or something else lies in the directory. The broker exits "
+        "or another size in broker.conf was changed, or there is another file in the directory. The broker exits "
         "(-3); 4.4.0 and 4.9.2 ignore this file and all later ones.",
         _VERIFY,
         ("start.refuses", "commitlog.file-size", "consumequeue.file-size", "timer.wheel-size", "commitlog.stray"),
@@ -98,8 +98,8 @@ SYMPTOMS: tuple[Symptom, ...] = (
     Symptom(
         ("Offset not matched. Request offset:",),
         ("MappedFileQueue",),
-        "Something asks for an offset of a log or a queue for which there is no file: files were deleted by hand or "
-        "are missing between others, or a queue entry or an offset leads out of the log.",
+        "The broker reads an offset of a log or a queue that is in no file: files were deleted by hand or are missing "
+        "between others, or a queue entry or an offset points outside the log.",
         _VERIFY,
         ("commitlog.gap", "consumequeue.gap", "consumequeue.wrong-record", "config.offset-out-of-range"),
         spoken=("Offset for ... not matched",),
@@ -114,9 +114,8 @@ SYMPTOMS: tuple[Symptom, ...] = (
     Symptom(
         ("found a illegal magic code 0x", "Recover old commitlog found a illegal magic code="),
         ("CommitLog", "DLedgerCommitLog"),
-        "Where a record should begin there is none. A start treats the first such place as the end of the log, and "
-        "deletes all that follows"
-        ": verify before the next start.",
+        "There is no record where one should begin. A start treats the first such place as the end of the log, and "
+        "deletes everything after it: verify before the next start.",
         _VERIFY,
         ("start.data-loss", "commitlog.magic-code", "commitlog.zeroed", "commitlog.torn"),
         spoken=("illegal magic code",),
@@ -139,7 +138,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     Symptom(
         ("Msg crc is error!",),
         ("MessageDecoder",),
-        "A client was given a message with a damaged body, and cannot decode what it has pulled.",
+        "A client got a message with a damaged body, and cannot decode the pulled messages.",
         _VERIFY,
         ("commitlog.body-crc", "commitlog.property-crc"),
     ),
@@ -153,15 +152,15 @@ SYMPTOMS: tuple[Symptom, ...] = (
     Symptom(
         ("[BUG]dispatch message to consume queue error, COMMITLOG OFFSET: ", "[BUG]logic queue order maybe wrong"),
         ("DefaultMessageStore$ReputMessageService", "ConsumeQueue"),
-        "The broker found a record that it cannot read, or a queue entry at an unexpected offset: queues "
-        "do not fit the log.",
+        "The broker found a record that it cannot read, or a queue entry at an unexpected offset: queues do not match "
+        "the log.",
         _VERIFY,
         ("consumequeue.shifted", "consumequeue.hole", "commitlog.queue-offset-gap", "commitlog.lengths"),
     ),
     Symptom(
         ("this usually indicate that the dispatch behind too much and the commitlog has expired.",),
         ("DefaultMessageStore$ReputMessageService",),
-        "Queue entries should be built for messages whose log files are gone.",
+        "Queue entries should be built for messages whose log files are missing.",
         _VERIFY,
         ("commitlog.head-missing", "consumequeue.behind", "consumequeue.missing-unit"),
     ),
@@ -184,7 +183,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     Symptom(
         (", but access logic queue failed.",),
         ("DefaultMessageStore",),
-        "The offset is inside the queue, but no file holds its entry: files of the queue are missing or "
+        "The offset is inside the queue, but no file has its entry: files of the queue are missing or "
         "cut.",
         _PULL,
         ("consumequeue.gap", "consumequeue.hole", "consumequeue.missing-queue"),
@@ -192,8 +191,8 @@ SYMPTOMS: tuple[Symptom, ...] = (
     Symptom(
         ("PULL_OFFSET_MOVED:correction offset.", "fix the pull request offset, ", "OFFSET_MOVED_EVENT"),
         ("PullMessageProcessor", "DefaultMQPushConsumerImpl$1$1"),
-        "A group asked for an offset that its queue does not have: messages expired before they were consumed, or "
-        "the queue is shorter than it was. The group jumps to the next offset that there is.",
+        "A group requested an offset that its queue does not have: messages expired before they were consumed, or "
+        "the queue is shorter than it was. The group jumps to the next existing offset.",
         _GROUP,
         ("config.offset-out-of-range", "consumequeue.hole", "start.queue-loss"),
         ("PULL_OFFSET_MOVED", 21),
@@ -201,7 +200,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     Symptom(
         ("OFFSET_ILLEGAL", "The pull request offset illegal, "),
         ("PullStatus", "DefaultLitePullConsumerImpl$PullTaskImpl"),
-        "A client asked for an offset that its queue does not have.",
+        "A client requested an offset that its queue does not have.",
         _GROUP,
         ("config.offset-out-of-range", "consumequeue.hole"),
     ),
@@ -222,7 +221,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     Symptom(
         ("NO_MATCHED_LOGIC_QUEUE",),
         ("GetMessageStatus",),
-        "The queue that is asked for does not exist on this broker.",
+        "The requested queue does not exist on this broker.",
         _VERIFY,
         ("consumequeue.missing-queue", "config.topic-queues", "config.topic-missing"),
     ),
@@ -238,7 +237,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     Symptom(
         (),
         (),
-        "The broker skipped messages that do not match, or entries that point to none: the client asks again.",
+        "The broker skipped messages that do not match, or entries without a message: the client pulls again.",
         _PULL,
         ("consumequeue.hole", "consumequeue.tags-code", "consumequeue.wrong-record"),
         ("PULL_RETRY_IMMEDIATELY", 20),
@@ -246,7 +245,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     Symptom(
         ("can not find message, maybe time range not correct", "query message by key finished, but no message."),
         ("QueryMessageProcessor", "MQAdminImpl"),
-        "The index has no entry for the key in these times. It may be damaged or begin later than the log; --scan "
+        "The index has no entry for the key in this time range. It may be damaged or begin later than the log; --scan "
         "looks at every message.",
         _KEY,
         ("index.missing", "index.slot", "index.header", "start.keys-lost"),
@@ -288,7 +287,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     Symptom(
         ("The message is illegal, maybe msg body or properties length not matched.",),
         ("EndTransactionProcessor",),
-        "The message is larger than the broker takes (maxMessageSize), or its topic or properties are too long. The "
+        "The message is larger than the broker accepts (maxMessageSize), or its topic or properties are too long. The "
         "store is not the cause.",
         "rmqtool inspect STORE --scan",
         (),
@@ -307,7 +306,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
         ("SLAVE_NOT_AVAILABLE",),
         ("SendStatus", "PutMessageStatus"),
         "The master has stored the message, but no slave is close enough to replicate it. Compare both stores to see "
-        "what the slave lacks.",
+        "what is missing on the slave.",
         "rmqtool diff MASTER SLAVE",
         (),
         ("SLAVE_NOT_AVAILABLE", 11),
@@ -315,7 +314,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     Symptom(
         ("FLUSH_SLAVE_TIMEOUT",),
         ("SendStatus", "PutMessageStatus"),
-        "The master has stored the message. The slave did not replicate the message in time: see what it lacks.",
+        "The master has stored the message. The slave did not replicate the message in time: compare both stores.",
         "rmqtool diff MASTER SLAVE",
         (),
         ("FLUSH_SLAVE_TIMEOUT", 12),
@@ -324,8 +323,8 @@ SYMPTOMS: tuple[Symptom, ...] = (
         ("[PCBUSY_CLEAN_QUEUE]broker busy, start flow control for a while", "[TIMEOUT_CLEAN_QUEUE]broker busy",
          "[PC_SYNCHRONIZED]broker busy", "[REJECTREQUEST]system busy"),
         ("BrokerFastFailure", "SendMessageProcessor", "NettyRemotingAbstract"),
-        "The broker is overloaded: page cache, disk or threads. No file is damaged by it; a nearly full disk makes "
-        "it worse.",
+        "The broker is overloaded: page cache, disk or threads. This damages no file; a nearly full disk makes it "
+        "worse.",
         "rmqtool status STORE",
         ("store.disk-full",),
         ("SYSTEM_BUSY", 2),
@@ -371,7 +370,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     Symptom(
         ("find RocksDBConsumeQueue in original/separate path, maybe incompatible config.",),
         ("RocksDBConsumeQueueStore",),
-        "The queues are in RocksDB at another place than broker.conf says.",
+        "The queues are in RocksDB in another directory than broker.conf says.",
         _VERIFY,
         ("consumequeue.database", "store.rocksdb-queues"),
     ),

@@ -159,10 +159,10 @@ def follow_log(location: Location, options: ListingOptions, *, from_end: bool) -
         had_files, files = bool(files), list_mapped_files(*directories, header_size=header_size).files
         if had_files and not files:
             hint = f"move or mount it back, and run this again with --from-offset {position}"
-            raise UnreadableError("the log is gone: no file is left", file=directories[0], hint=hint)
+            raise UnreadableError("the log disappeared: no file is left", file=directories[0], hint=hint)
         if mark is not None and _is_cut(files, position, mark):
             cut = f"the log was cut before offset {position}, up to which it was shown"
-            why = "a broker that starts after a kill cuts its log, and one that gets another master"
+            why = "a broker cuts its log when it starts after a kill, or gets another master"
             hint = f"{why}: run this again, with --from or --from-offset"
             raise ChangedError(f"{cut}: its replacement is not shown", file=directories[0], hint=hint)
 

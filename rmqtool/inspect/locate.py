@@ -258,7 +258,7 @@ def _segments(path: Path, *, is_directory: bool) -> Location | None:
     if not files:
         return None
     if folder.name not in _OF_TIER:
-        raise UnsupportedError("segments of the index of a tier", file=path, hint="query --key looks keys up in them")
+        raise UnsupportedError("segments of the index of a tier", file=path, hint="query --key looks up keys in them")
     group = FileGroup(files, queue.parent.name, int(queue.name))
     return Location(_OF_TIER[folder.name], queue.parent.parent, path, (group,))
 

@@ -231,7 +231,7 @@ def lookup_of(wanted: Mapping[str, Any], filters: Filters, limit: int | None) ->
     [name] = given
     value = wanted[name]
     if name not in _CHOOSING and (filters != Filters() or limit is not None):
-        raise UsageError(f"{name} names one message: no topic, time or limit goes with it")
+        raise UsageError(f"{name} names one message: it cannot be combined with topic, time or limit")
     lookup = Lookup(_BY[name], filters=filters, limit=limit)
     match name:
         case "key":

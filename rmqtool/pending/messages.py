@@ -316,7 +316,7 @@ def note_beyond(view: View, topic: str, queue_id: int, end: int, offset: int) ->
     """Note a queue that ends before an offset up to which its messages were delivered: messages may be missing."""
     if offset > end:
         what = f"messages of {topic}, queue {queue_id}"
-        view.notes.add_unread(what, f"it ends at {end}, but {offset} were delivered: the queue lacks its end")
+        view.notes.add_unread(what, f"it ends at {end}, but {offset} were delivered: the end of the queue is missing")
 
 
 def messages_of(view: View, part: Part) -> Iterator[pa.Table]:

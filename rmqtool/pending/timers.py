@@ -220,7 +220,7 @@ def timed(view: View, timers: Timers) -> Iterator[pa.RecordBatch]:
         what = f"a delivery of {counted(delivered, 'timer message')}"
         view.notes.add_uncertain(what, "due before the broker stopped, and read from the queue again by a start")
     if doubtful:
-        why = f"it counts by the rules of some releases, not of {view.snapshot.release}: --broker-version names one"
+        why = f"it is read by some releases, not by {view.snapshot.release}: --broker-version names one"
         view.notes.add_uncertain(f"a recall of {counted(doubtful, 'timer message')}", why)
 
 
@@ -328,10 +328,10 @@ def _note_file(view: View, file: ConfigFile) -> None:
     if file.path is None:
         again = "a start delivers all messages of these levels, even those delivered before"
         why = f"{file.problem or 'it is missing'}: {again}"
-        view.notes.add_uncertain(f"what was delivered of the delay levels: config/{DELAYS}", why)
+        view.notes.add_uncertain(f"which delayed messages were delivered: config/{DELAYS}", why)
     elif file.problem:
-        why = f"{file.problem}: its .bak counts, and what was delivered since is delivered again"
-        view.notes.add_uncertain(f"what was delivered last of the delay levels: config/{DELAYS}", why)
+        why = f"{file.problem}: its .bak is used, and messages delivered since are delivered again"
+        view.notes.add_uncertain(f"which delayed messages were delivered last: config/{DELAYS}", why)
 
 
 def popped(view: View, timers: Timers) -> Iterator[pa.RecordBatch]:
@@ -381,7 +381,7 @@ def _left_of(view: View, taken: dict[Pop, Taken], held: Iterable[HeldMessage]) -
             yield view.rows("pop", queue.queue, messages, one_topic(topic, messages), due_timestamp=due, group=group)
     if gone:
         what = counted(gone, "message") + " that POP consumers took"
-        view.notes.add_uncertain(what, "the queue does not hold them any more: they are not delivered again")
+        view.notes.add_uncertain(what, "the queue no longer has them: they are not delivered again")
 
 
 def _held(view: View) -> list[HeldMessage]:
@@ -397,7 +397,7 @@ def _held(view: View) -> list[HeldMessage]:
     except UnsupportedError as error:
         problem = error.message
     if lacks_pop_store(view.snapshot):
-        _note_rocksdb(view, "it is not there, and whatever was in it is never delivered again")
+        _note_rocksdb(view, "it is missing, and its messages are never delivered again")
     with suppress(RmqtoolError):
         if any(map(holds_rows, list_directory(store.root / POP_STORE))):
             _note_rocksdb(view, problem)

@@ -149,7 +149,7 @@ def pending_work(
     counts: dict[Reason, Count] = {}
     most_urgent = SCHEMA.empty_table()
     if snapshot.holder:
-        view.notes.add_uncertain("what is delivered meanwhile", "a broker runs on the store")
+        view.notes.add_uncertain("messages delivered meanwhile", "a broker runs on the store")
     for kept in _kept(view, request):
         for reason, count in _counted(kept, request.now):
             counts[reason] = counts.get(reason, Count()) + count
@@ -257,6 +257,9 @@ def _steps(snapshot: Snapshot, work: PendingWork, listing: str | None) -> Iterat
     elif work.owed.messages and not work.messages.num_rows:
         yield f"list them: {listing or f'rmqtool pending {store}{given} --list'}"
     if work.total("delay", "timer", "pop").overdue:
-        yield "what is overdue is delivered as soon as the broker starts: have its consumers ready"
+        yield "overdue messages are delivered as soon as the broker starts: have their consumers ready"
     if work.total("half").messages:
-        yield "the broker asks the producers of half messages when it starts: have them ready, or they are given up"
+        yield (
+            "the broker asks the producers of half messages when it starts: have them ready, or the messages are "
+            "given up"
+        )

@@ -159,7 +159,7 @@ def _why_inside(snapshot: Snapshot, physical_offset: int) -> tuple[str, bool]:
     """Why no record begins at an offset, and whether that is damage: the record, blank or damage that covers it."""
     mapped = file_at(snapshot.log.files, physical_offset)
     if mapped is None:
-        return f"no file of the commit log holds offset {physical_offset}", True
+        return f"no file of the commit log has offset {physical_offset}", True
     before = None
     for event in scan_files([mapped], max(0, physical_offset - LONGEST_BLANK), physical_offset, snapshot.reading):
         before = event if not isinstance(event, RecordRun) else event[len(event) - 1 :]

@@ -174,7 +174,7 @@ def story_of(
 ) -> list[Event]:
     """All that the store has of a message: its records as they lie in the log, each with who got it until the next.
 
-    The order is that of the log, for clocks may differ; what has not happened yet is last.
+    The order is that of the log, for clocks may differ; future events come last.
     """
     records = sorted([message, *(other.record for other in relatives)], key=lambda each: each["physical_offset"])
     sent = records[0]["born_timestamp"]
@@ -270,7 +270,7 @@ _ENDS = ("committed", "rolled-back")
 
 
 def with_reports(story: Sequence[Event], reports: Iterable[Event]) -> list[Event]:
-    """The story with what clients say in it, each where its time is.
+    """The story with what clients report in it, each where its time is.
 
     The order of the story stays. Clocks of clients and brokers may differ: what is stored has been sent before, what is
     consumed has been stored, and what comes back has failed, whatever the clocks say.

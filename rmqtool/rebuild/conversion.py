@@ -332,7 +332,8 @@ def _require_possible(source: RebuildSource, found: set[QueueName], left_out: Co
         raise UsageError(
             f"{first_of(sorted(batch), _MAX_NAMES)}: topics with batch queues (queue.type=BatchCQ), whose messages no "
             "broker finds in RocksDB",
-            hint="let their consumers finish, delete the topics, and let retention take their messages first",
+            hint="first let their consumers finish, delete the topics, and wait until retention has deleted their "
+            "messages",
         )
     if left_out:
         raise UsageError(

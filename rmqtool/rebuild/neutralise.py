@@ -59,7 +59,7 @@ def patches_of(lost: LostExtents, files: Sequence[MappedFile]) -> list[Patch]:
     if lost.count > len(lost.extents):
         raise UnsupportedError(
             f"{lost.count} damaged ranges: no more than {MAX_KEPT} are neutralised at once",
-            hint="a log with so much damage is better read from its copy, a slave or a backup",
+            hint="for a log with so much damage, use a copy, a slave or a backup",
         )
     patches = []
     for offset, size, reason, timestamp, is_tail, _ in lost.extents:

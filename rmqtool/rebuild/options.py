@@ -49,9 +49,9 @@ def refusal(name: QueueName) -> str | None:
     if name.topic in ("", ".", ".."):
         return "not a directory name"
     if "/" in name.topic or "\0" in name.topic:
-        return "holds a character that no directory may have in its name"
+        return "has a character that is not allowed in directory names"
     if size > _MAX_NAME:
-        return f"{size} bytes long, where a directory may have {_MAX_NAME}"
+        return f"{size} bytes long; directory names have at most {_MAX_NAME}"
     return f"queue number {name.queue_id}" if name.queue_id < 0 else None
 
 

@@ -277,8 +277,8 @@ class RebuildPlan:
         if self.source.snapshot.store.conf.path is None and any(map(self._assumes_delay, self.changed_queues)):
             raise UsageError(
                 "delivery times of delayed messages follow from messageDelayLevel, which no row shows any more",
-                hint="give the broker's configuration with --broker-conf FILE; an empty file stands for a broker that "
-                "sets nothing. Nothing was changed",
+                hint="give the broker's configuration with --broker-conf FILE; an empty file means a broker with "
+                "default settings. Nothing was changed",
             )
 
     def _assumes_delay(self, queue: QueuePlan) -> bool:

@@ -129,11 +129,11 @@ def require_known_sizes(store: Store, assumed: Collection[Sized], kinds: Collect
     if unknown:
         names = " and ".join(f"{_NAMES[kind]} ({_SETTINGS[kind]})" for kind in unknown)
         raise UsageError(
-            f"the size of {names} is unknown: no file of the store shows it. On queue files of another size than "
-            "its own a broker refuses to start, and in index files it finds nothing",
+            f"the size of {names} is unknown: no file of the store shows it. With queue files of another size than "
+            "configured a broker refuses to start, and in such index files it finds nothing",
             file=store.root,
-            hint="give the broker's configuration with --broker-conf FILE; what it does not set is the default, and "
-            "an empty file stands for a broker that sets nothing. --dry-run works without it",
+            hint="give the broker's configuration with --broker-conf FILE; unset values are the defaults, and an "
+                 "empty file means a broker with default settings. --dry-run works without it",
         )
 
 

@@ -68,7 +68,7 @@ class _Written:
                 crc = crc32(file.read(position, min(_PIECE, self.end - position)), crc)
             sound = crc == self.crc and file.next_data(self.end, file.size) == file.size
         if not sound:
-            raise UnwritableError("the disk does not return what was written", file=path)
+            raise UnwritableError("the disk does not return the written bytes", file=path)
 
 
 class Tree(Closing):
@@ -265,7 +265,7 @@ def _check(path: Path) -> None:
                 for _ in database.rows(family):
                     pass
     except UnreadableError as error:
-        raise UnwritableError("what was written is not what is read back", file=path.parent) from error
+        raise UnwritableError("the bytes read back differ from those written", file=path.parent) from error
 
 
 _ROWS_AT_ONCE = 1 << 16  # rows that are carried over at once

@@ -82,7 +82,7 @@ def _right_position(snapshot: Snapshot, findings: Sequence[Finding]) -> Iterator
         yield FileChange(codes=frozenset({POSITION}), what=what, name=name, content=json.dumps(content).encode())
 
 
-_LOST = "what the files of the log held that are missing, unless they are restored first"
+_LOST = "the contents of missing log files, unless they are restored first"
 
 
 class _QueueRepair:
@@ -130,7 +130,7 @@ class _QueueRepair:
             writes = [(place - file.start_offset, data) for place, data in
                       whole_copies(self._snapshot, self._queue, units, records.to_mend)]  # fmt: skip
             if writes and (name := name_in_store(self._snapshot.store, file.path)):
-                what = f"{name}: {counted(len(writes), 'record')} as the commit log has it"
+                what = f"{name}: {counted(len(writes), 'record')} from the commit log"
                 yield Patched(codes=frozenset({RECORD}), what=what, name=name, path=file.path, writes=writes)
 
     def _ended_log(self) -> tuple[list[MappedFile], list[Change]]:

@@ -148,7 +148,7 @@ class _ConfigRepair:
                 draft.text, moved = with_real_offsets(text, self.queues, backup, topics)
             draft.add(f"{counted(len(moved), 'committed offset')} moved into range", [each.line for each in moved])
             if any(each.offset > each.to for each in moved):
-                draft.lost.append(f"where these groups were; {NO_PROOF}")
+                draft.lost.append(f"the positions of these groups; {NO_PROOF}")
             codes -= {code for code in _OF_OFFSETS if not self._are_moved(code, moved)}
 
     def _are_right(self, text: str) -> bool:
@@ -396,15 +396,15 @@ def _next_version(text: str) -> str:
 
 
 _FROM_BACKUP = (
-    "put back a backup of it, or the file of the slave (or master), which is a copy of ten seconds (4.x) or a minute "
-    "(5.x) ago; slaves of 5.5.0 have no committed offsets"
+    "restore a backup of it, or the file of the slave (or master), a copy that is ten seconds (4.x) or a minute (5.x) "
+    "old; slaves of 5.5.0 have no committed offsets"
 )
 _SET_GROUPS = (
-    "start the broker while clients are stopped, and set each group to where it was (mqadmin resetOffsetByTime -g "
-    "GROUP -t TOPIC -s TIME); without that it begins where its consumeFromWhere says, and gets messages again or skips "
-    "them"
+    "start the broker while clients are stopped, and reset each group to its former position (mqadmin "
+    "resetOffsetByTime -g GROUP -t TOPIC -s TIME); without that it begins where its consumeFromWhere says, and gets "
+    "messages again or skips them"
 )
-_BEGIN_ANEW = f"nothing else in a store holds committed offsets: {_FROM_BACKUP}. Without one, {_SET_GROUPS}"
+_BEGIN_ANEW = f"nothing else in a store has committed offsets: {_FROM_BACKUP}. Without one, {_SET_GROUPS}"
 _MADE_ANEW = {
     TOPICS: "start the broker while clients are stopped, and create the topics again (mqadmin updateTopic)",
     GROUPS: "start the broker: it creates groups again with default settings, and mqadmin updateSubGroup sets others",
@@ -428,20 +428,23 @@ _OTHERS = {
     "if it is still used",
     "config.topic-permission": "it may have been set on purpose: mqadmin updateTopicPerm -t TOPIC -p 6 sets it, once "
     "the broker runs",
-    "config.half-messages-skipped": "the offset is one of its queue, and may have been set on purpose: set it to the "
-    "first that waits in consumerOffset.json, while the broker is stopped",
+    "config.half-messages-skipped": "the offset is in its queue, and may have been set on purpose: set it in "
+    "consumerOffset.json to the first waiting message, while the broker is stopped",
     "config.filters-ignored": "consumers send their filters again when they connect: restart them after the broker",
     "config.topic-queues": "it may have been set on purpose: mqadmin updateTopic -r sets readQueueNums, "
     "updateTopicPerm -p the permission, once the broker runs",
     "config.older-copy": "nothing shows whether the file was restored on purpose: compare it with its .bak and with "
     "backups, and keep the right one",
-    KIND: "the topic has queues of both kinds: move those away that its messages are not in, and repair again",
-    "config.rocksdb-damaged": "nothing else in the store shows what was in the database: restore the whole directory "
+    KIND: "the topic has queues of both kinds: move away those that do not have its messages, and repair again",
+    "config.rocksdb-damaged": "nothing else in the store shows the contents of the database: restore the whole "
+                              "directory "
     "from a backup from the same time. Without one move it away, create the topics again (mqadmin updateTopic) before "
-    "clients connect, and set each group to where it was (mqadmin resetOffsetByTime -g GROUP -t TOPIC -s TIME)",
+    "clients connect, and reset each group to its former position (mqadmin resetOffsetByTime -g GROUP -t TOPIC -s "
+    "TIME)",
     "config.delay-level": "the setting is not part of the store: name the levels in messageDelayLevel of broker.conf "
     "before the broker starts",
-    "config.row": "nothing in the store shows what the row was: restore the whole directory from a backup from the "
+    "config.row": "nothing in the store shows the contents of the row: restore the whole directory from a backup from "
+    "the "
     "same time",
     "config.backup-differs": "neither of the two can be decoded by all releases that fit",
 }
@@ -484,10 +487,10 @@ def _of_database(finding: Finding, name: str) -> str:
     """What to do about a table in RocksDB that is lost: where its database is there, that stays."""
     text = f"{lost_place(finding)}: nothing else in the store shows its content. "
     if "part" in finding.details and finding.details["lost"] != "gone":
-        text += "Leave the database where it is, because it has other tables, too: a backup of the directory "
-        text += "restores all of them as they were then. "
+        text += "Do not move the database away, because it also has other tables: a backup of the directory "
+        text += "restores all of them as of its time. "
     else:
-        text += "Restore the directory from a backup of the same time. "
+        text += "Restore the directory from a backup from the same time. "
     return f"{text}Without one, {_MADE_ANEW[name]}"
 
 
@@ -498,10 +501,10 @@ def _reason(finding: Finding, *, offsets: bool) -> str:
     if finding.code == TOPIC_MISSING and "database" in finding.details:
         return _NO_ROWS
     if finding.code in _ASKED:
-        return _ASKED[finding.code] if offsets else "--keep-offsets leaves offsets as they are"
+        return _ASKED[finding.code] if offsets else "--keep-offsets does not change offsets"
     if _files(finding) & {f"{CONFIG}/{name}" for name in OFFSETS} and finding.code != "config.older-copy":
         taken_out = "; without --keep-offsets the files are removed, so that the broker starts" * (not offsets)
         return _BEGIN_ANEW + (taken_out if finding.code == "start.refuses" else "")
     if f"{CONFIG}/{DELAYS}" in _files(finding) and finding.code in ("config.missing", "config.unreadable"):
-        return f"the log does not show what was delivered, and it comes again: {_FROM_BACKUP}"
-    return _OTHERS.get(finding.code, f"no change heals it: {_FROM_BACKUP}")
+        return f"the log does not show which messages were delivered, and they are delivered again: {_FROM_BACKUP}"
+    return _OTHERS.get(finding.code, f"no change fixes it: {_FROM_BACKUP}")

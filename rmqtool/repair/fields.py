@@ -103,7 +103,7 @@ def right_fields(snapshot: Snapshot, findings: Sequence[Finding]) -> Iterator[Ri
         if name:
             yield RightFields(
                 codes=frozenset(codes[file]),
-                what=f"{name}: {counted(len(fields), 'damaged field')} of its records put right",
+                what=f"{name}: {counted(len(fields), 'damaged field')} of its records corrected",
                 details=tuple(map(str, fields)),
                 name=name,
                 path=file.path,

@@ -66,7 +66,7 @@ def blank_changes(snapshot: Snapshot, findings: Sequence[Finding]) -> Iterator[P
         name = file and name_in_store(snapshot.store, file.path)
         position = finding.offset - file.start_offset if file else 0
         if file and name and _has_wrong_size(file, position):
-            what = f"{name}: the blank at its end gets the size of what is left there"
+            what = f"{name}: the blank at its end gets the size of the remaining space"
             writes = [(position, build_blank(file.size - position))]
             yield Patched(codes=frozenset({_CODE}), what=what, name=name, path=file.path, writes=writes)
 
@@ -156,7 +156,7 @@ def _renamed(
     left = {file: start for file, start in starts.items() if file not in copies}
     moved = {file: start for file, start in left.items() if start != file.start_offset}
     wanted = set(moved.values())
-    # Files of zeros, allocated ahead, give way: the transaction replaces and keeps them.
+    # Files of zeros, allocated in advance, give way: the transaction replaces and keeps them.
     after = {
         file: start for file, start in left.items()
         if file in moved or start not in wanted or not zero_from(file, 0)
@@ -334,7 +334,7 @@ def resized(name: str, file: MappedFile, size: int, codes: frozenset[str], unit_
     if file.size < size:
         what = f"{name} is filled up with zeros from {file.size} to {size} bytes"
     if file.size <= size:
-        lost = f"what {name} held after its first {file.size} bytes, unless it is restored first"
+        lost = f"what {name} had after its first {file.size} bytes, unless it is restored first"
     kept = min(file.size - file.size % unit_size, size)
     return Resized(codes=codes, what=what, lost=lost, name=name, path=file.path, kept=kept, new_size=size)
 

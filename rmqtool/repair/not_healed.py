@@ -63,8 +63,8 @@ def _gaps(snapshot: Snapshot) -> Iterator[NotHealed]:
     gaps = [(before.end_offset, after.start_offset) for before, after in pairwise(files)]
     needed = [name for start, end in gaps if start < end for name in missing_files(snapshot, start, end)]
     if needed:
-        why = "files of the log are missing: nothing in the store holds their messages, and a file of zeros in their "
-        why += "place would be served as messages. Without them the gap stays, and consumers skip what is missing"
+        why = "files of the log are missing: nothing in the store has their messages, and a file of zeros in their "
+        why += "place would be served as messages. Without them the gap remains, and consumers skip it"
         yield NotHealed(frozenset({_GAP}), why, tuple(needed))
 
 
@@ -77,9 +77,9 @@ def _end(snapshot: Snapshot, codes: frozenset[str]) -> Iterator[NotHealed]:
     )
     end = files_end if known > files_end else snapshot.log_range.max_offset
     why = "the end of the log is lost: restore it before the broker starts, and before the queues are rebuilt, "
-    why += "which still point to what was there"
+    why += "which still point to the lost messages"
     if not snapshot.log.files:
-        why = "the whole log is gone, or its disk is not mounted, or broker.conf names another directory"
+        why = "the whole log is missing, or its disk is not mounted, or broker.conf names another directory"
     yield NotHealed(codes, why, missing_files(snapshot, end, known) if known > end else ())
 
 
@@ -87,7 +87,7 @@ def _wrong_conf(snapshot: Snapshot, codes: frozenset[str]) -> Iterator[NotHealed
     usual, configured = snapshot.right_log_file_size, snapshot.store.conf.size(*LOG_FILE_SIZE)
     if usual and configured and usual != configured:
         why = f"the log files have {usual} bytes, and broker.conf says {LOG_FILE_SIZE[0]}={configured}: put {usual} "
-        why += "there; the files stay as they are"
+        why += "there; the files are not changed"
         yield NotHealed(frozenset({_SIZE, "start.refuses"} & codes), why)
 
 
@@ -97,7 +97,7 @@ def _sizes(snapshot: Snapshot) -> Iterator[NotHealed]:
     for file in snapshot.log.files if size else ():
         name = snapshot.store.relative(file.path)
         if size and file.size > size and not is_resizable(file, size):
-            yield NotHealed(frozenset({_SIZE}), f"{name} holds data after the {size} bytes that a file has")
+            yield NotHealed(frozenset({_SIZE}), f"{name} has data after the {size} bytes that a file has")
         elif not file.size and file not in empty:
             why = f"{name} has 0 bytes, as all files of the log: no messages are left"
             yield NotHealed(frozenset({_EMPTY}), why, (f"{name} ({size} bytes)",))
@@ -105,8 +105,8 @@ def _sizes(snapshot: Snapshot) -> Iterator[NotHealed]:
 
 def _names(codes: frozenset[str]) -> Iterator[NotHealed]:
     if codes - {"commitlog.physical-offset"}:
-        why = "names and contents of log files contradict each other, and no renaming makes the log follow on: decide "
-        why += "which file is the right one, and move the other out of the directory"
+        why = "names and contents of log files contradict each other, and renaming cannot make the log contiguous: "
+        why += "decide which file is right, and move the other out of the directory"
         yield NotHealed(codes, why)
 
 
@@ -134,18 +134,20 @@ def moved_by_hand(snapshot: Snapshot, findings: Sequence[Finding]) -> dict[Path,
 def _out_of_reach(snapshot: Snapshot, findings: Sequence[Finding]) -> Iterator[NotHealed]:
     moved = moved_by_hand(snapshot, findings)
     if moved:
-        why = "outside the store, behind a link, on another disk, or rmqtool's and the broker's own: move it away"
+        why = (
+            "outside the store, in a linked directory, on another disk, or rmqtool's or the broker's own: move it away"
+        )
         yield NotHealed(frozenset(moved.values()), why, moved=tuple(moved))
 
 
 _WHY = (
-    "the log holds no message of these queues, so that a rebuild leaves them as they are: restore their files from a "
-    "backup or a replica. Without one set their groups after what is damaged, once the broker runs (mqadmin "
-    "resetOffsetByTime -g GROUP -t TOPIC -s now)"
+    "the log has no message of these queues, so a rebuild does not change them: restore their files from a backup or a "
+    "replica. Without one, set their groups to after the damage, once the broker runs (mqadmin resetOffsetByTime -g "
+    "GROUP -t TOPIC -s now)"
 )
 _WHY_AHEAD = (
-    "the log holds no message of these queues, so that a rebuild leaves them as they are; a start cuts the entries "
-    "that point past the end of the log"
+    "the log has no message of these queues, so a rebuild does not change them; a start cuts the entries that point "
+    "past the end of the log"
 )
 _AHEAD = "consumequeue.ahead"
 _OF_SIZE = frozenset({"consumequeue.file-size", "consumequeue.empty-file", "start.refuses"})

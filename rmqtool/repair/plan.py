@@ -71,7 +71,7 @@ _MADE_ANEW_BY_A_NODE = {
     "store.dledger-index": "Move the index of the entries away: the node rebuilds it when it starts:",
     "store.dledger-checkpoint": "Move the node's checkpoint away, without which it starts:",
 }
-_WHERE = "outside of the store, behind a link or on another disk, where a repair replaces nothing"
+_WHERE = "outside the store, in a linked directory or on another disk, where a repair cannot replace files"
 
 
 def log_by_hand(store: Store, found: Mapping[Treatment, Sequence[Finding]]) -> tuple[Path, ...]:
@@ -87,13 +87,13 @@ def steps_by_hand(diagnosis: Diagnosis, found: Mapping[Treatment, Sequence[Findi
     log = log_by_hand(store, found)
     if log:
         text = f"{_named(log)}. Move the log to {quote(str(store.root / COMMIT_LOG))} and verify again, or make a new "
-        yield PlanStep(f"{text}store of what is sound and start the broker on that:",
+        yield PlanStep(f"{text}store from the intact messages and start the broker on that:",
                        f"{diagnosis.command('salvage')} --output NEW")  # fmt: skip
     commands: dict[Replaced, str] = {"queues": "rebuild-cq", "index": "rebuild-index"}
     for treatment, command in commands.items():
         directories = out_of_reach(store, treatment)
         if treatment in found and directories:
-            text = f"{_named(directories)}. Move it into the store and verify again, or have it made elsewhere:"
+            text = f"{_named(directories)}. Move it into the store and verify again, or build it elsewhere:"
             yield PlanStep(text, f"{diagnosis.command(command)} --output DIR")
     config = out_of_reach(store, "config")
     if "config" in found and config:
@@ -121,7 +121,7 @@ def _named(directories: Sequence[Path]) -> str:
     return f"{names}: {_WHERE}"
 
 
-_END = "End the run of rmqtool that was interrupted, and verify again"
+_END = "Complete the interrupted run of rmqtool, and verify again"
 
 
 def ending_step(diagnosis: Diagnosis, found: Sequence[Finding]) -> PlanStep:
@@ -131,7 +131,7 @@ def ending_step(diagnosis: Diagnosis, found: Sequence[Finding]) -> PlanStep:
     if broken is not None:
         run = root / Path(broken).parent
         command = None if is_remote(root) else join(["mv", str(run), f"{root.absolute()}-{run.name}"])
-        text = f"Nothing shows how far {run.name} was, whose old/ has what it had replaced. Move it out of the store, "
+        text = f"Nothing shows how far {run.name} was, whose old/ has the replaced files. Move it out of the store, "
         text = f"{text}and verify again:"
         return PlanStep(text, command)
     deletion = unfinished_deletion(root) if found else None
@@ -145,7 +145,7 @@ def start_text(findings: Sequence[Finding]) -> str:
     if any(lost_table(finding) == TOPICS for finding in findings):
         tasks.append("create the lost topics again")
     if any(map(_is_without_offsets, findings)):
-        tasks.append("set each group to where it was")
+        tasks.append("reset each group to its former position")
     if not tasks:
         return "Start the broker."
     return f"Stop the clients, then start the broker, and {' and '.join(tasks)} (below) before they start."
@@ -182,7 +182,7 @@ _NO_OBSTACLE: frozenset[Treatment] = frozenset(
     ("settings", "ignored", "running", "acknowledge", "config", "none", "lose")
 )
 _OF_DATABASES = ("config.rocksdb-damaged", "config.row", "store.rocksdb-damaged")
-_CURRENT_ANEW = "CURRENT names the MANIFEST, of which there is one: write it again, and verify again:"
+_CURRENT_ANEW = "Write CURRENT again, which names the only MANIFEST, and verify again:"
 _MAX_TEXTS = 3  # files, findings or topics that a step names one by one
 
 
@@ -274,8 +274,8 @@ def _plan_of_node(diagnosis: Diagnosis, found: Mapping[Treatment, Sequence[Findi
     moved = steps_of_node(diagnosis.findings)
     steps = [*moved.values()]
     if of_log:
-        text = "Copy the node's log again from the leader of its group; where no other node has it, make a plain "
-        text = f"{text}store of what is sound in it and in the stores of other nodes, named after it:"
+        text = "Copy the node's log again from the leader of its group; if no other node has it, make a plain "
+        text = f"{text}store from the intact messages in it and in the stores of other nodes, given after it:"
         steps.append(PlanStep(text, f"{diagnosis.command('salvage')} --output NEW"))
     elif "queues" in found and not diagnosis.is_unread:
         steps.append(_rebuild_step(diagnosis, "the consume queues", "rebuild-cq"))
@@ -318,7 +318,7 @@ def _steps_before(
     yield from steps_by_hand(diagnosis, found)
     yield from _decisions(found.get("decide", ()))[:_MAX_TEXTS]
     if "release" in found and not _has_newer_records(found):
-        text = "Find out the release of the broker (its lib/ names it), and name it: starts of the releases that fit "
+        text = "Find out the release of the broker (from the names in lib/), and give it: starts of releases that fit "
         yield PlanStep(f"{text}differ.", f"{diagnosis.command('verify')} --broker-version VERSION")
     if "whole-log" in found:
         messages = counted(sum(finding.count for finding in found["whole-log"]), "message")
@@ -447,11 +447,12 @@ def _steps_after(
     if _has_newer_records(found):
         yield PlanStep("Do not start a broker of the named release: it would destroy the records that it cannot read.")
     elif saving:
-        text = "Do not start a broker: it would destroy what follows the missing file. Save that first:"
+        text = "Do not start a broker: it would destroy the messages after the missing file. Save them first:"
         yield PlanStep(text, str(saving))
     elif "refused" in found and not repairs.is_of_log and any(map(_is_log_unmended, notes)):
         text = (
-            "No repair lets a broker start on this log. Make a new store of what is sound in it, and start it on that:"
+            "No repair lets a broker start on this log. Create a new store from its intact messages, and start the "
+            "broker on that:"
         )
         yield PlanStep(text, f"{diagnosis.command('salvage')} --output NEW")
     elif not _waits_for_people(diagnosis, found) and (repairs or _may_start(found.keys())):
@@ -513,8 +514,9 @@ def _ignored(found: Mapping[Treatment, Sequence[Finding]]) -> Iterator[PlanStep]
 def _acknowledgement(diagnosis: Diagnosis) -> Iterator[PlanStep]:
     recorded = diagnosis.by_treatment.get("acknowledge")
     if recorded:
-        yield PlanStep("A loss is recorded; once everybody knows of it:", diagnosis.command("repair", "--acknowledge"),
-                   lost=_some(tuple(finding.message for finding in recorded)))  # fmt: skip
+        lost = _some(tuple(finding.message for finding in recorded))
+        command = diagnosis.command("repair", "--acknowledge")
+        yield PlanStep("A loss is recorded; once everybody knows about it:", command, lost=lost)
 
 
 def _remaining(

@@ -165,7 +165,7 @@ def group_entry(group: str) -> dict[str, Any]:
 
 
 _FAR = 10_000  # from 0: of a queue without any message; a smaller offset may be that of messages that have expired
-NO_PROOF = "offsets past the ends of queues may be all that proves that the log has lost its end"
+NO_PROOF = "offsets past the ends of queues may be the only proof that the log has lost its end"
 """What no one can know any more when they are brought to those ends."""
 
 
@@ -288,7 +288,7 @@ class DelayOffsets:
     def lost(self, text: str) -> list[str]:
         """What goes with the levels of a file's text that are past the ends of their queues."""
         is_behind = any(offset > self._end_of(level, offset) for level, (_, offset) in levels_in(text).items())
-        return [f"where these levels were; {NO_PROOF}"] if is_behind else []
+        return [f"the positions of these levels; {NO_PROOF}"] if is_behind else []
 
     def corrected(self, text: str, levels: Collection[int] | None = None) -> tuple[str, list[str]]:
         """A text with `levels` (or all) where they are proven, else in the range of their queue; and the lines.

@@ -37,20 +37,20 @@ OF_QUEUES = frozenset({SEGMENT, UNIT, RECORD, DESTROYED})
 _PIECE = 1 << 16  # units that are read at once
 _MOST_CONTRADICTIONS = 1 << 12  # of a piece, which are looked up one by one
 _OUTSIDE = (
-    "the tier lies outside of the store, behind a link or on another disk, where a repair replaces nothing: copy "
-    "{path} into the store, repair that copy (--tiered-path), and put it back while no broker runs"
+    "the tier is outside the store, in a linked directory or on another disk, where a repair cannot replace files: "
+    "copy {path} into the store, repair that copy (--tiered-path), and put it back while no broker runs"
 )
 _LOST = (
-    "what these segments held is not in the commit log any more: restore them from a copy of the tier. Without one "
-    "consumers do not get these messages"
+    "the messages of these segments are no longer in the commit log: restore the segments from a copy of the tier. "
+    "Without one, consumers do not get these messages"
 )
 _UNITS_LOST = (
     "neither the tier's log nor the commit log has the messages of all queue entries: restore the segments from a copy "
     "of the tier, or export what can be read"
 )
 _CUT_TOO_FAR = (
-    "what is left would end before the local queue begins, and the first dispatch would delete it: start no broker "
-    "with messageStorePlugIn before it is restored from a copy of the tier, or exported"
+    "the remaining tier would end before the local queue begins, and the first dispatch would delete it: do not start "
+    "a broker with messageStorePlugIn before you have restored it from a copy of the tier, or exported it"
 )
 
 
@@ -374,7 +374,7 @@ class QueueRepair:
     def _resize(self, segment: Segment, copies: _Copies) -> None:
         name, count = self._name("COMMIT_LOG", segment.base), len(copies.places_and_ends)
         what = f"{name}: {segment.size} bytes"
-        what += f", {counted(count, 'record')} as the commit log has it" if count else ""
+        what += f", {counted(count, 'record')} from the commit log" if count else ""
         what += ", which had another name" if not segment.is_named else ""
         path = segment.file.path if segment.file else None
         self.changes.append(Resized(

@@ -68,7 +68,7 @@ def _passed_over(snapshot: Snapshot, state: TimerState) -> Iterator[Change]:
     for file, positions, _ in stale_units(state, queue, snapshot.log.files):
         name = name_in_store(snapshot.store, file.path)
         if name:
-            what = f"{name}: the timer passes over {counted(len(positions), 'entry')} that point to no timer message"
+            what = f"{name}: the timer skips {counted(len(positions), 'entry')} that point to no timer message"
             places = positions + timer_wheel.MESSAGE_SIZE_POSITION  # a size of 0 is passed over
             writes = [(place, timer_wheel.NO_MESSAGE) for place in places.tolist()]
             yield Patched(codes=frozenset({_UNIT}), what=what, name=name, path=file.path, writes=writes)
@@ -151,7 +151,7 @@ def _right_check(snapshot: Snapshot, state: TimerState, codes: frozenset[str]) -
             check[field] = min(before, end)
             details += [f"{field}: {before} becomes {end}"] * (before > end)
     if _CODE_AGAIN in codes and (end_of_log := reads_on(snapshot, state)) is not None:
-        what.append(f"the timer continues in its queue at {end_of_log}, after what is in the timer log")
+        what.append(f"the timer continues in its queue at {end_of_log}, after the messages in the timer log")
         for field in _OFFSETS:
             details += [f"{field}: {int(check[field][0])} becomes {end_of_log}"]
             check[field] = end_of_log
@@ -214,11 +214,11 @@ def _right_read_time(snapshot: Snapshot, state: TimerState) -> int | None:
 
 
 _LOST, _AGAIN, _LOG, _WHEEL = "timer.lost", "timer.again", "timer.log", "timer.wheel-size"
-_READ_AGAIN = "the next start reads its queue from the beginning and delivers what waits"
+_READ_AGAIN = "the next start reads its queue from the beginning and delivers waiting messages"
 _DELIVERED = "which timer messages were delivered: those still in the log are delivered a second time"
 _TWICE = (
-    "nothing; but timer messages that were delivered, and are still in the log, are delivered a second time, and those "
-    "that the timer put off (timerRollWindowSlot, two days) once for each time"
+    "nothing; but timer messages that were delivered, and are still in the log, are delivered a second time, and "
+    "those that the timer has postponed (timerRollWindowSlot, two days) once for each time"
 )
 
 

@@ -73,7 +73,7 @@ def parse_route(topic: str, body: bytes) -> Route:
         if not (isinstance(broker, str) and type(count) is int and type(permission) is int):
             raise ValueError("a route with invalid queues")
         if not permission & _WRITABLE:
-            unwritable[broker] = "the topic is read only there, or the broker is"
+            unwritable[broker] = "the topic is read-only there, or the broker is"
         elif broker not in masters:
             unwritable[broker] = "its master is not available"
         elif not 0 < count <= _MAX_QUEUES:
@@ -285,7 +285,7 @@ class Cluster:
             levels = parse_delay_levels(settings.get("messageDelayLevel", DEFAULT_LEVELS))
         except UsageError:
             levels = parse_delay_levels(DEFAULT_LEVELS)
-            unknown.append("messageDelayLevel (the usual levels are assumed)")
+            unknown.append("messageDelayLevel (the default levels are assumed)")
         seconds = whole_number(settings.get("timerMaxDelaySec"), _INT_DIGITS)  # of 5.x, MessageStoreConfig
         timer_max = seconds * 1000 if seconds is not None and settings.get("timerWheelEnable") == "true" else None
         return BrokerFacts(name, MAX_MESSAGE_SIZE if size is None else size, levels, timer_max, tuple(unknown))

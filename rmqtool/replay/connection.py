@@ -112,7 +112,7 @@ def decode_response(frame: bytes) -> Response | None:
     """Decode a frame without its length; None for one that is a request of the peer. Raises FrameError."""
     size = int.from_bytes(frame[1:_HEADER_WIDTH], "big")
     if frame[0] != _JSON:
-        raise FrameError(f"a header of type {frame[0]}, where JSON was asked for")
+        raise FrameError(f"a header of type {frame[0]}, where JSON was requested")
     if size > len(frame) - _HEADER_WIDTH:
         raise FrameError(f"a header of {size} bytes in a frame of {len(frame)}")
     try:
@@ -376,13 +376,13 @@ _MEANINGS: Mapping[int, str] = {
     SYSTEM_ERROR: "an error in the broker",
     SYSTEM_BUSY: "the broker is too busy",
     3: "the broker does not know this request",
-    MESSAGE_ILLEGAL: "the message is not allowed: too large, or its properties or its topic are",
+    MESSAGE_ILLEGAL: "the message is not allowed: it is too large, or its properties or topic are too long",
     SERVICE_NOT_AVAILABLE: "the broker cannot store messages now",
     15: "the broker does not support this",
     NO_PERMISSION: "it is not permitted",
     TOPIC_NOT_EXIST: "the broker does not have this topic",
     26: "the broker does not have this consumer group",
-    FLOW_CONTROL: "the broker limits how much may be sent",
+    FLOW_CONTROL: "the broker limits the rate",
 }
 _NOT_SIGNED = re.compile(
     r"AclException|signature|accessKey|access key|whitelist|SecretKey|username cannot be null|^User:\S+ is not found"

@@ -34,23 +34,23 @@ Reason = Literal[
 """Why a message is not sent; `MEANINGS` explains each."""
 
 MEANINGS: Mapping[Reason, str] = {
-    "delayed": "wait for their time; what was delivered of them is in its topic (--delays sends what waits)",
+    "delayed": "wait for their time; delivered ones are in their topics (--delays sends waiting ones)",
     "half": "half messages of transactions, and operations on them: never sent",
     "rolled-back": "prepared or rolled back: never sent",
-    "system-topic": "of topics that brokers use themselves: sent only where --topic names them",
-    "retry-topic": "of retry topics, copies of messages: sent only where --topic names them",
-    "dead-letter": "dead letters, copies of messages: sent only where --topic names them, or --dead-letters-of",
-    "replay": "sent by a replay before (--include-replays sends them)",
-    "no-origin": "do not say of which topic they are",
+    "system-topic": "of topics that brokers use themselves: sent only if --topic names them",
+    "retry-topic": "of retry topics, copies of messages: sent only if --topic names them",
+    "dead-letter": "dead letters, copies of messages: sent only if --topic names them, or --dead-letters-of",
+    "replay": "sent by an earlier replay (--include-replays sends them)",
+    "no-origin": "do not name their topic",
     "empty-body": "have no body, which brokers refuse (--empty-bodies blank sends one blank)",
-    "damaged-body": "have a body that does not have its CRC, or cannot be decompressed",
-    "damaged-batch": "are a batch that cannot be taken apart",
-    "too-large": "are larger than the target takes",
+    "damaged-body": "have a body with a CRC mismatch, or that cannot be decompressed",
+    "damaged-batch": "are a batch that cannot be split",
+    "too-large": "are larger than the target accepts",
     "properties-too-large": "have properties or a topic that are too long",
     "too-late": "are due later than the target can wait",
     "no-topic": "have no topic on the target",
-    "not-writable": "have a topic that cannot be written on the target",
-    "already-there": "are there already (--send-again sends them)",
+    "not-writable": "have a topic that is not writable on the target",
+    "already-there": "are already there (--send-again sends them)",
 }
 
 EXPECTED: frozenset[Reason] = frozenset(
@@ -255,7 +255,7 @@ def _read(file: BinaryIO, header: Mapping[str, Any], path: Path) -> tuple[Done, 
             if number == 1 and not _BEGINNING.startswith(line[: len(_BEGINNING)].rstrip(b"\0")):
                 raise _no_journal(path)
             if file.read(1 << 20).strip(b"\0\n"):
-                raise UnreadableError(f"line {number} is damaged: it is not known what was sent", file=path)
+                raise UnreadableError(f"line {number} is damaged: it is not known which messages were sent", file=path)
             break  # torn when power failed: what it says is looked up
         if number == 1:
             _require_same(entry, header, path)

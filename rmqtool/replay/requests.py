@@ -381,7 +381,7 @@ def _body(row: Mapping[str, Any]) -> tuple[bytes, int]:
     has_crc = row["body_crc"] is not None and zlib.crc32(body) & 0x7FFFFFFF == row["body_crc"]
     if row["is_stored"]:
         if body and not has_crc:
-            raise BodyError("the body does not have its CRC")
+            raise BodyError("the body has a CRC mismatch")
         return body, sys_flag
     if sys_flag & COMPRESSED and not has_crc:  # type 0 is zlib, which clients of all releases know
         return zlib.compress(body), sys_flag & ~COMPRESSION_TYPE_MASK

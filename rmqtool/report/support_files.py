@@ -64,7 +64,7 @@ def config_files(store: Store, *, hosts: bool = True, expressions: bool = True) 
     for entry in entries:
         path, name = Path(entry.path), entry.name.removesuffix(".bak")
         if name == _FILTERS and not expressions:
-            yield LeftOut(store.relative(path), "its expressions may quote what is redacted")
+            yield LeftOut(store.relative(path), "its expressions may quote redacted values")
         elif name in _WITHOUT_SECRETS and entry.is_file(follow_symlinks=False):
             yield _config_file(store, path)
         else:
@@ -124,7 +124,7 @@ def damaged_bytes(snapshot: Snapshot, outcome: Outcome, most: int) -> Iterator[M
         name = f"damaged/{physical_offset:020}-{size}"
         is_held = file_at(snapshot.log.files, physical_offset) is not None
         if reason == UNREAD or not is_held:
-            yield LeftOut(name, "cannot be read" if is_held else "no file holds it")
+            yield LeftOut(name, "cannot be read" if is_held else "it is in no file")
             continue
         if most <= 0:
             yield LeftOut(name, "--max-damaged is reached")

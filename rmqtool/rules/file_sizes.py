@@ -71,7 +71,7 @@ def effect_of_empty_last_file(releases: Releases) -> str:
     """The effect of an empty last file at a start, in words, by the releases that may run and that do start."""
     does = (
         ("deletes it", releases.where(deletes_empty_last_file)),
-        ("leaves it out, and writes its next file in this place", releases.where(leaves_out_wrong_sizes)),
+        ("ignores it, and writes its next file in this place", releases.where(leaves_out_wrong_sizes)),
     )
     effects = [(text, releases_with) for text, releases_with in does if releases_with]
     if not effects:

@@ -28,8 +28,8 @@ class Setting:
     """One setting of the cleaner."""
 
     name: str  # The broker's own name.
-    given: str | None  # Text of the option or of broker.conf; null when neither gives it.
-    effective: str | float | bool  # What the broker works with; of a level of the disk, percent.
+    given: str | None  # Text of the option or of broker.conf; null if neither sets it.
+    effective: str | float | bool  # The value that the broker uses; percent for a level of the disk.
     why: str | None = None  # Why the two differ.
 
 
@@ -213,7 +213,7 @@ def _whole(given: str, default: int) -> tuple[int, str | None]:
 
 def _not_read(given: str, kind: str, default: float) -> str:
     blank = ", because of a blank in it" if whole_number(given.strip(_BLANKS)) is not None else ""
-    return f"{given!r} is not a {kind}{blank}: the broker silently ignores it and takes {default}"
+    return f"{given!r} is not a {kind}{blank}: the broker silently ignores it and uses {default}"
 
 
 def _clamped_percent(value: int) -> tuple[int, str | None]:

@@ -99,7 +99,7 @@ def _left(plan: SalvagePlan) -> Iterator[str]:
         if reason in ("not-a-record", "contradicted") or (reason in _SEEN_IN_GAPS and plan.layout.gaps):
             continue
         messages = f", {counted(total.records, 'message')}" if total.records else ""
-        yield f"left behind: {counted(total.size, 'byte')}{messages}: {MEANINGS[reason]}"
+        yield f"not copied: {counted(total.size, 'byte')}{messages}: {MEANINGS[reason]}"
 
 
 def _of_sources(plan: SalvagePlan, sources: Sequence[Store]) -> Iterator[Loss]:
@@ -398,7 +398,7 @@ def require_stopped(store: Store) -> None:
 def require_messages(plan: ConversionPlan) -> None:
     """Raise UnsupportedError where no message is taken."""
     if not (plan.messages or plan.conversion.plain):
-        hint = "--uncommitted takes those after the committed index" if "uncommitted" in plan.totals else None
+        hint = "--uncommitted also takes those after the committed index" if "uncommitted" in plan.totals else None
         raise UnsupportedError("there is no message to take", file=plan.conversion.store.root, hint=hint)
 
 

@@ -261,11 +261,11 @@ Reason = Literal["damaged", "unreadable", "stale", "contradicted", "no-room", "o
 MEANINGS: dict[Reason, str] = {
     "damaged": "bytes of the log with no verifiable message",
     "unreadable": "the disk cannot read them",
-    "stale": "intact records of another generation, or that differ from those saved at their offsets",
+    "stale": "intact records from before a cut, or that differ from those saved at their offsets",
     "contradicted": "records with a damaged field, of which another source has the right copy",
-    "no-room": "intact records beside a gap that is too small to be filled without them",
-    "other-log": "intact records so far from the others that they are of another log",
-    "not-a-record": "other bytes of a file that is not named as one of a log",
+    "no-room": "intact records next to a gap that is too small to be filled without them",
+    "other-log": "intact records so far from the others that they belong to another log",
+    "not-a-record": "other bytes of a file without the name of a log file",
 }
 """The sentence for each reason."""
 
@@ -302,7 +302,7 @@ class Total:
 
 @dataclass
 class LeftBehind:
-    """All that is left behind: the first MAX_LISTED ranges, and how much there is of each reason."""
+    """All that is not copied: the first MAX_LISTED ranges, and how much there is of each reason."""
 
     listed: list[Left] = field(default_factory=list)
     totals: dict[Reason, Total] = field(default_factory=lambda: defaultdict(Total))

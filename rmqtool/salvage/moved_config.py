@@ -38,7 +38,7 @@ TIMER_QUEUE = QueueName(TIMER_TOPIC, 0)
 
 _OFFSET_TABLES = ("offsetTable", "pullOffsetTable")
 _OF_GROUPS = (RETRY_PREFIX, DEAD_LETTER_PREFIX, LMQ_PREFIX)
-_LEFT_OUT = ("timermetrics", "timermetrics.bak")  # what waits in the wheel, which is not there
+_LEFT_OUT = ("timermetrics", "timermetrics.bak")  # what waits in the wheel, which does not exist
 _OF_OLD_OFFSETS = ("consumerOrderInfo.json", "consumerOrderInfo.json.bak")
 
 

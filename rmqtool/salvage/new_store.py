@@ -55,7 +55,7 @@ def require_free_name(target: Path, sources: Sequence[Path]) -> None:
         hint = _left_beside(target)
         raise UsageError("--output must be an empty directory, or one that does not exist yet", file=target, hint=hint)
     if not where.parent.is_dir():
-        raise UsageError("the directory that --output is in does not exist", file=target)
+        raise UsageError("the parent directory of --output does not exist", file=target)
 
 
 def _left_beside(target: Path) -> str | None:

@@ -88,7 +88,7 @@ def scan_block() -> Block:
 
 
 def _last_with_data(files: Sequence[MappedFile], reading: ReadPolicy, open_file: OpenFile) -> int:
-    """Number of the last file that holds something; those after it are allocated ahead by the broker, or empty.
+    """Number of the last file that holds something; those after it are allocated in advance by the broker, or empty.
 
     A file that cannot be read counts as zeros until it is scanned.
     """

@@ -61,7 +61,7 @@ class Trigger(Shape):
     time: bool  # The hour is one of deleteWhen.
     space: bool  # A disk is above diskMaxUsedSpaceRatio, or cannot be measured.
     manual: bool  # As after mqadmin deleteExpiredCommitLog.
-    forced: bool  # Files may go regardless of age, if the run deletes at all.
+    forced: bool  # Files may be deleted regardless of age, if the run deletes at all.
     runs: bool  # The run looks at files: time, space or manual, and no failure.
     failure: str | None  # The piece of deleteWhen at which the run ends with an exception.
     writes_refused: bool  # The broker refuses messages: disk full.
@@ -88,10 +88,10 @@ class KeptFile(Shape):
 
     file: str = _path("log_file.file.path")  # Path, relative to the store; absolute outside.
     bytes: Count = at("log_file.file.size")  # Its size.
-    # last-file: never goes. ahead: allocated ahead, the log ends before it. not-expired: too young. shielded: an older
-    # file has not expired. next-run: goes in a later run. no-trigger: expired, but it is neither the hour nor is the
-    # disk full. cleaner-fails: deleteWhen cannot be parsed. in-use: somebody still reads it. plain-files: of DLedger's
-    # log, which stays while plain files from before DLedger are there.
+    # last-file: never deleted. ahead: allocated in advance, the log ends before it. not-expired: too young. shielded:
+    # an older file has not expired. next-run: deleted in a later run. no-trigger: expired, but it is neither the hour
+    # nor is the disk full. cleaner-fails: deleteWhen cannot be parsed. in-use: somebody still reads it. plain-files: of
+    # DLedger's log, which is kept while plain files from before DLedger exist.
     reason: Literal[
         "last-file", "ahead", "not-expired", "shielded", "next-run", "no-trigger", "cleaner-fails", "in-use",
         "plain-files",
@@ -105,11 +105,11 @@ class Pass(Shape):
     """One run of the cleaner."""
 
     run: CertainMoment = at("time")  # When it runs.
-    commit_log: list[DeletedFile] = at("log.deleted")  # Commit log files that go, oldest first.
-    # Queue files that go, by queue, oldest first.
+    commit_log: list[DeletedFile] = at("log.deleted")  # Commit log files to be deleted, oldest first.
+    # Queue files to be deleted, by queue, oldest first.
     consume_queues: list[str] = by(lambda run, plan: _paths((file for _, file in run.queue_files), plan))
-    index: list[str] = by(lambda run, plan: _paths(run.index_files, plan))  # Index files that go, oldest first.
-    freed_bytes: Count  # What all of them take of their disks; of a sparse file less than its size.
+    index: list[str] = by(lambda run, plan: _paths(run.index_files, plan))  # Index files to be deleted, oldest first.
+    freed_bytes: Count  # What all of them take on their disks; less than its size for a sparse file.
     min_offset: Long = at("log.min_offset")  # The commit log's minimum after the run; -1 without a file.
 
 
@@ -132,7 +132,7 @@ class Queue(Shape):
     min_offset: Long = by(lambda change, _: change[0].range.min_offset)  # Minimum now.
     min_offset_after: Long = by(lambda change, _: change[1].range.min_offset)  # Minimum after all passes.
     max_offset: Long = by(lambda change, _: change[0].range.max_offset)  # Maximum, exclusive.
-    # Messages that go; before 5.0.0 the minimum of a queue that expires whole does not move.
+    # Messages that are deleted; before 5.0.0 the minimum of a completely expired queue does not move.
     messages_deleted: Count = by(lambda change, _: change[1].first_alive - change[0].first_alive)
 
 
@@ -140,9 +140,9 @@ class Topic(Shape):
     """A topic that loses messages."""
 
     topic: str  # Topic.
-    messages_deleted: Count  # Messages that go.
-    messages_left: Count  # Messages that stay.
-    emptied: bool = by(lambda topic, _: topic.messages_left == 0)  # None stays.
+    messages_deleted: Count  # Messages that are deleted.
+    messages_left: Count  # Messages that remain.
+    emptied: bool = by(lambda topic, _: topic.messages_left == 0)  # None remains.
 
 
 class Reached(Shape):
@@ -195,7 +195,7 @@ class Deletion(Shape):
     """What a saved plan holds."""
 
     now: CertainMoment = at("plan.now")  # The time that counts.
-    broker_version: str = by(lambda _, plan: str(plan.rules.version))  # Whose rules count.
+    broker_version: str = by(lambda _, plan: str(plan.rules.version))  # The release whose rules apply.
     # The broker's; null: this machine's.
     time_zone: str | None = by(lambda _, plan: None if plan.rules.zone is None else str(plan.rules.zone))
     settings: list[Setting] = at("plan.rules.settings.shown")  # All settings that decide.
@@ -204,16 +204,16 @@ class Deletion(Shape):
     passes: list[Pass] = at("plan.runs")
     # Rows of consume queues in RocksDB whose messages are deleted; null where no database was read.
     rocksdb_rows: Rows | None = at("losses.rows")
-    kept: list[KeptFile] = at("plan.kept")  # Commit log files that stay after all passes, oldest first.
+    kept: list[KeptFile] = at("plan.kept")  # Commit log files that remain after all passes, oldest first.
     min_offset: Long = at("plan.min_offset")  # The commit log's minimum after all passes; -1 without a file.
     # Store timestamp of the message that the log then begins with.
     oldest_message: Moment = at("losses.oldest_timestamp")
-    # Messages that the queues offer now and will not offer then.
+    # Messages that the queues serve now but will not serve then.
     messages_deleted: Count = at("losses.messages_deleted")
     queues: list[Queue] = by(lambda shown, _: _changed(shown))  # Queues that lose messages, or whose minimum moves.
     topics: list[Topic] = at("chosen.topics")  # Topics that lose messages, by name.
     consumers: list[GroupLoss] = at("chosen.groups")  # All committed offsets.
-    delayed: list[Undelivered] = at("losses.undelivered")  # Delayed, timed and half messages that wait and go.
+    delayed: list[Undelivered] = at("losses.undelivered")  # Waiting delayed, timed and half messages that are deleted.
     forecast: FutureUse
 
 
@@ -225,7 +225,7 @@ def other_logs_json(others: OtherLogs) -> dict[str, Any]:
 class Others(Shape):
     """What goes beside the log."""
 
-    tier: list[TierExpiry]  # Queues of the tier, with what its next hour deletes.
+    tier: list[TierExpiry]  # Queues of the tier, with what its next hourly run deletes.
     compactions: list[NextCompaction]  # Compacted queues, with what the next compaction leaves.
 
 
@@ -234,7 +234,7 @@ class _Done(Shape):
     # recovered: an interrupted run was ended and nothing else was done.
     state: Literal["planned", "nothing", "done", "recovered"]
     transaction: str | None  # Id of the deletion; null without one.
-    recovered: list[Recovered]  # Runs that had been interrupted and were ended first.
+    recovered: list[Recovered]  # Interrupted runs that were completed first.
 
 
 class CleanResult(Deletion, Others, _Done):

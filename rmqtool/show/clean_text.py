@@ -49,8 +49,8 @@ _WHAT = {
     "expired": "delete: expired",
     "forced": "delete: disk full",
     "last-file": "keep: last file",
-    "ahead": "allocated ahead",
-    "shielded": "after a younger",
+    "ahead": "allocated in advance",
+    "shielded": "after a younger one",
     "next-run": "in a later run",
     "no-trigger": "waits for the hour",
     "cleaner-fails": "expired, run fails",
@@ -297,7 +297,7 @@ def note_next(plan: CleanPlan, options: NextOptions, next_deletion: int | None, 
         note(f"what the next run would delete: {command}{options.time} --dry-run")
         return
     if len(plan.runs) == 1 and plan.runs[0].log.deleted:
-        note(f"the runs that follow: {command}{options.time} --dry-run --all-runs")
+        note(f"the following runs: {command}{options.time} --dry-run --all-runs")
     if plan.runs[0].deletes and not plan.snapshot.holder and not plan.rules.is_node:
         what = "it" if len(plan.runs) == 1 else "the files of the first run"
         note(f"delete {what} for good, with the broker stopped: {clean}{options.deletion}")
@@ -308,7 +308,7 @@ def note_next(plan: CleanPlan, options: NextOptions, next_deletion: int | None, 
 
 def _facts(plan: CleanPlan) -> Iterator[tuple[str, str]]:
     snapshot, trigger, settings = plan.snapshot, plan.trigger, plan.rules.settings
-    running = "no broker runs on it"
+    running = "no broker is running on it"
     if snapshot.broker_runs is None:
         running = "not known whether a broker runs on it"
     elif snapshot.holder and snapshot.holder.program:
@@ -372,8 +372,8 @@ def _other_facts(plan: CleanPlan, others: OtherLogs) -> Iterator[tuple[str, str]
     if going:
         lost = sum(each.messages_deleted for each in going)
         size, count = byte_size(sum(each.bytes for each in going)), sum(each.segments for each in going)
-        what = f"its next hour deletes {counted(count, 'segment')} ({size}) of {counted(len(going), 'queue')}"
-        yield "tier", f"{what}: {counted(lost, 'message')} that the local store has not, or no longer"
+        what = f"its next hourly run deletes {counted(count, 'segment')} ({size}) of {counted(len(going), 'queue')}"
+        yield "tier", f"{what}: {counted(lost, 'message')} that the local store does not have, or no longer has"
     following = [each.next_expires for each in others.tier if each.next_expires is not None]
     if following:
         yield "tier" if not going else "", f"the next segment expires {moment(min(following), plan)}"
@@ -394,7 +394,7 @@ def _compaction_text(each: NextCompaction) -> str:
 
 _SKIPPED = {
     "one-file": "the last file is not compacted",
-    "nothing-new": "nothing is new since the last compaction",
+    "nothing-new": "nothing new since the last compaction",
     "too-many-keys": "its keys do not fit into maxOffsetMapSize",
 }
 
@@ -483,7 +483,7 @@ def _show_outlooks(console: Console, plan: CleanPlan, forecast: Forecast) -> Non
     levels = (settings.disk_max_used_space_ratio / 100, settings.forcibly_level, settings.warning_level)
     columns = "fileReservedTime>, At most used>" + "".join(f", above {level:.0%}" for level in levels)
     rows = [_outlook_row(outlook, plan) for outlook in forecast.outlooks]
-    show_apart(console, "Disk forecast, by age alone", columns, rows)
+    show_apart(console, "Disk forecast, if files are deleted only by age", columns, rows)
 
 
 def _outlook_row(outlook: Outlook, plan: CleanPlan) -> list[object]:

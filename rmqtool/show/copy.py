@@ -28,7 +28,7 @@ class CopiedFiles(Shape):
     went_on: Count  # Files that an interrupted run had copied.
     vanished: Count  # Files that the broker deleted meanwhile.
     bytes: Count = at("bytes_read")  # What was read of the store, bytes.
-    # How long the files took that no longer change.
+    # How long copying the files took that no longer change.
     bulk_seconds: float = by(lambda totals, _: round(totals.bulk_seconds, 3))
     # How long the others took, which are copied in order.
     ordered_seconds: float = by(lambda totals, _: round(totals.ordered_seconds, 3))
@@ -88,12 +88,12 @@ class CopyAnswer(Shape):
     source: str  # The directory that was copied.
     target: str  # The directory of the copy.
     running: bool  # Whether a broker ran on the store.
-    # For whom it is: slave, controller, or the name of another broker; null for the same broker.
+    # What it is for: slave, controller, or the name of another broker; null for the same broker.
     as_: str | None = by(lambda answer, _: answer.as_)
-    needed_bytes: Count | None  # What is to be read and written, about, bytes; null unless planned.
-    # Whether queues and index were completed; null when planned, and of a restored copy, which was settled before.
+    needed_bytes: Count | None  # Approximate bytes to read and write; null unless planned.
+    # Whether queues and index were completed; null if planned, and for a restored copy, which was settled before.
     settled: bool | None
-    # Whether starts were predicted that serve all; null where none was.
+    # Whether the predicted starts serve everything; null without one.
     proven: bool | None
     units_added: Count | None  # Units of the queues that were written for that.
     min_offset: Long | None  # Where the log of the copy begins, bytes; null when planned.
@@ -102,9 +102,9 @@ class CopyAnswer(Shape):
     last_store: Moment  # When that one was stored; null when planned.
     started: Moment  # When the copy began: what was acknowledged before is in it; null when planned.
     ended: Moment  # When it was done; null when planned.
-    files: CopiedFiles | None  # What became of its files; null unless done.
+    files: CopiedFiles | None  # What happened to its files; null unless done.
     expired: ExpiredFiles | None  # What the cleaner would delete of a restored log; null where nothing.
-    differences: list[DifferentFile]  # What is not as the manifest says, with --verify.
+    differences: list[DifferentFile]  # Differences from the manifest, with --verify.
     verdict: str | None  # That of verify on the copy; null without --verify.
 
 
@@ -214,7 +214,7 @@ def show_check(
     if not different:
         write_text(f"manifest: all {counted(len(manifest.files), 'file')} are as they were, {size}\n")
     else:
-        write_text(f"manifest: {counted(len(different), 'file')} of {len(manifest.files)} are not as they were\n")
+        write_text(f"manifest: {counted(len(different), 'file')} of {len(manifest.files)} have changed\n")
         for each in different[:_MOST_SHOWN]:
             write_text(f"  {each.problem}  {visible(each.path)}\n")
         if len(different) > _MOST_SHOWN:

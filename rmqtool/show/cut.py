@@ -22,7 +22,7 @@ class TopicLoss(Shape):
     """A topic that loses messages."""
 
     topic: str = by(lambda row, _: row[0])
-    messages: Count = by(lambda row, _: row[1])  # How many go.
+    messages: Count = by(lambda row, _: row[1])  # How many.
 
 
 class QueueLoss(Shape):
@@ -41,9 +41,9 @@ class GroupOfLoss(Shape):
     topic: str
     queue_id: Long
     committed: Long  # Its committed offset before.
-    unread: Count  # Messages that go, and that it has not read.
-    read: Count  # Messages that go, and that it has read.
-    lowered_to: Long | None  # Its committed offset then; null where that stays.
+    unread: Count  # Removed messages that it has not read.
+    read: Count  # Removed messages that it has read.
+    lowered_to: Long | None  # Its committed offset afterwards; null if unchanged.
 
 
 @dataclass(frozen=True)
@@ -56,27 +56,27 @@ class _Answer:
 
 
 class CutResult(Shape):
-    """What a cut takes out of a store."""
+    """What a cut removes from a store."""
 
     state: Literal["planned", "nothing", "done"]  # planned: --dry-run. nothing: there was nothing after that offset.
-    transaction: str | None  # Its id, which undo takes back; null unless done.
-    end_after: Long = at("plan.place.offset")  # Where the log ends then, bytes.
+    transaction: str | None  # Its id, for undo; null unless done.
+    end_after: Long = at("plan.place.offset")  # Where the log ends afterwards, bytes.
     end_before: Long = at("plan.end_before")  # Where it ended, bytes.
-    last_record_offset: Long = at("plan.place.last_record")  # Its last record then.
+    last_record_offset: Long = at("plan.place.last_record")  # Its last record afterwards.
     last_store: Moment = at("plan.place.last_store_timestamp")  # When that one was stored.
-    messages: Count = at("plan.tail.records")  # Records of the log that go.
-    keys: Count = at("plan.index.keys")  # Entries of the index that go.
+    messages: Count = at("plan.tail.records")  # Records removed from the log.
+    keys: Count = at("plan.index.keys")  # Entries removed from the index.
     by_topic: list[TopicLoss] = by(lambda answer, _: [*answer.plan.by_topic.items()])  # Messages by topic, most first.
     queues: list[QueueLoss] = at("plan.queues")  # The queues that end earlier.
     groups: list[GroupOfLoss] = at("plan.positions.groups")  # What groups lose.
-    delivered_again: Count = at("plan.positions.again")  # Delayed messages whose delivery goes: it is done again.
+    delivered_again: Count = at("plan.positions.again")  # Delayed messages that are delivered again.
     halves_unanswered: Count = at(
         "plan.positions.halves"
-    )  # Half messages whose answer goes: producers are asked again.
-    files_deleted: Count = at("plan.files_deleted")  # Files and directories that are taken out; undo brings them back.
-    # Whether starts were predicted that serve all that is left; null unless done.
+    )  # Half messages whose answer is removed: producers are asked again.
+    files_deleted: Count = at("plan.files_deleted")  # Files and directories removed; undo restores them.
+    # Whether the predicted starts serve all remaining messages; null unless done.
     proven: bool | None = by(lambda answer, _: answer.proof and answer.proof.is_proven)
-    recovered: list[Recovered]  # Interrupted runs that were brought to their end first.
+    recovered: list[Recovered]  # Interrupted runs that were completed first.
 
 
 def cut_json(
@@ -88,12 +88,12 @@ def cut_json(
 
 
 def show_cut(plan: CutPlan, proof: CutProof | None, style: Style) -> None:
-    """Print what goes, and what that does to groups."""
+    """Print what is removed, and what groups lose."""
     console, place = style.console(), plan.place
-    print_fact(console, "log", f"ends at {place.offset}, ended at {plan.end_before}")
+    print_fact(console, "log", f"ends at {place.offset} (before: {plan.end_before})")
     print_fact(console, "last", f"message at {place.last_record}, stored {time_text(place.last_store_timestamp)}")
-    goes = f"{counted(plan.tail.records, 'message')}, {counted(plan.index.keys, 'key')}"
-    print_fact(console, "goes", f"{goes}, {counted(plan.files_deleted, 'file')} as a whole")
+    removed = [(plan.tail.records, "message"), (plan.index.keys, "key"), (plan.files_deleted, "whole file")]
+    print_fact(console, "removes", ", ".join(counted(*each) for each in removed))
     for topic, messages in [*plan.by_topic.items()][:_MOST_SHOWN]:
         write_text(f"  {visible(topic)}: {counted(messages, 'message')}\n")
     if len(plan.by_topic) > _MOST_SHOWN:
@@ -102,10 +102,10 @@ def show_cut(plan: CutPlan, proof: CutProof | None, style: Style) -> None:
     if plan.positions.again:
         print_fact(console, "delays", f"{counted(plan.positions.again, 'message')} delivered again")
     if plan.positions.halves:
-        print_fact(console, "halves", f"{counted(plan.positions.halves, 'half message')} without its answer: producers "
+        print_fact(console, "halves", f"{counted(plan.positions.halves, 'half message')} lost the answer: producers "
                    "are asked again")  # fmt: skip
     if proof:
-        state = "serves all that is left" if proof.is_proven else "see the findings"
+        state = "serves all remaining messages" if proof.is_proven else "see the findings"
         print_fact(console, "start", state)
         for finding in proof.findings:
             show_finding(console, finding)
@@ -120,4 +120,5 @@ def _show_groups(plan: CutPlan) -> None:
         write_text(f"and {len(unread) - _MOST_SHOWN} more groups and queues lose unread messages\n")
     lowered = sum(each.lowered_to is not None for each in plan.positions.groups)
     if lowered:
-        write_text(f"{counted(lowered, 'committed offset')} lowered to the new end of its queue\n")
+        ends = "the new end of its queue" if lowered == 1 else "the new ends of their queues"
+        write_text(f"{counted(lowered, 'committed offset')} lowered to {ends}\n")

@@ -244,7 +244,7 @@ def _heads(comparison: StoreComparison) -> Iterator[str]:
             after = f", {node.uncommitted} after it" if node.uncommitted else ""
             yield f"   {node.name}: {last}, {committed}{after}"
         for file in side.cut_files:
-            yield f"   {file.path.name} has {file.size} bytes: no broker gives a log file that size"
+            yield f"   {file.path.name} has {file.size} bytes: no broker creates a log file of that size"
         if side.data_end > side.end:
             yield f"   {side.data_end - side.end} bytes after the last whole record: torn, damaged, or left over"
 
@@ -385,7 +385,7 @@ def _epochs(comparison: StoreComparison) -> Iterator[str]:
 
 def _follows(following: Following) -> str:
     if following.has_no_epochs:
-        return "cuts nothing: without epochs it continues at its own end, whatever is there"
+        return "cuts nothing: without epochs it continues at its own end, even if the logs differ there"
     if following.point is None:
         return "never syncs: no epoch has the same beginning in both"
     if following.cut is None:
@@ -409,7 +409,7 @@ def _tails(comparison: StoreComparison) -> Iterator[str]:
             tail = comparison.tails[name]
             yield from ("", f"Only {name.upper()} has {_count(tail)}, from {tail.start} on")
             if tail.is_older:
-                yield "  stored before the last common message: left from before it was cut, or a clock was set back"
+                yield "  stored before the last common message: left from before a cut, or a clock was set back"
     if comparison.listed:
         yield from ("", *_listed(comparison.listed))
 

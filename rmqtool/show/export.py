@@ -64,7 +64,7 @@ def show_check(comparison: dict[str, Any], findings: Sequence[Finding], style: S
     for finding in findings:
         show_finding(console, finding)
     what = "what was compared" if comparison["unproven"] else "the export"
-    print_fact(console, "result", counted(len(findings), "difference") if findings else f"{what} is what the log says")
+    print_fact(console, "result", counted(len(findings), "difference") if findings else f"{what} matches the log")
 
 
 def _show_losses(console: Console, exported: Exported) -> None:
@@ -78,7 +78,7 @@ def _show_losses(console: Console, exported: Exported) -> None:
         if totals.skipped_count > _MAX_EXAMPLES:
             print_fact(console, "", "... all of them are in _manifest.json")
     for problems, text in (
-        (totals.wrong_crc, "with another CRC than stored, exported unchanged"),
+        (totals.wrong_crc, "with a CRC mismatch, exported unchanged"),
         (totals.not_decompressed, "that cannot be decompressed, exported as stored"),
         (totals.not_decoded, "that could not be decoded, null in body_decoded"),
     ):
@@ -148,15 +148,15 @@ def show_preview(document: dict[str, Any], style: Style) -> None:
     size, splits = byte_size(document["bytes_to_read"]), counted(document["splits"], "part")
     is_idle = document["rows_there"] is not None and not document["splits"]
     todo = f"{size} of log in {splits}, with {_ENGINES[document['engine']]}"
-    print_fact(console, "would read", "nothing: the output has all of it" if is_idle else todo)
+    print_fact(console, "would read", "nothing: the output already has everything" if is_idle else todo)
     for source in document["source"]:
         _show_source(console, source)
         if source["deleted_bytes"]:
             lost = byte_size(source["deleted_bytes"])
             print_fact(console, "deleted", f"{lost} of {source['store']}, before they were ever exported", "bold red")
-    there = "holds nothing yet"
+    there = "is empty"
     if document["rows_there"] is not None:
-        end = "would be replaced" if document["mode"] == "overwrite" else "would stay"
+        end = "would be replaced" if document["mode"] == "overwrite" else "would be kept"
         there = f"holds {counted(document['rows_there'], 'message')}, which {end}"
     print_fact(console, "output", f"{document['output']}, {there}")
     columns = document["columns"]

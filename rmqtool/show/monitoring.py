@@ -150,7 +150,7 @@ def status_answer(found: Status, limits: Limits) -> PluginAnswer:
     for name, value in values.items():
         status, text = limits.judge(name, value)
         if name == "lag" and "lags" in found.not_looked_at and status is PluginStatus.OK and limits.shown(name):
-            status, text = PluginStatus.UNKNOWN, "lag not known: not all was read in time"
+            status, text = PluginStatus.UNKNOWN, "lag not known: not everything was read in time"
         statuses.append(status)
         said += [text] if text else []
         if value is not None:
@@ -263,7 +263,7 @@ class Metrics:
 
     def text(self) -> str:
         """The document, with the time when it was made."""
-        self.add("rmqtool_run_timestamp_seconds", "When these figures were made.", round(time.time(), 3),
+        self.add("rmqtool_run_timestamp_seconds", "When these figures were computed.", round(time.time(), 3),
                  command=self._command)  # fmt: skip
         return "".join(f"{line}\n" for lines in self._lines.values() for line in lines) + "# EOF\n"
 
@@ -279,14 +279,14 @@ def verify_metrics(outcome: Outcome, seconds: float) -> str:
     add("rmqtool_verify_messages", "Messages that can be read.", outcome.total.totals.messages)
     add("rmqtool_verify_bad_bytes", "Damaged bytes of the commit log.", outcome.damaged_bytes)
     for topic, count in sorted(outcome.lost.items()):
-        add("rmqtool_verify_lost_messages", "Messages that are proven to have been there, and cannot be read.", count,
+        add("rmqtool_verify_lost_messages", "Messages that are proven to have existed, and cannot be read.", count,
             topic=topic)  # fmt: skip
     if start:
         add("rmqtool_start_refused", "1 if a broker would refuse to start.", int(start.refuses is not None))
         add("rmqtool_start_lost_messages", "Readable messages that a start of the broker would lose.",
             start.messages_lost)  # fmt: skip
     for kind, count in outcome.clients.counts().items() if outcome.clients is not None else ():
-        add("rmqtool_start_clients_lose", "What clients had and do not get after a start, by kind.", count,
+        add("rmqtool_start_clients_lose", "What clients lose after a start, by kind.", count,
             kind=kind)  # fmt: skip
     add("rmqtool_verify_complete", "1 if the verification completed.", int(outcome.complete))
     add("rmqtool_verify_duration_seconds", "How long it took.", round(seconds, 3))

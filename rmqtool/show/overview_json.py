@@ -56,14 +56,14 @@ class BrokerState(Shape):
     layout: Literal["default", "multi-path", "rocksdb", "dledger"] = at("snapshot.store.layout")
     # The oldest release that can have written all signs; null without a sign.
     version_at_least: ReleaseText | None = by(lambda found, _: str(found.signs[-1].since) if found.signs else None)
-    version_signs: list[VersionSign] = at("signs")  # What in the store shows its version, the newest last.
+    version_signs: list[VersionSign] = at("signs")  # Traces in the store that show its version, the newest last.
 
 
 class LogFiles(Shape):
     """The files of a log."""
 
     files: Count = by(lambda log, _: len(log.files))  # Files of the commit log.
-    bytes: Count = at("size")  # Their sizes together, bytes, what is allocated ahead included.
+    bytes: Count = at("size")  # Their sizes together, bytes, including space allocated in advance.
     file_size: Count  # The size that most of them have, bytes; 0 without a file.
 
 
@@ -96,7 +96,7 @@ class WholeLog(LogFiles):
     messages: Count | None = by(lambda _, around: around.statistics.total.messages if around.statistics else None)
     # Growth on average from the first to the last message; null where they show no time.
     bytes_per_hour: int | None = by(lambda _, around: bytes_per_hour(around.overview))
-    # Of a broker that was converted to DLedger the plain log from before, which it goes on to read; null otherwise.
+    # For a broker that was converted to DLedger, the earlier plain log, which it still reads; null otherwise.
     before_dledger: PlainLog | None = by(
         lambda _, around: around.overview.snapshot.older_log if around.overview.snapshot.older_log.files else None
     )
@@ -148,7 +148,7 @@ class StoredIndex(Shape):
     slots_used: Long = by(lambda found, _: found[0].hash_slot_count)  # Hash slots in use, as the header says.
     # Hash slots of the file; null when they are not known.
     slots: Count | None = by(lambda found, _: found[1].slots if found[1] else None)
-    # Index units that the file has room for; null when it is not known.
+    # Index units that fit into the file; null if not known.
     capacity: Count | None = by(lambda found, _: found[1].units - 1 if found[1] else None)
 
 
@@ -184,8 +184,8 @@ class Committed(Shape):
     committed_offset: Long = at("offset")  # The next queue offset that the group consumes.
     # Messages from there to the queue's maximum; negative beyond it, null without the queue.
     lag: Long | None = by(lambda committed, around: around.overview.lag(committed))
-    # below: under the queue's minimum, what was deleted was not consumed; beyond: over its maximum; null: within, or no
-    # queue.
+    # below: under the queue's minimum, deleted messages were not consumed; beyond: over its maximum; null: within, or
+    # no queue.
     out_of_range: Literal["below", "beyond", None] = by(
         lambda committed, around: out_of_range(around.overview, committed)
     )
@@ -253,9 +253,9 @@ class DamagedExtent(Shape):
     physical_offset: Long  # Where it begins in the commit log, bytes.
     size: Count  # Its length, bytes.
     # zeroed: zero bytes where a record should begin; magic-code: neither a message's magic code nor a blank's;
-    # physical-offset: a record with a wrong physical offset; lengths: inconsistent lengths, or a blank
-    # with sound records after it; truncated: the file ends inside a record; missing: no file holds these bytes; torn:
-    # the log's last record, cut by an unclean stop; leftover: old bytes after the log's last record, in its page.
+    # physical-offset: a record with a wrong physical offset; lengths: inconsistent lengths, or a blank with intact
+    # records after it; truncated: the file ends inside a record; missing: these bytes are in no file; torn: the log's
+    # last record, cut by an unclean stop; leftover: old bytes after the log's last record, in its page.
     reason: Literal["zeroed", "magic-code", "physical-offset", "lengths", "truncated", "missing", "torn", "leftover"]
 
 

@@ -57,15 +57,15 @@ class Due(Shape):
 class _OfReason(Shape):
     # delay: of a delay level. lost-delay: of a delay level that broker.conf does not have, so that no broker delivers
     # it. timer: of the timer. lost-timer: of the timer, and no start would deliver it. half: a half message without an
-    # answer. lost-half: one before the committed offset, which no broker asks for. pop: taken by a POP consumer and not
+    # answer. lost-half: one before the committed offset, which no broker checks. pop: taken by a POP consumer and not
     # acknowledged. retry: in a retry topic. dead-letter: given up. lost-delay, lost-timer, lost-half and dead-letter
-    # are not owed.
+    # are not counted.
     kind: Kind
     level: Size | None  # The delay level; null of other kinds.
 
 
 class _Topics(_OfReason):
-    topics: list[str]  # Where they go, as consumers see it.
+    topics: list[str]  # Their destination, as consumers see it.
     groups: list[str]  # For which groups, where they are for some only; of half messages the producer groups.
 
 
@@ -74,7 +74,7 @@ class Waiting(Due, _Topics):
 
 
 class _Receivers(_OfReason):
-    topic: str | None  # Where they go, as consumers see it; null when the message does not say so.
+    topic: str | None  # Their destination, as consumers see it; null if the message does not show it.
     group: str | None  # The consumer group, where they are for one only; of half messages the producer group.
 
 
@@ -90,8 +90,8 @@ class WaitingMessage(_OfReason):
     due: Moment = at("due_timestamp")
     # It was due at `now`.
     overdue: bool = by(lambda row, around: row["due_timestamp"] is not None and row["due_timestamp"] < around.now)
-    to_topic: str | None  # Where it goes, as consumers see it.
-    to_queue_id: int | None  # The queue it goes to; null where that is not decided.
+    to_topic: str | None  # Its destination, as consumers see it.
+    to_queue_id: int | None  # Its destination queue; null if not decided.
     group: str | None  # As in `receivers`.
     topic: str  # The topic in which it waits.
     queue_id: int  # The queue in which it waits.
@@ -109,13 +109,13 @@ class PendingResult(Shape):
     """What waits."""
 
     now: Moment = at("request.now")  # The time that counts as now.
-    broker_version: str = by(lambda _, around: str(around.snapshot.release))  # The release whose rules count.
+    broker_version: str = by(lambda _, around: str(around.snapshot.release))  # The release whose rules apply.
     running: bool = by(lambda _, around: around.snapshot.holder is not None)  # A broker runs on the store.
-    owed: Due  # All that is still to be delivered: no lost-delay, no lost-timer, no lost-half, no dead-letter.
-    # Whether fewer may be owed, since nobody knows what the groups have consumed: committed offsets are missing or
+    owed: Due  # All messages still to be delivered: no lost-delay, no lost-timer, no lost-half, no dead-letter.
+    # Whether it may be fewer, because it is not known what the groups have consumed: committed offsets are missing or
     # cannot be read.
     at_most: bool = at("notes.at_most")
-    # By kind and level, what has been due longest first.
+    # By kind and level, the longest overdue first.
     waiting: list[Waiting] = at("reasons")
     receivers: list[ReceivingGroup]  # The same by topic and group.
     # With --list the most urgent --limit of them, by due time, those without one last; else null.
@@ -123,7 +123,8 @@ class PendingResult(Shape):
         lambda work, _: work.messages.to_pylist() if work.request.limit else None
     )
     unread: list[Error]  # Files and directories that could not be read.
-    # What could not be read, or was not checked: there may be more. Any of it, or of `unread`, is exit status 3.
+    # What could not be read, or was not checked: there may be more. If this or `unread` is not empty, the exit status
+    # is 3.
     not_looked_at: list[Note] = at("notes.unread")
     uncertain: list[Note] = at("notes.uncertain")  # What the files do not say.
     next: list[str] = by(lambda _, around: around.next)  # What to do, in order.

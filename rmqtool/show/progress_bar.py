@@ -29,7 +29,7 @@ class OneLine(ProgressColumn):
 
     def render(self, task: Task) -> RenderableType:
         """``verifying ━━━━━╺━━━━  28.0/256.0 MiB  14.1 MiB/s  0:00:16 left``; the bar goes first, then the rate."""
-        width = self._console.width - 3  # room for the ^C that a terminal shows: another line would stay
+        width = self._console.width - 3  # room for the ^C that a terminal shows: another line would be kept
         rate, left = speed(self._rate(), task)
         done = self._bytes.render(task).plain
         title, numbers = task.description, ""

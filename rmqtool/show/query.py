@@ -17,7 +17,7 @@ _STATUS_MEANINGS = {
     "FOUND": "messages are sent",
     "NO_MATCHED_MESSAGE": "none of the entries read has a requested tag; the consumer continues at once",
     "MESSAGE_WAS_REMOVING": "the entries point to bytes that the log does not have; the consumer continues at once",
-    "OFFSET_FOUND_NULL": "no file of the queue holds this offset",
+    "OFFSET_FOUND_NULL": "no file of the queue has this offset",
     "OFFSET_OVERFLOW_BADLY": "beyond the queue's end: the consumer is set to the next offset",
     "OFFSET_OVERFLOW_ONE": "at the queue's end: the consumer waits for new messages",
     "OFFSET_TOO_SMALL": "below the queue's minimum: the consumer is set to the next offset",
@@ -102,7 +102,7 @@ _TOLD = {
 }
 
 
-PARTIAL = "other records of the message may be there: the index, which points to them, is damaged"
+PARTIAL = "there may be other records of the message: the index, which points to them, is damaged"
 
 
 def is_partial(trace: dict[str, Any]) -> bool:
@@ -225,22 +225,22 @@ def _queue_lines(
 def _state_of(queue: dict[str, Any]) -> str:
     """Where the queue entry of the message is, or why it is not there."""
     if queue["after_next_start"]:
-        return "its queue entry is not there yet: the next start derives it from the log"
+        return "its queue entry does not exist yet: the next start derives it from the log"
     hole = queue["hole"]
     if hole and queue["queue_offset"] >= hole["queue_offset"] + hole["entries"]:
         return "its queue entry comes after a hole, where a start ends the queue"
     if hole:
-        return "its queue entry is missing, though the message is in the log"
+        return "its queue entry is missing, although the message is in the log"
     return _STATES[queue["state"]]
 
 
 _STATES = {
-    "ok": "its entry is there",
-    "expired": "its entry is there, but below the queue's minimum: not delivered any more",
+    "ok": "its entry exists",
+    "expired": "its entry exists, but below the queue's minimum: no longer delivered",
     "deleted": "its entry has been deleted with its file",
     "behind": "the queue ends before it",
-    "differs": "another message's entry is there",
-    "missing": "no entry is there",
+    "differs": "it is the entry of another message",
+    "missing": "there is no entry",
     "no-queue": "the queue does not exist",
     "unread": "the queue is in RocksDB, which cannot be read",
 }
@@ -280,12 +280,12 @@ def _row_lines(rows: dict[str, Any]) -> Iterator[Line]:
 
 _ROW_STATES = {
     "ok": "a row of rocksdbstore",
-    "missing": "no row, though the index in RocksDB is past the message",
-    "not-indexed": "no row: the index in RocksDB begins later, or has not come so far",
+    "missing": "no row, although the index in RocksDB has passed the message",
+    "not-indexed": "no row: the index in RocksDB begins later, or does not reach that far",
 }
 
 _INDEX_STATES = {
-    "missing": "no entry is where this key leads",
+    "missing": "there is no entry where this key leads",
     "not-indexed": "not indexed: no index file covers this part of the log",
     "no-index": "there is no index file",
     "unknown": "not found, but an index file is damaged",
@@ -308,8 +308,8 @@ _TRANSACTION_STATES = {
     "pending": "no end found: the broker asks the producer, or it is undecided",
     "committed": "committed",
     "rolled-back": "rolled back: it has ended and no copy was stored",
-    "ended": "it has ended; how is not known without an index",
-    "unknown": "how it ended is not known",
+    "ended": "it has ended; the result is not known without an index",
+    "unknown": "its result is not known",
 }
 
 
@@ -337,7 +337,7 @@ def _retry_lines(retry: dict[str, Any]) -> Iterator[Line]:
 
 def _retention_lines(retention: dict[str, Any]) -> Iterator[Line]:
     if retention["is_last_file"]:
-        yield "retention", "in the last file of the log, which is kept as long as it is the last"
+        yield "retention", "in the last file of the log, which is never deleted while it is the last"
         return
     until = time_text(retention["expires_timestamp"])
     yield "retention", f"kept {retention['reserved_hours']} h after its file was changed: until {until}"

@@ -42,9 +42,9 @@ class Queue(Shape):
     units: Count  # Queue offsets from min_offset to before max_offset.
     min_offset: Long  # Lowest queue offset of a message in the log afterwards.
     max_offset: Long  # Queue offset of the next message afterwards.
-    added: Count = at("difference.added")  # Units that are not there yet.
-    dropped: Count = at("difference.dropped")  # Units that are there and belong to no message of the log.
-    changed: Count = at("difference.changed")  # Units that are there and say something else.
+    added: Count = at("difference.added")  # Units that do not exist yet.
+    dropped: Count = at("difference.dropped")  # Existing units without a message in the log.
+    changed: Count = at("difference.changed")  # Existing units with other contents.
 
 
 class IndexFile(Shape):
@@ -60,7 +60,7 @@ class Skipped(Shape):
     physical_offset: Long  # Where they begin in the commit log, bytes.
     size: Count  # How many, bytes.
     # Why: as in a listing of the log; properties: a broker fails to read the properties of the record; body-crc: a
-    # wrong body, dropped by --neutralise; neutralised: a dummy record that rmqtool has put there.
+    # damaged body, dropped by --neutralise; neutralised: a dummy record that rmqtool has put there.
     reason: Literal[
         "zeroed", "magic-code", "physical-offset", "lengths", "truncated", "missing", "torn", "leftover", "properties",
         "body-crc", "neutralised",
@@ -81,23 +81,23 @@ class Moved(Shape):
 class Table(Shape):
     """Topics, groups or committed offsets."""
 
-    table: Literal["topics", "groups", "offsets"] = by(lambda pair, _: pair[0].label)  # What it holds.
+    table: Literal["topics", "groups", "offsets"] = by(lambda pair, _: pair[0].label)  # Its contents.
     # How many topics or groups; of offsets pairs of topic and group.
     entries: Count = by(lambda pair, _: len(pair[0].entries))
     from_: str = by(lambda pair, _: pair[0].source)  # File or database that it comes from, relative to the store.
-    to: str = by(lambda pair, _: pair[1])  # File or database that it goes to; the same one where it stays.
+    to: str = by(lambda pair, _: pair[1])  # File or database of the destination; the same one if unchanged.
 
 
 class Converted(Shape):
     """What goes to the other world beside the queues."""
 
-    to: Literal["files", "rocksdb"] = at("target")  # Where queues, topics, groups and offsets are brought.
+    to: Literal["files", "rocksdb"] = at("target")  # Where queues, topics, groups and offsets are converted to.
     # Topics, groups and committed offsets.
     tables: list[Table] = by(lambda found, _: [(table, found.place_of(table)) for table in found.tables])
-    # Tables that are nowhere in the store: a broker begins with empty ones.
+    # Tables that are missing in the store: a broker begins with empty ones.
     absent: list[Literal["topics", "groups", "offsets"]]
-    removed: list[str]  # Files and directories that are taken out of the store, and kept until undo.
-    settings: dict[str, str]  # What broker.conf has to say before the broker starts.
+    removed: list[str]  # Files and directories that are moved out of the store, and kept for undo.
+    settings: dict[str, str]  # Required settings of broker.conf before the broker starts.
 
 
 class PlannedRebuild(Shape):
@@ -105,14 +105,14 @@ class PlannedRebuild(Shape):
 
     # Id of what was written; null when nothing was written to the store.
     transaction: str | None = by(lambda _, made: made.transaction)
-    # planned: a dry run; nothing: all is as it should be; done: written.
+    # planned: a dry run; nothing: everything is correct; done: written.
     state: Literal["planned", "nothing", "done", "rolled_back"] = by(lambda _, made: made.state)
     # Units are numbered by their stored queue offsets, or in the order in which a broker appends.
     order: Literal["stored", "broker"] = at("options.order")
     queues: list[Queue]  # Every queue, by topic and number.
     index: list[IndexFile]  # Every index file, in the order in which a broker loads them.
     index_units: Count  # Units of all index files together.
-    # The first extents of the log that hold no record.
+    # The first extents of the log without a record.
     skipped: list[Skipped] = by(lambda plan, _: plan.lost.extents[:MAX_EXTENTS])
     skipped_count: Count = at("lost.count")  # How many such extents there are.
     skipped_bytes: Count = at("lost.size")  # Their sizes together, bytes.
@@ -125,7 +125,7 @@ class PlannedRebuild(Shape):
 class RebuildResult(PlannedRebuild):
     """What a rebuild changes, or has changed."""
 
-    recovered: list[Recovered]  # Runs that had been interrupted and were ended first.
+    recovered: list[Recovered]  # Interrupted runs that were completed first.
 
 
 _MOVE = attrgetter("committed", "physical_offset_before", "physical_offset_after")
@@ -220,5 +220,5 @@ def _show_consumers(plan: RebuildPlan, console: Console) -> None:
         (each.group, each.topic, each.queue_id, each.offset, before, "none" if after is None else after)
         for each, before, after in map(_MOVE, plan.consumers_moved[:_MAX_ROWS])
     ]
-    title = f"{counted(len(plan.consumers_moved), 'committed offset')} will mean another message"
+    title = f"{counted(len(plan.consumers_moved), 'committed offset')} will refer to another message"
     show_rows(console, title, "group, topic, queue>, committed>, message at>, becomes>", rows)

@@ -103,7 +103,7 @@ def show_plan(plan: ReplayPlan, job: Replay, style: Style) -> None:
         show_apart(console, "What would be sent", "From topic, To topic, Messages>, Bodies>", topics)
     elif places:
         rows = [(*place, count.messages, byte_size(count.bytes)) for place, count in places[:_SHOWN]]
-        show_apart(console, "What goes where", "From topic, To topic, Broker, Queue>, Messages>, Bodies>", rows)
+        show_apart(console, "Destinations", "From topic, To topic, Broker, Queue>, Messages>, Bodies>", rows)
     print_lines(console, *_rest(plan, len(places)))
 
 
@@ -133,7 +133,7 @@ def _head(plan: ReplayPlan, job: Replay) -> Iterator[str]:
         if facts.unknown:
             yield f"  it does not say {', '.join(facts.unknown)}"
     if plan.done_before:
-        yield f"{counted(plan.done_before, 'message')} more: on the target already, by the journal"
+        yield f"{counted(plan.done_before, 'message')} more: already on the target, according to the journal"
     if plan.unknown:
         yield f"{counted(plan.unknown, 'message')} of them were being sent when a run ended: each is looked up first"
 
@@ -151,7 +151,7 @@ def _rest(plan: ReplayPlan, places: int) -> Iterator[str]:
             f"{plan.reading.first_damage}: messages may be missing"
         )
     if plan.reading.is_unordered:
-        yield "the rows of the export are not in the order of the log: the order of a queue is that of the rows"
+        yield "the rows of the export are not in log order: messages of a queue are sent in row order"
 
 
 def _left_out(plan: ReplayPlan, shown: ReplayPlan | None = None) -> Iterator[str]:
@@ -175,15 +175,15 @@ def _sent(plan: ReplayPlan, sent: Sent, journal: Path) -> Iterator[str]:
     result = sent.result
     yield f"sent {counted(result.sent, 'message')}"
     if result.found:
-        yield f"{counted(result.found, 'message')} were there already, sent by a replay before: not sent again"
+        yield f"{counted(result.found, 'message')} were already there, sent by an earlier replay: not sent again"
     yield from _left_out(sent.outcome, plan)
     for status, count in sorted(result.less_safe.items()):
         meaning = status.replace("-", " ")
         yield f"{counted(count, 'message')} of them are stored, but not as safely as configured: {meaning}"
     if result.unproven:
         yield (
-            "a broker did not say that its index is complete: what was looked up then and not found "
-            "may have been sent twice"
+            "a broker did not say that its index is complete: messages that were looked up and not found may have "
+            "been sent twice"
         )
     if result.refused:
         yield f"{counted(result.refused, 'message')} refused, the first because:"
@@ -191,5 +191,5 @@ def _sent(plan: ReplayPlan, sent: Sent, journal: Path) -> Iterator[str]:
         if result.first_refusal is not None and result.first_refusal.hint:
             yield f"  {result.first_refusal.hint}"
         if sent.is_stopped:
-            yield "it stopped there; the same command continues, and --keep-going skips what is refused"
+            yield "it stopped there; the same command continues, and --keep-going skips refused messages"
     yield f"receipts: {journal}"

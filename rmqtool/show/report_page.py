@@ -76,7 +76,7 @@ class ReportRedaction:
     def finding(self, finding: Finding) -> str:
         """What a finding says."""
         if self._may_quote(finding):
-            return "(left out: it may quote what is redacted)"
+            return "(left out: it may quote redacted values)"
         return self.text(finding.message)
 
     def redacted(self, finding: Finding) -> Finding:
@@ -145,7 +145,7 @@ _MEANINGS = {
     _WAITS: "waits",
     _READ: "read, or passed, by a group",
     _FAILED: "failed, rolled back or given up",
-    _CLIENTS: "what clients say",
+    _CLIENTS: "what clients report",
 }
 _KINDS = {
     **dict.fromkeys(("sent", "stored", "half", "committed", "retry"), _STORED),
@@ -204,7 +204,7 @@ _MAX_GROUPS = 200
 _BY_SIGNS = ", inferred from the store"
 _NO_DISK = "There is no forecast of the disk: the log is too short to show a growth, or its disk cannot be measured."
 _VERDICTS = {
-    "clean": "messages, queues and index are sound",
+    "clean": "messages, queues and index are intact",
     "dirty": "the next start fixes it without loss",
     "corrupt": "see what to do",
     "unproven": "no problems in the parts checked",
@@ -316,7 +316,7 @@ def _plan(plan: Plan, hidden: ReportRedaction) -> Html:
         inside += [element("p", f"lost: {hidden.text(lost)}", class_="lost") for lost in step.lost]
         items.append(element("li", *inside))
     parts += [element("ol", *items)] if items else []
-    parts += [element("p", f"kept: {hidden.text(told)}", class_="soft") for told in plan.remaining]
+    parts += [element("p", f"remains: {hidden.text(told)}", class_="soft") for told in plan.remaining]
     return joined(parts)
 
 
@@ -342,14 +342,14 @@ def _disk(retention: Retention) -> Html:
 
 def _groups(report: StoreReport, clock: Clock) -> Html:
     if not report.positions:
-        return element("p", "No committed offset of a group is there, or can be read.")
+        return element("p", "There are no committed offsets of groups, or they cannot be read.")
     log = report.overview.log_range
     low = log.first_store_timestamp if log and log.first_store_timestamp is not None else 0
     high = log.last_store_timestamp if log and log.last_store_timestamp is not None else 1
     rows = [_group_row(each, low, high, clock) for each in report.positions[:_MAX_GROUPS]]
     heads = ["Group", "Topic", "Not read", "Loses next", "Queues", "Oldest not read", "Along the log's time"]
     more = len(report.positions) - len(rows)
-    shown = table("What each group has still to read", heads, rows, (2, 3, 4), (5,))
+    shown = table("What each group still has to read", heads, rows, (2, 3, 4), (5,))
     return joined((shown, element("p", f"and {more} more, which have less to read"))) if more > 0 else shown
 
 

@@ -243,7 +243,7 @@ def growth_picture(report: StoreReport, clock: Clock) -> Html:
     rows = timeline.rows(timeline.by_time, names)
     most = int(rows.sum(axis=0).max(initial=0))
     if not most:
-        return element("p", "The log holds no message.")
+        return element("p", "The log has no message.")
     chart = picture("Bytes stored over the time by topic", timeline.bins, _HEIGHT, _stacked(rows))
     end = timeline.first + timeline.bins * timeline.width
     timespec = "minutes" if timeline.width >= 60_000 else "seconds"
@@ -296,8 +296,8 @@ _RESERVED = "The dashed line is fileReservedTime ago."
 _NOW, _LATER = "The solid line is now.", "Now is {} later."
 _MUCH_LATER = 4  # times as long as the log: then now is off the picture, whose boxes would be too narrow
 _LANES = (
-    "The bars below show what groups have not read yet, from the oldest message on: below a file that is deleted, it "
-    "is lost. All groups are in the table of consumer groups."
+    "The bars below show what groups have not read yet, from the oldest message on: the part below a deleted file is "
+    "lost. All groups are in the table of consumer groups."
 )
 _FileSpan = tuple[FileDecision, int, int]
 
@@ -352,7 +352,7 @@ def _readers(report: StoreReport, low: int, high: int) -> tuple[Html, list[tuple
     rows = [(f"t{at}", [(time, max(time, last))]) for at, (_, time) in enumerate(known)]
     names = [(f"t{at}", f"{each.group}, {each.topic}" + (f": loses {each.lost}" if each.lost else ""))
              for at, (each, _) in enumerate(known)]  # fmt: skip
-    return lanes("What groups have still to read, in time", rows, low, high), names
+    return lanes("What groups still have to read, over time", rows, low, high), names
 
 
 def _files(spans: Sequence[_FileSpan], clock: Clock) -> Iterator[Html]:
@@ -370,7 +370,7 @@ def _end_of(decision: FileDecision, clock: Clock) -> str:
     if decision.deleted:
         return "deleted by the next run"
     if decision.reason == "plain-files":
-        return "not while plain log files are there"
+        return "not while plain log files exist"
     return "never, as the last" if decision.reason == "last-file" else clock.time(decision.expires)
 
 
@@ -391,8 +391,8 @@ def disk_picture(courses: Sequence[Course], levels: Sequence[tuple[str, float]])
     speeds = ["As it grows now" if course.times == 1 else "Twice the traffic" for course in courses]
     heads = ["Level", "Of the disk", *speeds]
     caption = (
-        f"Used part of a disk of {byte_size(courses[0].total)}, by age alone: solid as the log grows now, dashed with "
-        "twice the traffic; the straight lines are the levels of the cleaner."
+        f"Used part of a disk of {byte_size(courses[0].total)}, if files are deleted only by age: solid with the "
+        "present growth, dashed with twice the traffic; the straight lines are the levels of the cleaner."
     )
     chart = picture("Used part of the disk over the coming hours", max(1, hours - 1), _HEIGHT, [*marks, *lines])
     drawn = scaled(chart, axis("now", f"in {hours - 1} h"), ["100%", "50%", "0%"])
@@ -421,4 +421,4 @@ def position_line(next_timestamp: int, low: int, high: int) -> Html:
     """What a group has still to read, as a bar on the time from `low` to `high`."""
     share = min(max((next_timestamp - low) / max(1, high - low), 0.0), 0.99)
     bar = empty_element("rect", x=number(share * 100), y=3, width=number(100 - share * 100), height=4, class_="behind")
-    return picture("what is not read yet", 100, 10, [bar], "line")
+    return picture("unread messages", 100, 10, [bar], "line")

@@ -100,9 +100,9 @@ class CarriedFile(Shape):
     """A file or directory beside the log."""
 
     name: str  # Its path, relative to the store.
-    # The source that it is copied from; null where none has it whole.
+    # The source that it is copied from; null if no source has it completely.
     source: str | None = by(lambda each, place: None if each.source is None else place.names[each.source])
-    problem: str | None  # Why it was left behind; null where it was not.
+    problem: str | None  # Why it was not copied; null if it was.
 
 
 class NewQueue(Shape):
@@ -137,7 +137,7 @@ class Source(Shape):
     path: str = by(lambda number, place: place.names[number])  # Its path as given.
     # Files that were read: those of its commit log, or the one file.
     files: Count = by(lambda number, place: len(place.plan.inputs.of_source(number)))
-    messages: Count = by(lambda number, place: place.plan.of_source(number)[0])  # Messages that were taken from it.
+    messages: Count = by(lambda number, place: place.plan.of_source(number)[0])  # Messages taken from it.
     bytes: Count = by(lambda number, place: place.plan.of_source(number)[1])  # Their size.
 
 
@@ -190,10 +190,10 @@ class LeftBytes(Shape):
     file: str = by(lambda left, place: str(place.file(left).path))  # The file.
     position: Count  # Where they begin in the file, bytes.
     size: Count  # How many they are.
-    # Why: bytes of the log that do not prove themselves; that the disk does not give; whole records of another
-    # generation, or that differ from those saved at their offsets; records with a damaged field, of which another
-    # source has the right copy (no loss); whole records beside a gap too small to be filled; whole records of another
-    # log; other bytes of a file that is not named as one of a log.
+    # Why: bytes of the log with no verifiable message; bytes that the disk cannot read; whole records from before a
+    # cut, or that differ from those saved at their offsets; records with a damaged field, of which another source has
+    # the right copy (no loss); whole records next to a gap too small to be filled; whole records of another log; other
+    # bytes of a file without the name of a log file.
     reason: LeftReason
     messages: Count = at("records")  # Whole messages among them.
     physical_offset: Long | None  # Where they belong in the log, bytes; null where nothing shows it.
@@ -211,7 +211,7 @@ class LeftTotal(Shape):
 class Dledger(Shape):
     """What the Raft indices of entries say."""
 
-    # The greatest that a checkpoint of a node says is committed; null where none says so.
+    # The greatest committed index in a node's checkpoint; null without one.
     committed_index: Long | None = at("inputs.committed")
     missing_messages: Count = at("committed_missing")  # Committed entries that are in no source.
     # Saved messages after the committed index: the leader of the group may have others there.
@@ -237,7 +237,7 @@ class ChosenMessages(Shape):
     # Messages that do not pass the filters.
     left_out_messages: Count = by(lambda found, _: found.plan.records - found.choice.chosen.messages)
     left_out_bytes: Count = by(lambda found, _: found.plan.size - found.choice.chosen.size)  # Their size.
-    # Files and directories of the sources that name physical offsets, or hold messages of all topics.
+    # Files and directories of the sources that contain physical offsets, or messages of all topics.
     not_carried_over: list[str] = by(lambda found, _: [*found.choice.not_carried])
     # The map from old to new queue offsets; null where they are kept, and before anything is written.
     offset_map_file: str | None = by(
@@ -258,7 +258,7 @@ class Saved(Shape):
     # The new commit log.
     commit_log: NewLog = by(lambda found, _: _chosen_log(found.plan, found.choice.chosen) if found.choice
                             else _new_log(found.plan, found.moved))  # fmt: skip
-    # What was chosen of the messages that were found; null where all are saved in their places.
+    # Which of the found messages were selected; null if all are saved in their places.
     selection: ChosenMessages | None = by(lambda found, _: found if found.choice else None)
     # What is lost of the log, at most 1000 of them.
     gaps: list[LostGap] = by(lambda found, _: found.plan.layout.gaps[:MAX_GAPS])
@@ -269,15 +269,15 @@ class Saved(Shape):
     left_behind_totals: list[LeftTotal] = by(lambda found, _: sorted(found.plan.left.totals.items()))
     # Of a DLedger log, whose messages move; null of others.
     dledger: Dledger | None = by(lambda found, _: found.plan if found.plan.layout.is_moved else None)
-    # Files and directories beside a DLedger log that hold physical offsets, and are left.
+    # Files and directories next to a DLedger log that contain physical offsets, and are not copied.
     not_carried_over: list[str] = by(lambda found, _: [*found.not_carried])
-    carried_over: list[CarriedFile] = at("carried")  # Configuration and other files beside the log.
+    carried_over: list[CarriedFile] = at("carried")  # Configuration and other files next to the log.
 
 
 class _Needed(Shape):
-    # About what the new store takes on the disk, without what is carried over.
+    # Approximate size of the new store on the disk, without copied configuration.
     needed_bytes: Count = by(lambda found, _: found.choice.needed if found.choice else found.plan.needed)
-    unread: list[Error] = at("plan.inputs.errors")  # What of the sources cannot be read.
+    unread: list[Error] = at("plan.inputs.errors")  # Parts of the sources that cannot be read.
 
 
 class SalvageResult(_Needed, Derived, Saved):
@@ -333,7 +333,7 @@ def _show_choice(plan: SalvagePlan, choice: Choice, console: Console, most: int 
     left_out = counted(plan.records - chosen.messages, "message")
     print_lines(console, f"chosen: {what}, from physical offset {chosen.placement.start} on; left out: {left_out}")
     if choice.not_carried:
-        print_lines(console, f"not carried over, since it names physical offsets: {', '.join(choice.not_carried)}")
+        print_lines(console, f"not copied, because it has physical offsets: {', '.join(choice.not_carried)}")
     if log and log.map_rows:
         rows = [(*row.queue, row.old_offset, row.new_offset, row.messages) for row in log.renumbered[:most]]
         title = f"queue offsets are counted again; the old ones are in {OFFSET_MAP}"
@@ -367,7 +367,7 @@ def _moved(found: Salvaged) -> Iterator[str]:
         behind = f"{counted(plan.uncommitted, 'message')} after the committed index {plan.inputs.committed}"
         yield f"saved with them: {behind}: the leader of the group may have other messages there"
     if found.not_carried:
-        yield f"not carried over, since it names physical offsets: {', '.join(found.not_carried)}"
+        yield f"not copied, because it has physical offsets: {', '.join(found.not_carried)}"
 
 
 def _show_gaps(plan: SalvagePlan, console: Console, most: int | None, *, is_filled: bool) -> None:
@@ -384,7 +384,7 @@ def _show_left(plan: SalvagePlan, console: Console, most: int | None) -> None:
     for reason, total in sorted(plan.left.totals.items()):
         messages = f", {counted(total.records, 'message')}" if total.records else ""
         size = f"{byte_size(total.size)} in {counted(total.ranges, 'range')}{messages}"
-        print_lines(console, f"left behind: {size}: {MEANINGS[reason]}")
+        print_lines(console, f"not copied: {size}: {MEANINGS[reason]}")
     rows = [
         (plan.inputs.files[left.input].path, left.position, left.size, left.reason, left.records,
          "" if left.physical_offset is None else left.physical_offset)
@@ -396,7 +396,7 @@ def _show_left(plan: SalvagePlan, console: Console, most: int | None) -> None:
 
 
 def _show_problems(console: Console, carried: Sequence[Carried]) -> None:
-    print_lines(console, *(f"left behind: {each.name}: {each.problem}" for each in carried if each.problem))
+    print_lines(console, *(f"not copied: {each.name}: {each.problem}" for each in carried if each.problem))
 
 
 def _show_more(console: Console, count: int) -> None:
@@ -412,13 +412,13 @@ class ConvertedLog(Shape):
 
     file_size: Count = at("conversion.file_size")  # Size of its files, bytes.
     files: Count  # Its files.
-    # Those that are copied as they are: all of a store with several paths; the ones from before DLedger.
+    # Those that are copied unchanged: all of a store with several paths; those from before DLedger.
     plain_files: Count = by(lambda plan, _: len(plan.conversion.plain))
     min_offset: Long = at("conversion.min_offset")  # Where it begins, bytes.
     max_offset: Long = at("end")  # After the last message of an entry, bytes; without entries after the last file.
     messages_of_entries: Count = at("messages")  # Messages taken out of DLedger entries.
     bytes_of_entries: Count = at("bytes")  # Their size.
-    filled_bytes: Count  # Bytes of dummy records, which take the room of lost entries.
+    filled_bytes: Count  # Bytes of dummy records in place of lost entries.
     # Store time of the first message taken out of an entry, epoch ms; null without one.
     first_store_timestamp: Long | None = at("first_timestamp")
     last_store_timestamp: Long | None = at("last_timestamp")  # Store time of the last one, epoch ms; null without one.
@@ -428,7 +428,7 @@ class NotTaken(Shape):
     """An extent of the DLedger log that is not taken."""
 
     # Why: entries after the committed index, which another node may not have; whole entries of an earlier term, or of
-    # an index that was there before; bytes without an entry that holds a whole message.
+    # an index that already occurred; bytes without an entry with a whole message.
     reason: Literal["uncommitted", "stale", "damaged"]
     physical_offset: Long  # Where its first message or byte is in the DLedger log.
     size: Count  # How many bytes it is long.
@@ -464,25 +464,26 @@ class ConvertedStore(Shape):
         lambda found, _: "dledger" if found.plan.conversion.store.dledger_directory else "multi-path"
     )
     commit_log: ConvertedLog = at("plan")  # The new commit log.
-    # Raft index up to which entries are taken; null for all, which is without a DLedger checkpoint, too.
+    # Raft index up to which entries are copied; null for all, and also without a DLedger checkpoint.
     committed_index: Long | None = at("plan.conversion.committed")
-    # Committed entries that are nowhere, by their Raft indices, from the first entry on.
+    # Committed entries that are in no source, by their Raft indices, from the first entry on.
     missing_entries: Count = at("plan.missing")
-    # Messages of entries whose body is not what was stored, by its CRC; they are taken as they are.
+    # Messages of entries with a body CRC mismatch; they are copied unchanged.
     wrong_bodies: Count = at("plan.wrong_bodies")
     # Queues that still begin with files of messages before the log: its first files are lost, and not deleted by
     # retention.
     queues_before_log: Count = at("older_queues")
-    left_out: list[NotTaken] = at("plan.left")  # What of the DLedger log is not taken, at most 1000 extents.
+    left_out: list[NotTaken] = at("plan.left")  # Parts of the DLedger log that are not copied, at most 1000 extents.
     # All extents, by reason.
     left_out_totals: list[NotTakenTotal] = by(lambda found, _: sorted(found.plan.totals.items()))
-    carried_over: list[CarriedFile] = at("carried")  # Configuration and other files beside the log.
-    # Files and directories beside the log that hold physical offsets of the DLedger log.
+    carried_over: list[CarriedFile] = at("carried")  # Configuration and other files next to the log.
+    # Files and directories next to the log that contain physical offsets of the DLedger log.
     not_carried_over: list[str] = by(lambda found, _: [*found.left])
 
 
 class _NeededOfNew(Shape):
-    needed_bytes: Count = at("plan.needed")  # About what the new store takes on the disk, without what is carried over.
+    # Approximate size of the new store on the disk, without copied configuration.
+    needed_bytes: Count = at("plan.needed")
 
 
 class ConvertResult(_NeededOfNew, Derived, ConvertedStore):
@@ -508,7 +509,7 @@ def show_conversion(found: Converted, style: Style) -> None:
         show_table(console, table("", "physical offset>, bytes>, reason, messages>", rows))
     _show_problems(console, carried)
     if left:
-        print_lines(console, f"left behind: {', '.join(left)}: {_LEFT}")
+        print_lines(console, f"not copied: {', '.join(left)}: {_LEFT}")
     if rebuild:
         show_derived(rebuild, console, most)
 
@@ -522,19 +523,19 @@ def _lines(plan: ConversionPlan, older_queues: int) -> Iterator[str]:
     if conversion.entries:
         yield f"from entries: {counted(plan.messages, 'message')}, {byte_size(plan.bytes)}"
         if conversion.committed is None:
-            yield "all entries are taken, whether committed or not"
+            yield "all entries are copied, whether committed or not"
     for reason, total in sorted(plan.totals.items()):
         what = f"{counted(total.records, 'message')}, " if total.records else ""
         yield f"left out: {what}{byte_size(total.size)}: {LEFT_MEANINGS[reason]}"
     if plan.filled_bytes:
-        yield f"filled: {byte_size(plan.filled_bytes)} of dummy records, in the room of lost entries"
+        yield f"filled: {byte_size(plan.filled_bytes)} of dummy records, in place of lost entries"
     if plan.missing:
         yield f"missing: {counted(plan.missing, 'committed message')}, by the Raft indices of the entries"
     if plan.wrong_bodies:
         wrong = f"{counted(plan.wrong_bodies, 'message')} with a damaged body"
-        yield f"damaged: {wrong}, taken as it is; salvage leaves such messages out, or finds them in another node"
+        yield f"damaged: {wrong}, copied unchanged; salvage leaves such messages out, or finds them in another node"
     if older_queues:
         verb = "begins" if older_queues == 1 else "begin"
-        what = f"{counted(older_queues, 'queue')} still {verb} with files of messages before that"
+        what = f"{counted(older_queues, 'queue')} still {verb} with files of earlier messages"
         begin = f"the log begins at {conversion.min_offset}"
-        yield f"missing: {begin}, and {what}, which retention takes along: they are lost"
+        yield f"missing: {begin}, but {what}, which retention would have deleted, too: these messages are lost"

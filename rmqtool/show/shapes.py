@@ -97,7 +97,7 @@ class Recovered(Shape):
 
     transaction: str | None = at("id")  # Its id; null when it had not begun to write.
     command: str | None  # The command that was interrupted; null when it had not begun to write.
-    # What was done about it. abandoned: somebody else had written to the store meanwhile, so what was in place stayed.
+    # What was done about it. abandoned: somebody else had written to the store meanwhile, so the store was not changed.
     outcome: Literal["finished", "rolled_back", "abandoned"]
 
 
@@ -120,7 +120,7 @@ class Error(Shape):
         "spark",
         "peer",
         "refused",
-    ]  # What sort of error.
+    ]  # The kind of error.
     message: str  # What went wrong, in one sentence.
     file: str | None  # The file or directory that it is about; null when it is about none.
     offset: Long | None  # Position in that file, bytes; null when it is about no position.

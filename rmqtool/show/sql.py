@@ -31,7 +31,7 @@ Form = Literal["table", "csv", "ndjson", "parquet"]
 
 _DAMAGED: Mapping[Damaged, tuple[str, str]] = {
     "extent": ("damaged range of the log is skipped", "damaged ranges of the log are skipped"),
-    "crc": ("body does not have its CRC", "bodies do not have their CRC"),
+    "crc": ("body has a CRC mismatch", "bodies have a CRC mismatch"),
     "compressed": ("body cannot be decompressed, and is as stored", "bodies cannot be decompressed, and are as stored"),
     "trace": ("record of traces is damaged", "records of traces are damaged"),
 }
@@ -91,7 +91,7 @@ class ParquetWriter:
         try:
             self._writer: Any = pq.ParquetWriter(file, schema, compression="zstd")
         except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError) as error:
-            raise UsageError(f"Parquet holds no column of this type: {error}", hint="cast it to varchar") from error
+            raise UsageError(f"Parquet has no column of this type: {error}", hint="cast it to varchar") from error
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Write some rows."""
@@ -243,8 +243,8 @@ class ScanShown(Shape):
     )  # The condition that rows must meet to be read whole, as Arrow writes it.
     parts: Count = by(lambda scan, _: len(scan.parts))  # Splits of the log, queues or index files that are read.
     of_parts: Count  # How many there are.
-    bytes: Count  # Bytes that are read at most.
-    of_bytes: Count  # Bytes that there are.
+    bytes: Count  # Upper limit of the bytes to read.
+    of_bytes: Count  # Existing bytes.
 
 
 class ColumnShown(Shape):
@@ -311,7 +311,7 @@ def show_columns(console: Console, columns: Iterable[tuple[str, str, str]]) -> N
 def notes_on(reading: Reading) -> Iterator[str]:
     """What was damaged or not read, and what was trusted, a sentence for each."""
     if "index" in reading.trusted:
-        yield "keys were looked up in the index: a message that it does not have is not in this answer"
+        yield "keys were looked up in the index: messages missing in the index are missing in this answer"
     for what, (count, place) in reading.damage.items():
         yield f"{count} {_DAMAGED[what][count > 1]}, the first in {place}"
     for name, (count, place) in reading.unfit.items():

@@ -79,7 +79,7 @@ def _checks(status: Status) -> str:
     codes = dict.fromkeys(each.code for each in status.findings if each.severity != "info")
     left_out = "".join(f"; {each} not read" for each in status.not_looked_at if each.startswith("files"))
     if not codes:
-        return f"no problem at a glance{left_out}; all is checked by: rmqtool verify {root}"
+        return f"no problem at a glance{left_out}; for all checks: rmqtool verify {root}"
     return f"{status.verdict}: {first_of(list(codes), _SHOWN_CODES)}{left_out}; next: rmqtool verify {root}"
 
 

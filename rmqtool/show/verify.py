@@ -48,7 +48,7 @@ def show_plan(plan: Plan, console: Console) -> None:
         for lost in step.lost:
             print_labelled(console, Text(f"{_INDENT}lost: ", style="yellow"), sentence(lost))
     for text in plan.remaining:
-        print_labelled(console, Text("  stays: ", style="dim"), sentence(text))
+        print_labelled(console, Text("  remains: ", style="dim"), sentence(text))
     if plan.steps and plan.clients is not None:
         refuses = "no broker starts" if plan.clients.refuses else ""
         left = ", ".join(filter(None, (refuses, plan.clients.in_words))) or "clients lose nothing"
@@ -236,8 +236,8 @@ def _show_start(console: Console, outcome: Outcome, start: StartPrediction, entr
 
 
 _WAYS: dict[Shorter, str] = {
-    "settle": "repair --settle makes it one after a clean stop, which is shorter",
-    "fewer-queues": "most of it is for queues: fewer would shorten it",
+    "settle": "repair --settle turns it into a start after a clean stop, which is shorter",
+    "fewer-queues": "most of it is for queues: fewer queues would shorten it",
 }
 
 

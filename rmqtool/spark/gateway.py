@@ -22,7 +22,7 @@ OLDEST_JAVA = 17
 _FIRST_SPARK_ON_24 = (4, 2)  # before, Hadoop's `Subject#getSubject` fails there
 _SECONDS = 30
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
-_NO_JAVA_HINT = f"install Java {OLDEST_JAVA} or later, or take --engine local, which needs none"
+_NO_JAVA_HINT = f"install Java {OLDEST_JAVA} or later, or use --engine local, which does not need it"
 
 
 class JavaError(RmqtoolError):
@@ -43,7 +43,9 @@ def check_java(spark_version: str) -> None:
     except (OSError, subprocess.TimeoutExpired) as error:
         if home:
             message = f"JAVA_HOME is {home}, and no Java can be started there"
-            raise JavaError(message, hint="set JAVA_HOME to the directory that holds bin/java, or unset it") from error
+            raise JavaError(
+                message, hint="set JAVA_HOME to the directory that contains bin/java, or unset it"
+            ) from error
         raise JavaError(f"{program} cannot be started", hint=_NO_JAVA_HINT) from error
     match = _VERSION.search(done.stderr + done.stdout)
     major = int(match[1]) if match else 0

@@ -90,8 +90,8 @@ def parse_options(options: Mapping[str, Any], columns: tuple[str, ...] | None = 
     known = {name.lower(): name for name in OPTIONS}
     if given.pop("pushdown", "false").lower() != "false":
         # Answers of a program that sets it were wrong: whoever wrote it should know.
-        message = "there is no option pushDown any more: Spark kept a pushed filter for later statements"
-        raise UsageError(message, hint="leave it out; topic, queue, tag, key, from and to narrow what is read")
+        message = "the option pushDown no longer exists: Spark kept a pushed filter for later statements"
+        raise UsageError(message, hint="leave it out; topic, queue, tag, key, from and to reduce what is read")
     for name in given:
         if name not in known:
             raise UsageError(f"no option is named {name}", hint=f"options: {', '.join(OPTIONS)}")

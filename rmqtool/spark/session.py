@@ -122,7 +122,7 @@ def starting_spark(master: str | None, conf: Mapping[str, str]) -> Iterator[Call
     try:
         import pyspark  # noqa: F401 - whether it is there
     except ImportError as error:
-        hint = "pip install 'rmqtool[spark]', or take --engine local, which needs neither Spark nor Java"
+        hint = "pip install 'rmqtool[spark]', or use --engine local, which needs neither Spark nor Java"
         raise SparkError("pyspark is not installed", hint=hint) from error
     folder = Path(tempfile.mkdtemp(prefix="rmqtool-spark-"))
     log = folder / "spark.log"

@@ -211,11 +211,11 @@ def _min_offset(named: NamedStore) -> int:
 def _check_whole(named: NamedStore, begin: int, stop: int, source: Any) -> None:
     lost = None
     if source.files and source.min_offset > begin:
-        lost = f"the log begins at {source.min_offset} by now, and was read up to {begin}"
+        lost = f"the log begins at {source.min_offset} now, and was read up to {begin}"
     elif source.end < stop:
-        lost = f"the log ends at {source.end} by now, and was to be read up to {stop}"
+        lost = f"the log ends at {source.end} now, and was to be read up to {stop}"
     if lost:
-        hint = "failOnDataLoss=false continues with what is there"
+        hint = "failOnDataLoss=false continues with the remaining messages"
         raise RmqtoolError(f"{lost} ({hint})", file=named.store.root, offset=begin, hint=hint)
 
 

@@ -200,7 +200,7 @@ def _temporary(parent: Path | None) -> Iterator[str]:
         try:
             folder = stack.enter_context(own_directory("rmqtool-sql-", parent))
         except OSError as error:
-            raise UsageError(f"no temporary directory can be made: {reason_of(error)}", file=parent) from error
+            raise UsageError(f"cannot create a temporary directory: {reason_of(error)}", file=parent) from error
         yield folder
 
 
@@ -231,7 +231,7 @@ def _told(reading: Reading, tables: Sequence[Table] = ()) -> Iterator[None]:
             raise KeyboardInterrupt from error
         if "Out of Memory" in text or type(error).__name__ == "OutOfMemoryException":
             hint = "--memory and --temp-size allow more"
-            raise RmqtoolError(f"the engine needs more than it may take: {_first_line(text)}", hint=hint) from error
+            raise RmqtoolError(f"the engine needs more than its limits: {_first_line(text)}", hint=hint) from error
         raise _wrong(text, tables) from error
 
 

@@ -152,7 +152,7 @@ def _read(of: Stores, split: Split, query: Query, compared: SplitReader | None =
             offset = problems.physical_offsets[0]
             of.reading.add_damage(what, f"{split.root} at offset {offset}", problems.count)
             if of.reading.fails:
-                why = "does not have its CRC" if what == "crc" else "cannot be decompressed"
+                why = "has a CRC mismatch" if what == "crc" else "cannot be decompressed"
                 raise RmqtoolError(f"a body {why}", file=split.root, offset=offset)
 
 

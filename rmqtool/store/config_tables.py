@@ -101,7 +101,7 @@ _MAIN = (
 _OTHERS = (
     ConfigTable("topicQueueMapping.json", "topicQueueMappingInfoMap", "topic"),
     ConfigTable("messageRequestMode.json", "messageRequestModeMap"),
-    ConfigTable("timermetrics", "timingCount", if_empty="numbers of waiting timers: the broker counts again"),
+    ConfigTable("timermetrics", "timingCount", if_empty="numbers of waiting timers: the broker counts them again"),
     ConfigTable(
         CONSUMER_FILTER, "filterDataByTopic", if_empty="SQL filters of groups: consumers send them when they connect"
     ),

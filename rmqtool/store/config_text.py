@@ -255,7 +255,7 @@ class Draft:
             self.details += lines
 
 
-_SINCE_BACKUP = "what has changed since its .bak was written"
+_SINCE_BACKUP = "changes since its .bak was written"
 
 
 def draft_of(path: Path, releases: Releases) -> Draft:
@@ -272,7 +272,7 @@ def draft_of(path: Path, releases: Releases) -> Draft:
                 salvaged.lost = [_SINCE_BACKUP]  # which has all of them
             return salvaged
     if from_backup is not None and has_entries(name, from_backup):
-        return Draft(name, from_backup, ["put back from its .bak"], [_SINCE_BACKUP])
+        return Draft(name, from_backup, ["restored from its .bak"], [_SINCE_BACKUP])
     return _elsewhere(path, releases) or _salvaged(path, releases, is_sound=text is not None) or Draft(name)
 
 

@@ -209,5 +209,5 @@ def offset_findings(store: Store, file: ConfigFile) -> Iterator[Finding]:
     elif file.path is None and not rocksdb_configs(store):
         effect = "the broker starts without any offset: every group begins again by its own policy"
     if file.is_forbidden:
-        effect = "none, when the broker runs as a user who may read it"
+        effect = "none, if the broker's user can read it"
     yield finding("config.consumer-offset", effect=effect, file=f"{CONFIG}/{CONSUMER_OFFSET}", details=facts)

@@ -50,7 +50,7 @@ class Holder:
     def refusal(self, root: Path, *, effect: str = "nothing is written", hint: str | None = None) -> StoreInUseError:
         """The error of a command that needs the store at `root` for itself."""
         if hint is None:
-            hint = "let it end, or answer its question" if self.program else "stop the broker"
+            hint = "wait until it ends, or answer its question" if self.program else "stop the broker"
             hint += ", or work on a copy of the store"
         return StoreInUseError(f"in use by {self.who} (seen in {self.file}): {effect}", file=root, hint=hint)
 

@@ -197,7 +197,7 @@ def _check_decoded(names: Sequence[str], decoder: Decoder | None) -> None:
         raise UsageError(f"the column {decoded[0]} is what a decoder makes", hint="--decoder COMMAND makes it")
     if decoder is not None and not decoded:
         raise UsageError(
-            f"--decoder: --columns leaves out what it makes: {' and '.join(DECODED_COLUMNS)}",
+            f"--decoder: --columns leaves out its column: {' and '.join(DECODED_COLUMNS)}",
             hint=f"for example: --columns '*,{DECODED_COLUMNS[1]}'",
         )
 
@@ -552,7 +552,7 @@ def read_messages(
     for event in reader.events():
         if fails and reader.counts.wrong_crc.count:
             offset = reader.counts.wrong_crc.physical_offsets[0]
-            raise _damaged(split, offset, "a body that does not have its CRC", way_out)
+            raise _damaged(split, offset, "a body with a CRC mismatch", way_out)
         if not isinstance(event, Damage):
             yield reader.to_messages(event)
         elif fails:
@@ -560,5 +560,5 @@ def read_messages(
 
 
 def _damaged(split: Split, offset: int, reason: str, way_out: str) -> RmqtoolError:
-    message = f"{reason} ({way_out} passes over what is damaged)"
+    message = f"{reason} ({way_out} skips damaged parts)"
     return RmqtoolError(message, file=split.root, offset=offset)

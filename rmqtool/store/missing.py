@@ -22,7 +22,7 @@ from rmqtool.store.consume_queues import Kind, Queue
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CHECKPOINT, COMMIT_LOG, Store
 
-WHERE_IT_MAY_BE = "where broker.conf says that it is elsewhere, give that with --broker-conf"
+WHERE_IT_MAY_BE = "if broker.conf says that it is elsewhere, give it with --broker-conf"
 
 
 def require_log(store: Store) -> None:
@@ -146,9 +146,9 @@ def _reasons(snapshot: Snapshot, filters: Filters) -> Iterator[str]:
     log = snapshot.log_range
     first, last = log.first_store_timestamp, log.last_store_timestamp
     if first is not None and last is not None and _is_outside(filters, first, last):
-        yield f"the log holds messages stored {rfc3339(first)} to {rfc3339(last)}"
+        yield f"the log has messages stored {rfc3339(first)} to {rfc3339(last)}"
     if not filters.start < log.max_offset or not filters.stop > log.min_offset:
-        yield f"the log holds the offsets {log.min_offset} to {log.max_offset}"
+        yield f"the log has the offsets {log.min_offset} to {log.max_offset}"
 
 
 def excludes_nothing(snapshot: Snapshot, filters: Filters) -> Iterator[str]:

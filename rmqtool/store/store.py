@@ -72,8 +72,9 @@ def refuse_two_logs(conf: BrokerConf, older: Iterable[Path], entries: Iterable[P
     plain = [file for file in list_mapped_files(*older, scope=skip_unreadable).files if file.size]
     if plain and of_node and plain[-1].end_offset > of_node[0].start_offset:
         raise UsageError(
-            f"two logs, of which the broker writes one: {plain[-1].path} has offsets that {of_node[0].path} has, too",
-            hint=f"say which: give broker.conf with {_NODE_SETTING}=true or =false",
+            f"there are two logs, but the broker writes only one: {plain[-1].path} has offsets that {of_node[0].path} "
+            "has, too",
+            hint=f"choose one: give broker.conf with {_NODE_SETTING}=true or =false",
         )
 
 
@@ -236,7 +237,7 @@ def require_plain_log(store: Store, command: str) -> None:
         raise UnsupportedError(
             f"a DLedger store ({store.dledger_directory.name}/), which {command} does not take",
             file=store.root,
-            hint=f"rmqtool convert {quote(str(store.root))} --output NEW{conf} makes a plain store of it",
+            hint=f"rmqtool convert {quote(str(store.root))} --output NEW{conf} converts it to a plain store",
         )
 
 
@@ -378,7 +379,7 @@ def _where_else(root: Path, names: set[str]) -> str:
             return f"the store seems to be {above}"
     hint = "give the directory that broker.conf calls storePathRootDir"
     is_of_log = any(start_offset_of(name) is not None for name in names)
-    return f"{hint}, and that file with --broker-conf: here are log files, but no store" if is_of_log else hint
+    return f"{hint}, and that file with --broker-conf: there are log files here, but no store" if is_of_log else hint
 
 
 _DEFAULT_DIRECTORY = "store"  # the last part of storePathRootDir's default
@@ -438,7 +439,7 @@ def _expand(argument: str) -> list[tuple[str | None, Path]]:
         return [(None, path)]
     matches = [*path.matches()] if isinstance(path, RemotePath) else [Path(match) for match in glob.glob(str(path))]
     if not matches:
-        raise UnreadableError("no directory fits this pattern", file=path)
+        raise UnreadableError("no directory matches this pattern", file=path)
     return [(None, match) for match in sorted(matches)]
 
 

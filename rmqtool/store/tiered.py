@@ -416,11 +416,13 @@ def tier_of(store: Store) -> Tier | Unreadable | None:
     if provider and _POSIX not in provider:
         if _MEMORY in provider:
             return (
-                None if not metadata.path else Unreadable(f"{provider} keeps nothing: what the metadata name is gone")
+                None
+                if not metadata.path
+                else Unreadable(f"{provider} keeps nothing: the segments in the metadata are lost")
             )
         return Unreadable(f"{provider} keeps its segments elsewhere, which is not supported")
     if not path:
         return Unreadable("broker.conf does not say where its segments are: give --tiered-path DIRECTORY")
     if not has_directory(path_of(path)):
-        return Unreadable(f"{path_of(path)}: no such directory; --tiered-path names the place of the tier")
+        return Unreadable(f"{path_of(path)}: no such directory; --tiered-path names the directory of the tier")
     return Tier(store, path_of(path), metadata)

@@ -170,7 +170,7 @@ def _config_signs(config: Path, offsets: ConfigFile) -> Iterator[str]:
 
 _PROBED_UNITS = 16  # the newest of the newest index file: with tags, every third unit is one of a tag
 _MAX_PROBES = 64  # of so many units, from the newest ones back, until one is evidence
-_NEWEST_FILES = 3  # the last two may be allocated ahead and empty
+_NEWEST_FILES = 3  # the last two may be allocated in advance and empty
 _TAG_KEY_PREFIX = "T#"  # topic#T#TAGS: IndexService#buildKey with MessageConst.INDEX_TAG_TYPE
 
 

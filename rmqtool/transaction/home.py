@@ -227,7 +227,7 @@ def _present(path: Path) -> Path:
     """The path, unless nothing is there: somebody has removed a part of the transaction."""
     with suppress(OSError):  # whoever opens it says why that fails
         if not path.exists():
-            raise _unknown(path, "is missing: part of what this run had left was removed")
+            raise _unknown(path, "is missing: some files of this run were removed")
     return path
 
 
@@ -270,8 +270,8 @@ class Recovered:
         return {
             "finished": f"{what} is now finished",
             "rolled_back": f"{what} is rolled back: the store is as before it",
-            "abandoned": f"{what} cannot be finished: another process has written to the store meanwhile. What it had "
-            f"replaced is in {HOME}/{self.id}/{OLD}; verify the store, and repair it again",
+            "abandoned": f"{what} cannot be finished: another process has written to the store meanwhile. The "
+            f"replaced files are in {HOME}/{self.id}/{OLD}; verify the store, and repair it again",
         }[self.outcome]
 
 

@@ -56,7 +56,7 @@ class StorePaths:
         """Raise UnwritableError for a name outside the store, or of a file that shows who runs on it."""
         parts = name.split("/")
         if os.path.isabs(name):
-            raise UnsupportedError("outside of the store: it can't be replaced in one step", file=name, hint=_ELSEWHERE)
+            raise UnsupportedError("outside the store: it can't be replaced in one step", file=name, hint=_ELSEWHERE)
         if any(not _is_plain(part) for part in parts) or parts[0] in _NOT_OURS:
             raise UnwritableError(f"{name!r} is not a name inside a store: nothing is written there")
 
@@ -73,7 +73,7 @@ class StorePaths:
     def _check_directory(self, name: str, status: os.stat_result) -> None:
         if stat.S_ISLNK(status.st_mode):
             raise UnsupportedError(
-                "a symbolic link: what lies after it can't be replaced in one step",
+                "a symbolic link: its target can't be replaced in one step",
                 file=self.path(name),
                 hint=_ELSEWHERE,
             )
@@ -138,8 +138,8 @@ class StorePaths:
 
 
 _ELSEWHERE = (
-    "move it into the store; or make queues and index elsewhere with rebuild-cq and rebuild-index --output DIR, and "
-    "put them in place while the broker is stopped; or make a new store with salvage --output NEW"
+    "move it into the store; or build queues and index elsewhere with rebuild-cq and rebuild-index --output DIR, and "
+    "put them in place while the broker is stopped; or create a new store with salvage --output NEW"
 )
 
 

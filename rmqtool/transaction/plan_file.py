@@ -76,7 +76,7 @@ class PlanFile:
     def changed(self, store: Store) -> ChangedError:
         """The error for a store of which the plan does not hold any more."""
         return ChangedError(
-            f"the store is not as it was when {self.path} was made: nothing is written",
+            f"the store has changed since {self.path} was made: nothing is written",
             file=store.root,
             hint="make the plan again with --dry-run --save-plan",
         )

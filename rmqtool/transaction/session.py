@@ -1,4 +1,4 @@
-"""A store that may be written: no broker runs on it, we hold its lock, and no interrupted run is left.
+"""A store that may be written: no broker is running on it, we hold its lock, and no interrupted run is left.
 
 A broker takes `lock` only after its recovery (`DefaultMessageStore#start`). One that still recovers shows in
 ``rocksdbstore/LOCK`` (from 5.4.0), by the process id in `abort` (from 5.0.0), or by its maps of the store's files; one
@@ -183,7 +183,7 @@ class StoreGuard:
             notice(f"a broker, {holder.who}, began to start meanwhile: the store stays locked until it has ended")
         while holder:
             if time.monotonic() > until:
-                effect = "the store is written, and this process may still have open what was replaced"
+                effect = "the store is written, but this process may still have replaced files open"
                 raise holder.refusal(root, effect=effect, hint="end it, and verify the store before a broker starts")
             time.sleep(_PAUSE)
             holder = process_with_maps(root)

@@ -304,12 +304,12 @@ SYSTEM = System()
 
 _HINTS = {
     errno.EISDIR: "move it away, and run this again",
-    errno.ENOSPC: "make room on the file system of the store and run the command again",
+    errno.ENOSPC: "free space on the file system of the store and run the command again",
     errno.EDQUOT: "raise the quota of this user and run the command again",
     errno.EROFS: "mount it for writing, or work on a copy; after errors of the disk (dmesg) copy it first",
     errno.EACCES: "run as root or as the broker's user",
     errno.EPERM: "run as root or as the broker's user",
-    errno.EIO: "the disk reports an error: copy the store to a sound disk first",
+    errno.EIO: "the disk reports an error: copy the store to a good disk first",
     errno.EXDEV: "the file system can't rename this: work on a copy on ext4, xfs or another local file system",
 }
 

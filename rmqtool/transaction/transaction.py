@@ -98,10 +98,10 @@ class Transaction(Session):
             free = self._system.free_bytes(self._paths.root)
         if free < size + _RESERVE:
             raise UnwritableError(
-                f"{byte_size(size + _RESERVE)} are needed beside the files that are there, "
-                f"{byte_size(max(0, free))} are free",
+                f"{byte_size(size + _RESERVE)} are needed in addition to the existing files, {byte_size(max(0, free))} "
+                "are free",
                 file=self._paths.root,
-                hint="make room on the file system of the store, or make queues and index elsewhere with rebuild-cq "
+                hint="free space on the file system of the store, or build queues and index elsewhere with rebuild-cq "
                 "and rebuild-index --output DIR",
             )
 
@@ -212,7 +212,7 @@ class Transaction(Session):
 
     def _drop_staging(self) -> None:
         if self._staging:
-            with deferred_signals(), reported(self._home.path, "cannot remove what was staged (the next run will)"):
+            with deferred_signals(), reported(self._home.path, "cannot remove staged files (the next run will)"):
                 self._staging.close()
                 self._home.clear()
 
@@ -353,5 +353,5 @@ class Transaction(Session):
             raise UnwritableError("another process writes to the store", file=self._paths.root) from error
         except UnwritableError as error:
             if os.path.lexists(self._home.directory(name)):
-                error.hint = "stopped half-way: the next command that writes, or rmqtool undo, ends it"
+                error.hint = "stopped half-way: the next command that writes, or rmqtool undo, completes it"
             raise

@@ -127,7 +127,7 @@ class Undo(Session):
                 raise ChangedError(
                     f"{name} was interrupted, and then another process wrote to the store: it can't be taken back",
                     file=self._home.directory(name),
-                    hint=f"what it replaced is in {HOME}/{name}/{OLD}; verify the store, then drop it (--discard)",
+                    hint=f"the replaced files are in {HOME}/{name}/{OLD}; verify the store, then drop it (--discard)",
                 )
             for step in self._home.journal(name).steps:
                 self._check_step(name, step, newer)
@@ -196,21 +196,21 @@ class Undo(Session):
             f"{what}: nothing is put back",
             file=path,
             hint="a broker has run on the store since, or something wrote to it: the repair can no longer be taken "
-            f"back. What it replaced only takes space; to free that: {discard}",
+            f"back. The replaced files only take space; to free it: {discard}",
         )
 
     def _spoilt(self, name: str, old: str) -> ChangedError:
         if not self._system.lstat(os.path.join(self._home.directory(name), OLD)):
             return ChangedError(
-                "is gone, with all that was replaced: nothing is put back",
+                "is missing, with all replaced files: nothing is put back",
                 file=old,
-                hint=f"somebody removed {HOME}/{name}/{OLD}: bring it back, or drop this repair: "
+                hint=f"somebody removed {HOME}/{name}/{OLD}: restore it, or drop this repair: "
                 f"rmqtool undo {quote(self._paths.root)} --discard",
             )
         return ChangedError(
-            "is no longer what was replaced: nothing is put back",
+            "has changed since it was replaced: nothing is put back",
             file=old,
-            hint=f"the disk, or somebody, changed what was kept. The rest of what was replaced is still in "
+            hint=f"the disk, or somebody, changed a kept file. The other replaced files are still in "
             f"{HOME}/{name}/{OLD}: docs/undo.md says how to put files back by hand. Do not use --discard before",
         )
 

@@ -47,11 +47,11 @@ CODES = (
     "store.compacted-log", "compaction.files", "compaction.unit", "compaction.record", "compaction.missing",
     "compaction.position", "compaction.leftover", "compaction.minimum",
 )  # fmt: skip
-_GONE = "consumers get nothing of the queue (NO_MATCHED_LOGIC_QUEUE)"
+_GONE = "consumers get nothing from the queue (NO_MATCHED_LOGIC_QUEUE)"
 _CUT = "the next start cuts them out of the log; nothing dispatches them again"
 _AGAIN = "the next start cuts them out of the log, and dispatches them again as far as it reads the commit log again"
 _SENT = "consumers get what the compacted log has"
-_DELIVERED = "consumers get the body as it is; a compaction keeps it"
+_DELIVERED = "consumers get the damaged body; a compaction keeps it"
 _MISSING_CODE = "store.compacted-log"
 
 

@@ -168,7 +168,7 @@ def _check_readable(store: Store, name: str, version: Version | None, report: Re
         elif file.path:
             facts |= {"problem": "backup-read", "backup": store.relative(file.path)}
         else:
-            effect = "the broker starts without what was in it"
+            effect = "the broker starts without its contents"
         report.add("config.unreadable", file=path, severity=severity, effect=effect, details=facts)
         return
     if name not in OFFSETS or counting_file(store) in (name, None):

@@ -201,8 +201,8 @@ class EntryChecks:
                 details={"problem": "unit", "index": int(indexes[row])},
                 count=len(wrong),
                 severity="error",
-                effect="no start builds it again; as leader the node cannot send this entry to another node, and one "
-                "that is new or behind never gets past it",
+                effect="no start builds it again; as leader the node cannot send this log entry to another node, and "
+                "a new or lagging node never gets past it",
                 remedy=units.moving_away,
                 offset=int(frames.physical_offsets[row]),
             )

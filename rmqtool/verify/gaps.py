@@ -93,7 +93,7 @@ def gaps_of_selection(selection: Selection, *, bodies: bool) -> Iterator[Gap]:
         named = ", ".join(selection.skip)
         yield Gap(f"{named} (--skip)", "skip", f"{named}: --skip leaves it out", codes)
     if selection.topics is not None:
-        text = "what is wrong with other topics: --topic or --exclude-topic leaves it out"
+        text = "problems of other topics: --topic or --exclude-topic leaves them out"
         yield Gap("other topics (--topic)", "topic", text)
     if not bodies:
         codes = ("commitlog.body-crc", "commitlog.property-crc")
@@ -104,8 +104,8 @@ def gaps_of_store(store: Store, *, has_log: bool) -> Iterator[Gap]:
     """Parts of a store in formats that are not read, and an empty store."""
     if not has_log and not _has_started(store):
         text = (
-            "what this store held: it has no log file and no checkpoint as a broker's first start writes it; it is "
-            "new, or all of it is lost, or it lies elsewhere"
+            "what this store had: it has no log file and no checkpoint, which a broker's first start writes; it is "
+            "new, or everything is lost, or it is elsewhere"
         )
         yield Gap("anything: the store is empty", "empty", text)
     if store.layout == "rocksdb" and not is_readable():

@@ -159,8 +159,8 @@ def check_beginnings(committed_offsets: Sequence[CommittedOffset], ranges: Range
     groups = {each.group for each in held}
     if len(groups) > 1 and not any(each.offset for each in held):
         text = (
-            f"committed offsets: those of all {len(groups)} groups are 0, though their queues hold messages; none of "
-            "them has begun, or the offsets were set back, and the groups consume everything again"
+            f"committed offsets: those of all {len(groups)} groups are 0, although their queues have messages; none "
+            "of them has begun, or the offsets were set back, and the groups consume everything again"
         )
         report.doubt("committed offsets", text)
 
@@ -215,7 +215,7 @@ _FAR = 10_000  # beyond a queue's end; a slave, whose offsets come from its mast
 _SPAN = 2_000  # DefaultMQPushConsumer#consumeConcurrentlyMaxSpan: how far a client runs ahead
 _SAMPLED = 8  # retries of a queue, the oldest and the newest
 _OLD_MS = 3_600_000  # offsets are written every five seconds
-_AGAIN = "the group consumes again what lies between, unless its offset was set back on purpose"
+_AGAIN = "the group consumes the messages in between again, unless its offset was set back on purpose"
 
 GroupQueue = tuple[str, str, int]
 """Group, topic and queue."""
@@ -262,7 +262,7 @@ def _out_of_reach(committed: Sequence[CommittedOffset], ranges: Ranges) -> Itera
         if one.offset < 0:
             yield _Wrong(one, "negative", "the broker begins at the queue's minimum")
         elif one.offset - end >= _FAR:
-            effect = "the broker sets the group to the end of the queue: it skips what it has not consumed; up to " \
+            effect = "the broker sets the group to the end of the queue: it skips unconsumed messages; up to " \
                      "4.9.3 to its beginning"  # fmt: skip
             yield _Wrong(one, "beyond", effect, end)
 

@@ -273,10 +273,10 @@ def _gaps(verification: Verification, total: PartResult, report: Report) -> Iter
         yield Gap("the rest (interrupted)", "interrupted", "the rest of the store: the verification was interrupted")
     for path in sorted(total.unreadable):
         file = store.relative(path_of(path))
-        yield Gap(file, "unreadable", f"messages in {file}, which cannot be read, and what points to them")
+        yield Gap(file, "unreadable", f"messages in {file}, which cannot be read, and entries that point to them")
     for path in verification.read_errors.files(reported=total.unreadable):
         file = store.relative(path_of(path)) if path else "files"
-        yield Gap(file, "unreadable", f"{file}, which cannot be read, and what points to it")
+        yield Gap(file, "unreadable", f"{file}, which cannot be read, and entries that point to it")
     if total.unread is not None:
         text = f"the rest of the log, because the running broker has deleted meanwhile: {total.unread}"
         yield Gap("the rest of the log", "changed", text)
@@ -300,7 +300,8 @@ def _gap_of_rest(verification: Verification, ended_by: EarlyEnd, total: PartResu
     size = sum(size for _, size in left)
     share = f" ({100 * size / verification.snapshot.log.size:.0f} %)" if size else ""
     end = _EARLY_ENDS[ended_by]
-    return Gap(end.rest, ended_by, f"{counted(size, 'byte')} of the log{share}, and what points to them: {end.text}")
+    return Gap(end.rest, ended_by, f"{counted(size, 'byte')} of the log{share}, and entries that point to them: "
+                                   f"{end.text}")
 
 
 def _unproven(outcome: Outcome) -> Iterator[str]:
@@ -314,7 +315,7 @@ def _unproven(outcome: Outcome) -> Iterator[str]:
         yield f"{counted(totals.without_body, 'message')} without a body, whose body CRC proves nothing"
     if outcome.lost_is_minimum:
         lost = f"at least {counted(outcome.lost.total(), 'message')}" if outcome.lost else "not known"
-        yield f"how much the damage held: {lost}, because queues that may show more are gone or damaged"
+        yield f"how many messages are damaged: {lost}, because queues that may show more are missing or damaged"
     yield from _unproven_levels(outcome.snapshot)
     yield from _unproven_start(outcome)
     if outcome.total.deleted:

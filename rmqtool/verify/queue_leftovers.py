@@ -353,7 +353,7 @@ class UnmatchedUnits:
         return files.start
 
     def _check_beyond(self, files: UnitFiles, unit_numbers: NDArray[np.intp], offsets: NDArray[np.int64]) -> None:
-        """Report units that point past the last record: other bytes have taken its place, or no file holds it."""
+        """Report units that point past the last record: other bytes have taken its place, or it is in no file."""
         name, bounds = QueueName(files.queue.topic, files.queue.queue_id), self.bounds
         outside = offsets >= bounds.files_end
         self.beyond_files[name] += int(np.count_nonzero(outside))

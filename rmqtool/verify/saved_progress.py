@@ -120,7 +120,7 @@ class SavedProgress:
             ("options", "is of a verification with other options"),
             ("settings", "is of a verification with another broker.conf"),
             ("rocksdict", "is of a verification with the package rocksdict, or without it, other than now"),
-            ("files", "is of the store as it was: its files have changed since"),
+            ("files", "is of an earlier state of the store: its files have changed since"),
         ):
             if header.get(name) != self._about[name]:
                 is_plain = name in ("store", "rmqtool", "options")

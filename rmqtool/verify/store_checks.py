@@ -100,7 +100,7 @@ _DIRECTORIES: Mapping[str, str] = {
         (f"{CONFIG}/{name}" for name in CONFIG_DATABASES),
         "brokers that keep topics, groups and offsets there do not start",
     ),
-    HOME: "none; rmqtool keeps what it replaces there, and refuses to repair this store",
+    HOME: "none; rmqtool keeps replaced files there, and refuses to repair this store",
 }
 """Paths that must be directories if they exist, and the effect on a broker when they are not."""
 

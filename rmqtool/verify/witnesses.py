@@ -177,14 +177,14 @@ class Witnesses:
 
 _FIRST_WRITE_MS = 60_000  # a broker writes its offsets 10 s after its start at the latest; with room for slow machines
 _NO_OFFSETS = (
-    "the broker starts without any offset: each group begins again by its own policy, and skips what it has not "
-    "consumed, or gets all again"
+    "the broker starts without any offset: each group begins again by its own policy, and skips unconsumed messages, "
+    "or gets all messages again"
 )
 EFFECTS = {
     TOPICS: "the broker starts without these topics: clients are refused, or topics are created again with default "
     "queues",
     CONSUMER_OFFSET: _NO_OFFSETS,
-    GROUPS: "the broker starts without these groups: they are created again with default settings, or refused where "
+    GROUPS: "the broker starts without these groups: they are created again with default settings, or refused if "
     "autoCreateSubscriptionGroup is off",
     DELAYS: "the broker delivers these messages again",
     LMQ_CONSUMER_OFFSET: _NO_OFFSETS,

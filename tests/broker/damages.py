@@ -120,7 +120,7 @@ def swap_log_files(random_: random.Random, root: Path) -> str:
 
 
 def add_zero_log_files(random_: random.Random, root: Path) -> str:
-    """Files allocated ahead."""
+    """Files allocated in advance."""
     last = log_files(root)[-1]
     count = random_.randrange(1, 4)
     for number in range(1, count + 1):

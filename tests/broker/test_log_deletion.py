@@ -83,7 +83,7 @@ def test_files_that_are_allocated_ahead() -> None:
 
 
 def test_a_first_file_in_use() -> None:
-    """The run ends with it, and the log begins after it; one that would stay anyway changes nothing."""
+    """The run ends with it, and the log begins after it; one that would be kept anyway changes nothing."""
     found = run(90, 90, 90, in_use=True)
     assert reasons(found) == ["in-use", "next-run", "last-file"]
     assert (found.deleted, found.min_offset) == ([], SIZE)

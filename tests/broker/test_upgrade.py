@@ -153,8 +153,8 @@ def test_changes_that_concern_the_store(tmp_path: Path) -> None:
         ("SLAVE", "5.5.0", "committed offsets"),
         ("SYNC_MASTER", "5.5.0", "committed offsets"),
         ("SLAVE", "5.5.1", None),
-        ("SLAVE", "5.3.2", "topic with attributes"),
-        ("SLAVE", "5.3.3", "topic with attributes"),
+        ("SLAVE", "5.3.2", "topics with attributes"),
+        ("SLAVE", "5.3.3", "topics with attributes"),
         ("SLAVE", "5.3.1", None),
         ("SLAVE", "5.3.4", None),
         ("ASYNC_MASTER", "5.5.0", None),
@@ -201,10 +201,10 @@ COMMITTED = '{"offsetTable":{"orders@billing":{0:7}}}'
 
 
 @pytest.mark.parametrize(("files", "setting", "said"), [
-    ({PLAIN: COMMITTED}, "true", f"from {LIGHT}, which is not there, and nothing from {PLAIN}"),
-    ({PLAIN + ".bak": COMMITTED}, "true", f"from {LIGHT}, which is not there, and nothing from {PLAIN}"),
-    ({LIGHT: COMMITTED}, "false", f"from {PLAIN}, which is not there, and nothing from {LIGHT}"),
-    ({LIGHT: COMMITTED}, "true ", f"from {PLAIN}, which is not there, and nothing from {LIGHT}"),
+    ({PLAIN: COMMITTED}, "true", f"from {LIGHT}, which does not exist, and nothing from {PLAIN}"),
+    ({PLAIN + ".bak": COMMITTED}, "true", f"from {LIGHT}, which does not exist, and nothing from {PLAIN}"),
+    ({LIGHT: COMMITTED}, "false", f"from {PLAIN}, which does not exist, and nothing from {LIGHT}"),
+    ({LIGHT: COMMITTED}, "true ", f"from {PLAIN}, which does not exist, and nothing from {LIGHT}"),
     ({LIGHT: '{"lmqOffsetTable":{"%LMQ%a@%LMQ%a":4}}'}, "false", f"nothing from {LIGHT}"),
     ({LIGHT: COMMITTED, PLAIN: COMMITTED}, "true", f"from {LIGHT}, which is older, and nothing from {PLAIN}"),
     ({PLAIN: COMMITTED, LIGHT: COMMITTED}, "true", None),

@@ -37,8 +37,8 @@ from rmqtool.show.status import StatusResult
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schema"
 
 _NAMES_ARE_KEPT = (
-    "Names may be added within a major version, none is renamed, removed or given another type: a reader must ignore "
-    "names that it does not know. `additionalProperties: false` is there for the tests of this version."
+    "Names may be added within a major version, but none is renamed, removed or given another type: a reader must "
+    "ignore unknown names. `additionalProperties: false` is for the tests of this version."
 )
 _ERRORS = {Exit.USAGE, Exit.FAILED, Exit.IN_USE, Exit.NOT_A_STORE}
 _LONG = {"type": "integer", "minimum": -(1 << 63), "maximum": (1 << 63) - 1}
@@ -65,7 +65,7 @@ class Document:
     title: str
     told: str
     statuses: frozenset[int]
-    findings: str = "What was noticed."
+    findings: str = "What was found."
 
 
 class Kept:
@@ -196,7 +196,7 @@ def schema_of(name: str, document: Document) -> dict[str, Any]:
             "topic": texts | {"description": "Topic."},
             "queue_id": numbers | {"description": "Queue number."},
             "queue_offset": numbers | {"description": "Unit number in the queue."},
-            "count": {"type": "integer", "minimum": 1, "description": "How many equal ones this one stands for."},
+            "count": {"type": "integer", "minimum": 1, "description": "How many identical ones this one represents."},
             "details": {
                 "type": "object",
                 "description": "Its facts as typed fields: sizes, offsets, names, what was expected and found."},
@@ -215,7 +215,7 @@ def schema_of(name: str, document: Document) -> dict[str, Any]:
                 "enum": [f"rmqtool.{each}/1" for each in names],
                 "description": "Name and major version of this shape.",
             },
-            "command": {"enum": names, "description": "The command; rmqtool when the command line names none."},
+            "command": {"enum": names, "description": "The command; rmqtool if the command line has none."},
             "store": store,
             "result": {"anyOf": [result, {"type": "null"}], "description": "null with an error."},
             "findings": {"type": "array", "items": {"$ref": "#/$defs/finding"}, "description": document.findings},
@@ -277,7 +277,7 @@ DOCUMENTS = {
         "pending",
         PendingResult,
         "rmqtool pending STORE --json",
-        "The one document about what a stopped broker has yet to deliver.",
+        "The one document about what a stopped broker still has to deliver.",
         frozenset({Exit.OK, Exit.FINDINGS, Exit.LOSSY}),
         "Empty: what was found is in the result.",
     ),
@@ -293,7 +293,7 @@ DOCUMENTS = {
         "status",
         StatusResult,
         "rmqtool status STORE --json",
-        "The one document about a store at a glance; with --watch one in each line.",
+        "The one document about the status of a store; with --watch one in each line.",
         frozenset({Exit.OK, Exit.FINDINGS, Exit.LOSSY}),
         "What names, sizes and small files show.",
     ),
@@ -324,9 +324,9 @@ DOCUMENTS = {
         "cut",
         CutResult,
         "rmqtool cut STORE --at OFFSET --json",
-        "The one document about the end of a log that was taken out, or would be.",
+        "The one document about the end of a log that was removed, or would be.",
         frozenset({Exit.OK, Exit.FINDINGS}),
-        "What a predicted start does not serve of what is left.",
+        "Remaining messages that a predicted start does not serve.",
     ),
     "convert": Document(
         "convert",

@@ -63,7 +63,7 @@ def test_what_is_in_it(store: Path, tmp_path: Path) -> None:
     assert files[damaged] == log[offset - 2 * FILE_SIZE :][:size]
     assert b"\xa5" * 100 in files[damaged]
     (left,) = result.document["result"]["left_out"]
-    assert left == {"name": f"damaged/{FILE_SIZE:020}-{FILE_SIZE}", "why": "no file holds it"}
+    assert left == {"name": f"damaged/{FILE_SIZE:020}-{FILE_SIZE}", "why": "it is in no file"}
     assert f"{left['name']}: {left['why']}" in files["README.txt"].decode()
 
 

@@ -78,7 +78,7 @@ def test_a_copy_without_the_log(golden_store: GoldenStore, tmp_path: Path) -> No
     for options in (["--key", "k"], ["--from", "0"], ["--to", "5", "--key", "k"]):
         found = inspect(tmp_path, "--as", "consumequeue", *options, part="copy.bin")
         assert found.status == Exit.USAGE
-        assert "the commit log is not beside them" in found.err
+        assert "there is no commit log next to them" in found.err
         assert "commitlog" in found.err
     shutil.copyfile(min((source / "index").iterdir()), tmp_path / "copied-index")
     refused = inspect(tmp_path, "--as", "index", "--key", "k", part="copied-index")

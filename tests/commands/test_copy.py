@@ -341,8 +341,8 @@ def test_a_restore_asks_about_retention(store: Path, target: Path, tmp_path: Pat
         (["{store}", "--output", "{store}/inside"], "inside"),
         (["{store}", "--output", "{new}", "--prune"], "--prune is for --update"),
         (["{store}", "--output", "{new}", "--fresh-times"], "--fresh-times is for"),
-        (["{store}", "--output", "{new}", "--update"], "no copy is here"),
-        (["{store}", "--output", "{copy}"], "a copy is here already"),
+        (["{store}", "--output", "{new}", "--update"], "this is not a copy"),
+        (["{store}", "--output", "{copy}"], "there is already a copy"),
         (["{store}", "--output", "{store}/../other"], "empty directory"),
     ],
 )

@@ -310,7 +310,7 @@ def test_a_function_does_not_get_what_is_redacted(store: Path, tmp_path: Path) -
     ("part", "options", "error"),
     [
         ("consumequeue", [], "--decoder: there are no bodies here"),
-        ("commitlog", ["--columns", "topic,body"], "--columns leaves out what it makes: body_decoded and"),
+        ("commitlog", ["--columns", "topic,body"], "--columns leaves out its column: body_decoded and"),
     ],
 )
 def test_where_nothing_is_decoded(
@@ -335,7 +335,7 @@ def test_columns_of_a_decoder_need_one(store: Path, tmp_path: Path) -> None:
     assert "--decoder COMMAND makes it" in found.err
     found = export(store, tmp_path / "out", "--columns", "topic", "--decoder", "cat")
     assert found.status == Exit.USAGE
-    assert "--columns leaves out what it makes" in found.err
+    assert "--columns leaves out its column" in found.err
 
 
 def test_the_program_of_the_page(tmp_path: Path) -> None:

@@ -136,8 +136,8 @@ def test_what_was_lost_is_not_said_to_be_whole(tmp_path: Path) -> None:
     assert salvaged.status == Exit.FINDINGS
     assert "commitlog.field" not in salvaged.out  # the queue entry of what was lost damages no dummy record
     found = diff(a, tmp_path / "saved")
-    for words in ("a dummy record in place of what was lost", "it is in neither", "queues differ, too"):
-        assert words.replace("it is", "what was there is") in found.out
+    for words in ("a dummy record in place of what was lost", "neither has the original bytes", "queues differ, too"):
+        assert words in found.out
     assert "rebuild A from B, whose" not in found.out
     assert "rebuild A from B, whose" in diff(a, b).out
 

@@ -91,6 +91,6 @@ def test_the_choice_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     engine_for(GIB // 2)
     engine_for(1, engine="local")
     assert capsys.readouterr().err.splitlines() == [
-        "2.00 GiB of log: Spark is used (--engine local does without)",
-        "512 MiB of log: Spark is not used (--engine spark uses it)",
+        "2.00 GiB of log: Spark is used (to avoid it: --engine local)",
+        "512 MiB of log: Spark is not used (to use it: --engine spark)",
     ]

@@ -296,7 +296,7 @@ def test_a_command_that_is_none() -> None:
         ("verify --since -1h", "No such option '--since'."),
         ("inspect --group g", "No such option '--group'. It is one of rmqtool query and rmqtool pending."),
         ("query --message 1", "No such option '--message'. Did you mean '--msg-id'?"),
-        ("query --topic orders", "--scan reads all that match the filters"),
+        ("query --topic orders", "--scan reads all messages that match the filters"),
         ("rebuild", "no command rebuild (did you mean rebuild-cq or rebuild-index?)"),
         ("zzz", "no command zzz\n"),
     ],

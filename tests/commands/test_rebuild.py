@@ -23,11 +23,11 @@ from tests.rebuild.damaging import (
     QUEUE_DAMAGE,
     Damage,
     all_queues_gone,
+    entry_points_past_the_log,
+    entry_zeroed,
     index_gone,
     index_slots_zeroed,
     one_queue_gone,
-    unit_points_behind_the_log,
-    unit_zeroed,
 )
 from tests.unchanged import Entry, snapshot, unchanged
 
@@ -144,7 +144,7 @@ def assert_same_tree(found: dict[str, Entry], expected: dict[str, Entry]) -> Non
 def test_only_what_differs_is_written(one: Path) -> None:
     """A queue that is sound, and the sound files of one that is not, are not touched."""
     before = snapshot(one)
-    unit_zeroed(one)
+    entry_zeroed(one)
     found = result_of(rebuild("rebuild-cq", one, "--yes"))
     changed = [queue for queue in found["queues"] if queue["action"] != "keep"]
     assert [(queue["topic"], queue["queue_id"], queue["action"], queue["added"]) for queue in changed] == [
@@ -234,7 +234,7 @@ def test_plan_of_another_state_is_refused(one: Path) -> None:
     one_queue_gone(one)
     plan = one.parent / "plan.json"
     rebuild("rebuild-cq", one, "--save-plan", plan)
-    unit_zeroed(one)
+    entry_zeroed(one)
     found = rmqtool("rebuild-cq", one, "--json", "--plan", plan, "--yes")
     assert (found.status, found.document["error"]["kind"]) == (Exit.FAILED, "changed")
     assert not (one / "consumequeue" / "orders" / "1").exists()
@@ -331,7 +331,7 @@ def test_consumers_whose_message_changes(one: Path) -> None:
     """A committed offset whose unit points elsewhere afterwards is listed."""
     offsets = json.dumps({"offsetTable": {"orders@shop": {"0": 5, "1": 5}}})
     (one / "config" / "consumerOffset.json").write_text(offsets)
-    unit_points_behind_the_log(one)
+    entry_points_past_the_log(one)
     found = result_of(rebuild("rebuild-cq", one, "--dry-run"))
     (moved,) = found["consumers_moved"]
     assert (moved["group"], moved["queue_id"], moved["committed_offset"]) == ("shop", 0, 5)

@@ -20,7 +20,7 @@ from tests.commands.running import Result, answered, finish, rmqtool, spawn
 from tests.conftest import GoldenStore
 from tests.copies import copied
 from tests.real_broker.harness import GEOMETRY
-from tests.rebuild.damaging import index_gone, index_slots_zeroed, one_queue_gone, unit_zeroed
+from tests.rebuild.damaging import entry_zeroed, index_gone, index_slots_zeroed, one_queue_gone
 from tests.rebuild.log_damages import flip_a_body, overwrite
 from tests.transaction.small import tree
 from tests.unchanged import unchanged
@@ -159,7 +159,7 @@ def test_a_saved_plan_is_for_the_store_that_it_was_made_from(store: Path, tmp_pa
     (changed / "config" / "topics.json").write_text("{}")
     refused = repair(changed, "--plan", plan, "--yes")
     assert refused.status == Exit.FAILED
-    assert "not as it was" in refused.err
+    assert "the store has changed since" in refused.err
     assert repair(store, "--plan", plan, "--yes").status == Exit.FINDINGS
     assert repair(store, "--acknowledge", "--yes").out.startswith("lost: ")
     assert repair(store, "--acknowledge", "--yes").out == "no loss is recorded\n"
@@ -219,7 +219,7 @@ def test_what_no_rebuild_mends_is_told(golden_store: GoldenStore, tmp_path: Path
     """A damaged body is taken out; what else there is to do is shown afterwards, with status 1."""
     root = copied(golden_store(f"{VERSION}-clean"), tmp_path / "store")
     flip_a_body(root / LOG)
-    unit_zeroed(root)
+    entry_zeroed(root)
     (root / "commitlog" / "00000000000000065536").unlink()
     found = repair(root, "--yes")
     assert found.status == Exit.FINDINGS

@@ -74,7 +74,7 @@ def test_a_count_sends_nothing(golden_store: GoldenStore, fake: FakeCluster, jou
     text = replay(golden_store(SHOP), fake, "--dry-run")
     assert text.status == Exit.FINDINGS
     assert "vouchers: cannot be sent to: the target does not have it" in text.out
-    assert "payments: cannot be sent to: fake: the topic is read only there, or the broker is" in text.out
+    assert "payments: cannot be sent to: fake: the topic is read-only there, or the broker is" in text.out
     assert "93 messages" in text.out
     assert "nothing was sent; to send it, add --send" in text.err
 
@@ -185,7 +185,7 @@ def test_an_export_out_of_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--columns", "topic,body"], "columns that a message is made of are missing"),
+        (["--columns", "topic,body"], "required columns are missing"),
         (["--redact", "keys"], "values were hidden"),
         (["--store-column"], "several stores"),
         (["--format", "ndjson"], "neither"),
@@ -265,9 +265,9 @@ def test_the_question(tmp_path: Path, fake: FakeCluster) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--send", "--dry-run"], "one of them"),
+        (["--send", "--dry-run"], "give either"),
         (["--yes"], "--send, which is missing"),
-        (["--unconsumed-by", "a", "--dead-letters-of", "b"], "one of them"),
+        (["--unconsumed-by", "a", "--dead-letters-of", "b"], "give either"),
         (["--journal", "{store}/journal"], "a file of the source"),
         (["--journal", "{store}/../nowhere/journal", "--send", "--yes"], "cannot be written"),
         (["--to-topic", "a=b", "--to-topic", "c"], "OLD=NEW"),

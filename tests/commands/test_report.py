@@ -119,7 +119,7 @@ def test_an_empty_store(tmp_path: Path) -> None:
     result, page = written(tmp_path / "store", tmp_path / "report.html")
     assert result.status == Exit.LOSSY
     assert "There is no commit log file." in page.text
-    assert "No committed offset of a group is there, or can be read." in page.text
+    assert "There are no committed offsets of groups, or they cannot be read." in page.text
 
 
 @pytest.mark.slow

@@ -91,7 +91,7 @@ def test_damaged(store: Path, new: Path) -> None:
     assert verdict["start"]["max_offset_after"] == result["commit_log"]["max_offset"]
     text = rmqtool("salvage", store, "--output", new.parent / "other").out
     assert "lost: " in text
-    assert "left behind: " in text
+    assert "not copied: " in text
 
 
 @pytest.mark.slow
@@ -329,9 +329,9 @@ def test_a_log_in_several_places(tmp_path: Path, new: Path) -> None:
     inside = salvage(store, places[1] / "new", "--broker-conf", conf)
     assert (inside.status, "must not be inside a source" in inside.err) == (Exit.USAGE, True)
     without = salvage(store, new)
-    assert (without.status, "give that with --broker-conf" in without.err) == (Exit.FINDINGS, True)
+    assert (without.status, "give it with --broker-conf" in without.err) == (Exit.FINDINGS, True)
     alone = salvage(places[0], new)
-    assert (alone.status, "that file with --broker-conf: here are log files" in alone.err) == (Exit.NOT_A_STORE, True)
+    assert (alone.status, "that file with --broker-conf: there are log files here" in alone.err) == (Exit.NOT_A_STORE, True)
     with unchanged(places[0]), unchanged(places[1]):
         assert salvage(store, new, "--broker-conf", conf).status == Exit.OK
     assert rmqtool("verify", new).status == Exit.OK
@@ -348,7 +348,7 @@ def test_sizes_of_a_source_that_cannot_be_read_as_a_whole(golden_store: GoldenSt
     (source / "index").touch()
     found = salvage(source, new, "--broker-version", "5.3.3")
     assert found.status == Exit.LOSSY
-    assert "left behind: consumequeue: of " in found.out
+    assert "not copied: consumequeue: of " in found.out
     assert {path.stat().st_size for path in (new / "consumequeue").rglob("*") if path.is_file()} == {600}
     verified = rmqtool("verify", new, "--broker-version", "5.3.3", "--json").document
     assert (verified["result"]["verdict"], verified["exit"]["code"]) == ("clean", Exit.OK)

@@ -56,7 +56,7 @@ def test_five_lines(golden_store: GoldenStore) -> None:
     lines = lines_of(found.out)
     assert [*lines] == LABELS
     assert lines["broker"].startswith("not running, last stop clean; last message ")
-    assert lines["checks"].startswith("no problem at a glance; all is checked by: rmqtool verify ")
+    assert lines["checks"].startswith("no problem at a glance; for all checks: rmqtool verify ")
     assert lines["disk"].count("%") >= 1
 
 

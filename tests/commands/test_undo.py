@@ -215,9 +215,9 @@ def test_a_replaced_file_that_rotted_is_not_put_back(store: Path) -> None:
     with unchanged(store):
         found = rmqtool("undo", store, "--yes")
     assert found.status == Exit.FAILED
-    assert "no longer what was replaced: nothing is put back" in found.err
-    assert f"The rest of what was replaced is still in {old.parent.relative_to(store)}" in found.err
-    assert "only takes space" not in found.err
+    assert "has changed since it was replaced: nothing is put back" in found.err
+    assert f"The other replaced files are still in {old.parent.relative_to(store)}" in found.err
+    assert "only take space" not in found.err
 
 
 def test_nobody_to_ask_changes_nothing(store: Path) -> None:
@@ -325,7 +325,7 @@ def test_replaced_files_that_are_all_gone(store: Path) -> None:
     shutil.rmtree(next((store / ".rmqtool").glob("*/old")))
     with unchanged(store):
         found = rmqtool("undo", store, "--yes")
-    assert (found.status, "is gone, with all that was replaced" in found.err) == (Exit.FAILED, True)
+    assert (found.status, "is missing, with all replaced files" in found.err) == (Exit.FAILED, True)
     assert found.err.rstrip().endswith(f"rmqtool undo {store} --discard")
     assert rmqtool("undo", store, "--discard", "--yes").status == Exit.OK
 

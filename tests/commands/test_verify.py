@@ -106,7 +106,7 @@ def test_damage_is_counted_without_its_queues(tmp_path: Path, unpacked: GoldenSt
         shutil.rmtree(store / gone)
     found = verify(store, "--json").document["result"]
     assert {"topic": "orders", "messages": 16} in found["messages_lost"]
-    assert ("how much the damage held: at least" in str(found["unproven"])) is (gone is not None)
+    assert ("how many messages are damaged: at least" in str(found["unproven"])) is (gone is not None)
     [lost, *_] = [line for line in verify(store).out.splitlines() if "messages that cannot be read" in line]
     assert ("at least" in lost) is (gone is not None)
 

@@ -142,7 +142,7 @@ def test_a_log_that_is_elsewhere(tmp_path: Path) -> None:
         assert found.status == Exit.LOSSY
         assert verdict in found.out
         assert "no log file is in commitlog, but the queue 0 of " in found.out
-        assert "give that with --broker-conf" in found.out
+        assert "give it with --broker-conf" in found.out
     conf = tmp_path / "broker.conf"
     conf.write_text(f"storePathRootDir={a}\nstorePathCommitLog={tmp_path / 'log'}\n")
     full = copied(a, tmp_path / "full")

@@ -81,7 +81,7 @@ def test_diverged_at_the_first_message(tmp_path: Path) -> None:
     """Logs of different brokers are not compared by offset."""
     found = compared(*pair(tmp_path, log_of(), log_of(parted_at=0)))
     assert (found.verdict, found.shares_beginning, found.tails, found.queues) == ("diverged", False, {}, ())
-    assert "do not share a beginning" in found.not_compared[0]
+    assert "have no common beginning" in found.not_compared[0]
 
 
 @pytest.mark.parametrize("start", [0, 1000 * FILE_SIZE])

@@ -196,5 +196,5 @@ def test_a_store_that_was_not_exported(store: Path, tmp_path: Path) -> None:
     """It is refused."""
     export(store, tmp_path / "out")
     other = LogBuilder().add_all([{}]).write(tmp_path / "other")
-    with pytest.raises(UsageError, match="nothing of this store"):
+    with pytest.raises(UsageError, match="nothing from this store"):
         check(other, tmp_path / "out")

@@ -34,7 +34,7 @@ def exported(store: Path, output: Path, *more: str | Path) -> pa.Table:
     tier = ("--tiered-path", store / "tiered")
     assert rmqtool("export", store, "--output", output, *tier, *EXPORT, *more).status == 0
     check = rmqtool("export", store, "--check", output, *tier)
-    assert (check.status, "the export is what the log says" in check.out) == (0, True), check.out
+    assert (check.status, "the export matches the log" in check.out) == (0, True), check.out
     return rows_in(output)
 
 

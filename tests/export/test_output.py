@@ -200,7 +200,7 @@ def test_what_a_killed_run_left_is_thrown_away(store: Path, tmp_path: Path) -> N
 def test_modes_and_what_is_there(store: Path, tmp_path: Path) -> None:
     """An output with an export needs a mode; a directory with anything else is never touched."""
     export(store, tmp_path / "out")
-    with pytest.raises(UsageError, match="already holds an export"):
+    with pytest.raises(UsageError, match="already has an export"):
         export(store, tmp_path / "out")
     export(store, tmp_path / "out", "overwrite", partition_by=("queue",))
     assert len(rows_of(tmp_path / "out")) == 60

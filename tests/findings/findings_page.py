@@ -13,11 +13,11 @@ _HEAD = """\
 <!-- Written by `make pages` from rmqtool/findings. -->
 # Findings
 
-A finding has a code that never changes. This page lists all codes, with the number of the fault where it has one.
+A finding has a code that never changes. This page lists all codes, with the number of the fault if there is one.
 `rmqtool explain CODE` shows the same in a terminal, and [json.md](json.md) has the fields of a finding.
 
-What a broker does depends on its release, so each page says which does what. "A recovery scan" is the reading of the
-commit log that every start does, more of it after a crash.
+What a broker does depends on its release; each page shows the differences. A "recovery scan" is the part of the commit
+log that every start reads; after a crash it is larger.
 """
 
 _CHAPTERS = {

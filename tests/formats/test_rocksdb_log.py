@@ -43,7 +43,7 @@ def manifest(*edits: bytes) -> bytes:
 def test_the_oldest_log(edits: tuple[bytes, ...], oldest: int) -> None:
     """The greatest number that any change gives."""
     assert oldest_log(manifest(*edits)) == oldest
-    assert oldest_log(manifest(*edits) + bytes(100)) == oldest  # allocated ahead
+    assert oldest_log(manifest(*edits) + bytes(100)) == oldest  # allocated in advance
 
 
 @pytest.mark.parametrize("edit", [b"\x0a", b"\x0a\xff", b"\x0a" + b"\xff" * 12, b"\xff", b"\x01\x05abc"])

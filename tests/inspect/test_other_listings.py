@@ -421,7 +421,7 @@ def _other_files(store: Path, builder: LogBuilder) -> None:
 
 
 @pytest.mark.parametrize(("change", "error", "text"), [
-    (_gone, UnreadableError, "the log is gone"), (_shorter, ChangedError, "cut before offset"),
+    (_gone, UnreadableError, "the log disappeared"), (_shorter, ChangedError, "cut before offset"),
     (_other, ChangedError, "cut before offset"), (_other_files, ChangedError, "cut before offset"),
 ])  # fmt: skip
 @pytest.mark.parametrize("from_end", [True, False])

@@ -159,7 +159,7 @@ def test_what_no_export_wrote_is_left_alone(place: Place, tmp_path: Path) -> Non
 def test_an_output_inside_of_a_store_is_refused(s3: Place, golden_store: GoldenStore) -> None:
     uri = s3.put(golden_store("4.4.0-shop"), "inside/store")
     result = rmqtool("export", uri, "-o", s3.uri("inside/store/out"), "--engine", "local")
-    assert (result.status, "inside of a store" in result.err) == (Exit.USAGE, True)
+    assert (result.status, "inside a store" in result.err) == (Exit.USAGE, True)
 
 
 @pytest.mark.rare

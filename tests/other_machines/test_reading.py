@@ -131,7 +131,7 @@ def test_a_file_is_no_store(place: Place, tmp_path: Path) -> None:
 def test_a_pattern_without_a_match_is_shown_without_the_secret(s3: Place, tmp_path: Path) -> None:
     answer = rmqtool("export", s3.uri("no-*/store"), "-o", tmp_path / "out", "--engine", "local")
     assert answer.status == Exit.FAILED
-    assert answer.err == "rmqtool: s3://bucket/no-*/store: no directory fits this pattern\n"
+    assert answer.err == "rmqtool: s3://bucket/no-*/store: no directory matches this pattern\n"
 
 
 @pytest.mark.parametrize("command", ["repair", "rebuild-cq", "rebuild-index", "clean", "undo", "pending", "report"])
@@ -145,7 +145,7 @@ def test_other_commands_refuse_a_uri(command: str, place: Place, tmp_path: Path)
 
 def test_a_log_there_is_not_followed(place: Place) -> None:
     answer = rmqtool("inspect", place.uri("store/commitlog"), "--follow")
-    assert (answer.status, "--follow works on stores of this machine only" in answer.err) == (Exit.USAGE, True)
+    assert (answer.status, "--follow works only on stores of this machine" in answer.err) == (Exit.USAGE, True)
 
 
 def test_files_without_directories_are_a_store(golden_store: GoldenStore, gs: Place) -> None:

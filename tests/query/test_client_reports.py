@@ -158,7 +158,7 @@ def test_the_report_has_them(golden_store: GoldenStore, tmp_path: Path) -> None:
 
 
 class TraceMaker(StoreMaker):
-    """A message, and what clients say of it."""
+    """A message, and what clients report of it."""
 
     def __init__(self, **fields: Any) -> None:
         super().__init__()

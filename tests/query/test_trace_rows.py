@@ -63,7 +63,7 @@ def test_a_row_that_is_gone(root: Path) -> None:
     assert states(root) == {"unique-key": "ok", "key": "missing", "tags": "ok"}
     [contradiction] = first(root)["places"]["contradictions"]
     assert contradiction.startswith("the index in RocksDB has no row for ORD-0")
-    assert "though the index in RocksDB is past" in " ".join(query(root, "--offset", "0", "--trace").out.split())
+    assert "although the index in RocksDB has passed" in " ".join(query(root, "--offset", "0", "--trace").out.split())
 
 
 @pytest.mark.slow

@@ -333,7 +333,7 @@ class Table:
 
 
 HEADER = """\
-| release | cases | equal | of these without a trace in part | not predicted | differing |
+| release | cases | equal | of these partly without a trace | not predicted | different |
 |---|---|---|---|---|---|"""
 
 

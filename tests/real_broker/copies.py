@@ -220,7 +220,7 @@ def main() -> None:
                 failed |= bool(status)
         lost = ", ".join(f"{count} {what}" for what, count in sorted(total.wrong.items())) or "nothing"
         name = f"{version}{', RocksDB' if given.rocksdb else ''}{', --raw' if given.raw else ''}"
-        name += {"full": "", "update": ", --update", "killed": ", killed and gone on with"}[given.form]
+        name += {"full": "", "update": ", --update", "killed": ", killed and continued"}[given.form]
         name += f", {given.pause:g} s between steps" if given.pause else ""
         print(f"| {name} | {len(made)} | {total.before} | {total.later} | {lost} |", flush=True)
         failed |= bool(total.wrong)

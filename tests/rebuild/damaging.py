@@ -38,11 +38,11 @@ def one_queue_gone(root: Path) -> None:
     shutil.rmtree(root / "consumequeue" / "orders" / "1")
 
 
-def unit_zeroed(root: Path) -> None:
+def entry_zeroed(root: Path) -> None:
     write(queue_file(root), 5 * UNIT_SIZE, bytes(UNIT_SIZE))
 
 
-def unit_points_behind_the_log(root: Path) -> None:
+def entry_points_past_the_log(root: Path) -> None:
     write(queue_file(root), 5 * UNIT_SIZE, build_unit(1 << 50, 100, 0))
 
 
@@ -50,19 +50,19 @@ def wrong_tags_code(root: Path) -> None:
     write(queue_file(root), 7 * UNIT_SIZE + 12, b"\x01\x02")
 
 
-def units_shifted(root: Path) -> None:
+def entries_shifted(root: Path) -> None:
     path = queue_file(root)
     data = path.read_bytes()
     write(path, 0, data[UNIT_SIZE:])
 
 
-def last_units_lost(root: Path) -> None:
+def last_entries_lost(root: Path) -> None:
     path = last_file(root)
     data = path.read_bytes().rstrip(b"\0")
     write(path, max(0, len(data) - 3 * UNIT_SIZE) // UNIT_SIZE * UNIT_SIZE, bytes(3 * UNIT_SIZE))
 
 
-def units_behind_the_end(root: Path) -> None:
+def entries_past_the_end(root: Path) -> None:
     path = last_file(root)
     end = -(-len(path.read_bytes().rstrip(b"\0")) // UNIT_SIZE)
     write(path, end * UNIT_SIZE, build_unit(1 << 40, 100, 5))
@@ -86,12 +86,12 @@ def last_file(root: Path) -> Path:
     return max((root / "consumequeue" / "orders" / "0").iterdir())
 
 
-def file_off_the_grid(root: Path) -> None:
+def file_at_a_wrong_offset(root: Path) -> None:
     path = queue_file(root)
     path.rename(path.with_name(f"{17:020d}"))
 
 
-def unit_of_another_queue(root: Path) -> None:
+def entry_of_another_queue(root: Path) -> None:
     write(queue_file(root), 5 * UNIT_SIZE, queue_file(root, 1).read_bytes()[5 * UNIT_SIZE : 6 * UNIT_SIZE])
 
 
@@ -142,7 +142,7 @@ def batch_base_gap(root: Path) -> None:
 
 
 QUEUE_DAMAGE: tuple[Damage, ...] = (
-    unit_of_another_queue,
+    entry_of_another_queue,
     wrong_size,
     delivery_time_lost,
     middle_file_gone,
@@ -156,16 +156,16 @@ QUEUE_DAMAGE: tuple[Damage, ...] = (
     all_queues_gone,
     one_topic_gone,
     one_queue_gone,
-    unit_zeroed,
-    unit_points_behind_the_log,
+    entry_zeroed,
+    entry_points_past_the_log,
     wrong_tags_code,
-    units_shifted,
-    last_units_lost,
-    units_behind_the_end,
+    entries_shifted,
+    last_entries_lost,
+    entries_past_the_end,
     file_too_short,
     file_of_no_bytes,
     extra_file_of_zeros,
-    file_off_the_grid,
+    file_at_a_wrong_offset,
 )
 
 
@@ -189,7 +189,7 @@ def index_slots_zeroed(root: Path) -> None:
     write(first_index(root), 40, bytes(200))
 
 
-def index_unit_overwritten(root: Path) -> None:
+def index_entry_overwritten(root: Path) -> None:
     write(first_index(root), 40 + 200 + 5 * 20, b"\x7f" * 20)
 
 
@@ -206,7 +206,7 @@ def index_hash_of_another_key(root: Path) -> None:
     write(first_index(root), 40 + 200 + 5 * 20, b"\0\0\0\x63")
 
 
-def index_points_behind_the_log(root: Path) -> None:
+def index_points_past_the_log(root: Path) -> None:
     write(first_index(root), 40 + 200 + 5 * 20 + 4, (1 << 50).to_bytes(8, "big"))
 
 
@@ -229,7 +229,7 @@ def index_file_of_the_future(root: Path) -> None:
 INDEX_DAMAGE: tuple[Damage, ...] = (
     index_chain_in_a_circle,
     index_hash_of_another_key,
-    index_points_behind_the_log,
+    index_points_past_the_log,
     index_of_other_times,
     index_counts_too_much,
     index_counts_too_little,
@@ -238,6 +238,6 @@ INDEX_DAMAGE: tuple[Damage, ...] = (
     first_index_file_gone,
     index_header_zeroed,
     index_slots_zeroed,
-    index_unit_overwritten,
+    index_entry_overwritten,
     index_cut,
 )

@@ -22,7 +22,7 @@ from rmqtool.transaction.transaction import Transaction
 from tests.building import LogBuilder
 from tests.conftest import GoldenStore
 from tests.copies import copied
-from tests.rebuild.damaging import INDEX_DAMAGE, QUEUE_DAMAGE, Damage, unit_zeroed, write
+from tests.rebuild.damaging import INDEX_DAMAGE, QUEUE_DAMAGE, Damage, entry_zeroed, write
 from tests.rebuild.faults import memory
 from tests.transaction.small import tree
 
@@ -113,13 +113,13 @@ def test_a_queue_that_began_again_behind_damage(scratch: Path) -> None:
 
 @pytest.mark.slow
 def test_in_append_order(unpacked: GoldenStore, scratch: Path) -> None:
-    root = damaged(unpacked("5.3.3-clean"), scratch / "store", unit_zeroed)
+    root = damaged(unpacked("5.3.3-clean"), scratch / "store", entry_zeroed)
     assert_mends(opened(root), replace(options("5.3.3", "queues"), order="broker"))
 
 
 @pytest.mark.slow
 def test_damaged_log_is_neutralised(unpacked: GoldenStore, scratch: Path) -> None:
-    root = damaged(unpacked("5.3.3-clean"), scratch / "store", unit_zeroed)
+    root = damaged(unpacked("5.3.3-clean"), scratch / "store", entry_zeroed)
     with min((root / "commitlog").iterdir()).open("r+b") as file:
         file.seek(3000)
         file.write(b"\x55" * 2000)
@@ -129,7 +129,7 @@ def test_damaged_log_is_neutralised(unpacked: GoldenStore, scratch: Path) -> Non
 @pytest.mark.slow
 def test_several_processes(unpacked: GoldenStore, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pieces that do not meet: one process reads the log instead, also when the plan is carried out."""
-    root = damaged(unpacked("5.3.3-clean"), scratch / "store", unit_zeroed)
+    root = damaged(unpacked("5.3.3-clean"), scratch / "store", entry_zeroed)
     end = open_store(root).commit_log().files[-1].end_offset
     monkeypatch.setattr(source, "log_parts", lambda *_, **__: [(0, 30_000), (0, end)])
     assert_mends(opened(root), replace(options("5.3.3", "queues"), jobs=2))
@@ -161,7 +161,7 @@ def test_jump(scratch: Path) -> None:
 @pytest.mark.slow
 def test_ext_addresses(unpacked: GoldenStore, scratch: Path) -> None:
     """A unit with an ext address is as good as one without."""
-    root = damaged(unpacked("5.3.3-clean"), scratch / "store", unit_zeroed)
+    root = damaged(unpacked("5.3.3-clean"), scratch / "store", entry_zeroed)
     (root / "consumequeue_ext").mkdir()
     write(root / "consumequeue" / "orders" / "0" / f"{0:020d}", 12, (-(1 << 62)).to_bytes(8, "big", signed=True))
     assert_mends(opened(root), options("5.3.3", "queues"))

@@ -430,7 +430,7 @@ def test_undo_names_the_settings(copy_of: Callable[[str], Path], tmp_path: Path)
     for target in ("rocksdb", "files"):
         undone = rmqtool("undo", root, "--yes")
         assert f"(rebuild-cq --to {target}) replaced" in undone.out
-        assert f"put what rebuild-cq --to {target} asked for in broker.conf back, too\n" in undone.err
+        assert f"also revert the broker.conf settings of rebuild-cq --to {target}\n" in undone.err
 
 
 @pytest.mark.slow
@@ -444,7 +444,7 @@ def test_already_there_and_damaged(copy_of: Callable[[str], Path], tmp_path: Pat
     done = rmqtool("rebuild-cq", root, "--to", "rocksdb", "--yes", *given)
     assert done.status == Exit.OK, done.err
     assert rmqtool("verify", root, *given).status == Exit.OK
-    assert "broker.conf back" not in rmqtool("undo", root, "--yes").err
+    assert "revert the broker.conf" not in rmqtool("undo", root, "--yes").err
 
 
 def test_tables_that_stay(copy_of: Callable[[str], Path]) -> None:

@@ -431,7 +431,7 @@ def test_what_is_written_is_read_back(root: Path, monkeypatch: pytest.MonkeyPatc
             self.write(b"\xff" * 8, 8)
 
     monkeypatch.setattr(StagedFile, "copy", wrong)
-    with pytest.raises(UnwritableError, match="not what is read back"):
+    with pytest.raises(UnwritableError, match="differ from those written"):
         rebuilt(opened(root), options())
     assert tree(root) == before
 

@@ -14,16 +14,16 @@ _LONGEST = 90
 _HEAD = """\
 # What becomes of each fault
 
-Every fault of the catalogue ([findings.md](findings.md)) was made on a store of its own. `rmqtool repair` carried out
-the plan that `rmqtool verify` prints; a broker of the release was started on the damaged store, and on the repaired
-one. No message that could be read before was lost in a queue, every second repair had nothing to do, and undo brought
-back every byte. Stores without a name are small ones that hold every form of record; the others were written by real
-brokers. A fault is named by its code; some codes have no number. What is in no file (another process, a full disk, a
-file that cannot be read) was so while the store was repaired.
+Each fault of the catalogue ([findings.md](findings.md)) was made on a separate store. `rmqtool repair` carried out the
+plan that `rmqtool verify` prints, and a broker of the release was started on the damaged and on the repaired store. No
+repair made a readable message disappear from a queue, every second repair had nothing to do, and undo restored every
+byte. Rows without the name of a store use small stores with every record format; the other stores were written by real
+brokers. A fault is named by its finding code; some codes have no number. Faults that are in no file (another process, a
+full disk, an unreadable file) were present during the repair.
 
-The last two columns say in what users of the broker have less, or other things, than before the damage: *all* is there,
-or *refuses*: no broker starts; *not asked*: no broker was started for this row yet. `make repairs` compares them, and a
-test holds the other columns.
+The last two columns list where users of the broker have less than before the damage, or something else. *all*: nothing
+is missing; *refuses*: the broker does not start; *not asked*: no broker has been started for this row yet.
+`make repairs` checks these columns, and a test checks the others.
 """
 
 
@@ -60,7 +60,7 @@ def answer_of(repair: Repair) -> tuple[str, str]:
         error = repair.said[-1].get("error") or {}
         return "nothing", f"{error.get('kind', error)}: the repair stops"
     planned = [change for step in repair.planned["steps"] for change in step["changes"]]
-    more = ["what is left"] if GOES_ON in planned else []
+    more = ["then the rest"] if GOES_ON in planned else []
     texts = [text for text in [*planned, *(change["what"] for change in result["changes"])] if text != GOES_ON]
     done = [*dict.fromkeys(map(_short, texts)), *more]
     serious = sorted({each["code"] for each in repair.said[-1]["findings"] if each["severity"] != "info"})

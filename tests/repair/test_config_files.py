@@ -178,7 +178,7 @@ def test_newer_offsets_of_a_damaged_file(store: Path) -> None:
         "3": 17,
     }
     assert main.details[0] == "group desk, orders queue 0: 15 (its .bak has 9)"
-    assert main.what.endswith("put back from its .bak; with 2 newer offsets of the damaged file")
+    assert main.what.endswith("restored from its .bak; with 2 newer offsets of the damaged file")
 
 
 def test_an_added_topic_counts_as_a_change(store: Path) -> None:
@@ -338,4 +338,4 @@ def test_levels_behind_the_ends_of_their_queues_are_a_proof(tmp_path: Path) -> N
     delay_ahead(store)
     (change,) = planned(store, findings_of(store, OFTEN), OFTEN, offsets=True)
     assert "1 delay offset moved" in change.what
-    assert "where these levels were" in str(change.lost)
+    assert "the positions of these levels" in str(change.lost)

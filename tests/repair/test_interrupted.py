@@ -98,8 +98,8 @@ def test_names_that_come_back_in_what_is_kept(whole: Whole) -> None:
 
 @pytest.mark.parametrize(("job", "name", "text"), [
     ("repair", STAGED, "Repair the store"),
-    ("repair", MOVED, "End the run of rmqtool that was interrupted"),
-    ("undo", MOVED, "End the run of rmqtool that was interrupted"),
+    ("repair", MOVED, "Complete the interrupted run of rmqtool"),
+    ("undo", MOVED, "Complete the interrupted run of rmqtool"),
 ])  # fmt: skip
 def test_other_commands_behind_it(whole: Whole, job: str, name: str, text: str) -> None:
     """Readers say so and change nothing; a rebuild ends it first, and all can be taken back."""
@@ -275,7 +275,7 @@ def test_a_disk_that_is_full_half_way(whole: Whole, transaction: int) -> None:
     status, err = ended("repair", root, cast(System, Full(ends[transaction])))
     assert status == Exit.FAILED
     assert "no space left on device" in err
-    assert "make room on the file system of the store and run the command again" in err
+    assert "free space on the file system of the store and run the command again" in err
     assert len(kept_transactions(root)) == transaction
     assert ("is written (undo takes it back); to continue: rmqtool repair " in err) == bool(transaction)
     whole.check(root)

@@ -156,7 +156,7 @@ def test_a_short_file_in_the_middle_is_filled_up(store: Path, size: int) -> None
     [needed] = [each.needed for each in left(store)]
     assert needed == (f"commitlog/{file_name(FILE_SIZE)} ({FILE_SIZE} bytes; keep the present one as well)",)
     [change] = heal(store)
-    assert change.lost == f"what commitlog/{path.name} held after its first {size} bytes, unless it is restored first"
+    assert change.lost == f"what commitlog/{path.name} had after its first {size} bytes, unless it is restored first"
     assert path.read_bytes() == data[:size].ljust(FILE_SIZE, b"\0")
     assert not codes_of(verify(store)) & {"commitlog.file-size", "commitlog.gap", "start.refuses"}
 
@@ -287,7 +287,7 @@ def test_the_only_file_is_filled_up_where_it_was_cut(tmp_path: Path, cut: str) -
     needed = {name for each in left(store, _ONE) for name in each.needed}
     assert needed <= {f"commitlog/{path.name} ({_ONE_FILE} bytes; keep the present one as well)"}
     [change] = [each for each in heal(store, _ONE) if "commitlog.file-size" in each.codes]
-    assert change.lost == f"what commitlog/{path.name} held after its first {size} bytes, unless it is restored first"
+    assert change.lost == f"what commitlog/{path.name} had after its first {size} bytes, unless it is restored first"
     assert path.read_bytes() == data[:size].ljust(_ONE_FILE, b"\0")
     assert not codes_of(verify(store, conf=_ONE)) & {"commitlog.file-size", "start.refuses"}
 

@@ -312,10 +312,10 @@ def test_groups_without_offsets_wait_for_theirs(store: Path, code: str) -> None:
     ("lost", "tasks"),
     [
         ({"topics.json": "without"}, "create the lost topics again"),
-        ({"consumerOffset.json": "empty"}, "set each group to where it was"),
+        ({"consumerOffset.json": "empty"}, "reset each group to its former position"),
         (
             {"consumerOffset.json": "without", "topics.json": "without"},
-            "create the lost topics again and set each group to where it was",
+            "create the lost topics again and reset each group to its former position",
         ),
     ],
 )
@@ -333,7 +333,7 @@ def test_clients_wait_for_tables_that_rocksdb_has_lost(store: Path, lost: dict[s
     alone = plan_of(of := diagnosis(store, groups), repairs_of(of))
     assert alone.steps[-1].text == "Start the broker."
     assert "mqadmin updateSubGroup" in alone.remaining[0]
-    assert "Leave the database" not in alone.remaining[0]
+    assert "Do not move the database" not in alone.remaining[0]
 
 
 def test_a_step_for_people_names_each_place(store: Path) -> None:

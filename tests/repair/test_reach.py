@@ -95,7 +95,7 @@ def test_a_link_to_a_disk_that_is_not_mounted(store: Path) -> None:
     shutil.rmtree(linked(store, "index"))
     repairs, plan = planned(store, "index.missing")
     assert not repairs
-    assert "behind a link" in plan.steps[0].text
+    assert "in a linked directory" in plan.steps[0].text
 
 
 def test_config_behind_a_link_is_moved_first(store: Path) -> None:

@@ -219,7 +219,7 @@ class Whole:
             assert codes_of(document) <= self.codes
         else:
             (step,) = document["result"]["plan"]["steps"]
-            assert step["text"].startswith("End the run of rmqtool that was interrupted")
+            assert step["text"].startswith("Complete the interrupted run of rmqtool")
             assert step["command"].startswith("rmqtool repair ")
 
 

@@ -29,7 +29,7 @@ def test_a_route() -> None:
 @pytest.mark.parametrize(
     ("queues", "brokers", "reason"),
     [
-        ({"perm": 4}, {"0": "h:1"}, "read only"),
+        ({"perm": 4}, {"0": "h:1"}, "read-only"),
         ({"perm": 6}, {"1": "h:1"}, "its master is not available"),
         ({"writeQueueNums": 0}, {"0": "h:1"}, "0 queues to write"),
         ({"writeQueueNums": 1 << 30}, {"0": "h:1"}, "queues to write"),

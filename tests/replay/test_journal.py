@@ -89,7 +89,7 @@ def test_reading_does_not_mend(tmp_path: Path) -> None:
     "line", [b"nonsense\n", b"[]\n", b'{"kind":"sent"}\n', b'{"kind":"sending","messages":[7]}\n', b"\xff\n"]
 )
 def test_damage_in_the_middle(tmp_path: Path, line: bytes) -> None:
-    """Without the line it is not known what was sent: nothing is, and nothing of the file is cut."""
+    """Without the line it is not known which messages were sent: nothing is, and nothing of the file is cut."""
     path = tmp_path / "journal"
     Journal(path, HEADER).close()
     data = path.read_bytes() + line + b'{"kind":"sending","messages":[]}\n'

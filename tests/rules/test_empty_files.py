@@ -32,7 +32,7 @@ def test_of_several_releases_each_is_named() -> None:
     """Those that start, by what they do."""
     effect = effect_of_empty_last_file(ANY_RELEASE)
     assert effect == (
-        f"a start deletes it (5.1.3 to {RELEASES[-1]}); leaves it out, and writes its next file in this place "
+        f"a start deletes it (5.1.3 to {RELEASES[-1]}); ignores it, and writes its next file in this place "
         "(4.4.0 to 4.5.0 and 4.9.2)"
     )
     assert spans_of(ANY_RELEASE.where(refuses_empty_last_file)) == "4.5.1 to 4.9.1 and 4.9.3 to 5.1.2"

@@ -1,4 +1,4 @@
-"""The end of the log: zeros, torn records, old bytes after the last record, files allocated ahead."""
+"""The end of the log: zeros, torn records, old bytes after the last record, files allocated in advance."""
 
 from __future__ import annotations
 

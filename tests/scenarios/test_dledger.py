@@ -209,9 +209,9 @@ def test_the_index_of_entries(small: Path) -> None:
     first.write_bytes(units.ljust(8192, b"\0"))
     assert found() == []
     first.write_bytes(units[: 32 * 100])
-    assert found()[0]["message"] == "no unit points to 2 of 4 entries that are looked up"
+    assert found()[0]["message"] == "no index entry points to 2 of 4 entries that are looked up"
     first.write_bytes(units[: 32 * 119])
-    assert found()[0]["message"] == "no unit points to 1 of 4 entries that are looked up"
+    assert found()[0]["message"] == "no index entry points to 1 of 4 entries that are looked up"
     first.write_bytes(units[:1024])
     (index / f"{2048:020d}").write_bytes(units[2048:])
     [finding] = found()
@@ -246,7 +246,7 @@ def test_the_units_that_no_start_makes_anew(small: Path, field: str) -> None:
         assert found == []
         return
     [finding] = found
-    assert finding["message"] == f"the unit of the Raft index {wrong} does not point to its entry"
+    assert finding["message"] == f"the index entry of the Raft index {wrong} does not point to its entry"
     assert (finding["severity"], finding["offset"], finding["count"]) == ("error", log.offsets[wrong], 1)
     assert result.document["result"]["verdict"] == "corrupt"
     [step] = result.document["result"]["plan"]["steps"]

@@ -95,7 +95,7 @@ def test_the_output_is_that_of_the_local_engine(golden_store: GoldenStore, tmp_p
         assert spark[name] == local[name], name
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("rmqtool-")] == []
     checked = rmqtool("export", store, "--check", output, *decoder)
-    assert (checked.status, "the export is what the log says" in checked.out) == (Exit.OK, True)
+    assert (checked.status, "the export matches the log" in checked.out) == (Exit.OK, True)
 
 
 @pytest.mark.rare

@@ -230,7 +230,7 @@ def test_memory_is_that_of_its_options() -> None:
     snapshots = {"one": library.open(EXAMPLE).snapshot}
     with Database(Stores(snapshots, Query(), Reading()), Limits(memory=64 * MIB)) as database:
         statement = "select list(repeat(key, 1000000)) from keys, range(1000)"
-        with pytest.raises(RmqtoolError, match="needs more than it may take") as caught:
+        with pytest.raises(RmqtoolError, match="needs more than its limits") as caught:
             database.ask(statement).to_arrow()
         assert "--memory" in str(caught.value.hint)
 

@@ -56,7 +56,7 @@ def test_commands_that_read_it(store: Path, tmp_path: Path) -> None:
         found = rmqtool(*words)
         assert found.status == Exit.FAILED, words
         assert "no log file is in commitlog, but the queue 0 of " in found.err
-        assert "give that with --broker-conf" in found.err
+        assert "give it with --broker-conf" in found.err
     assert not lake.exists()
     assert "no log file is in commitlog" in rmqtool("query", store, "--scan", "--topic", "orders").err
 

@@ -57,7 +57,7 @@ def test_files_that_overlap_are_one_part(tmp_path: Path) -> None:
 
 
 def test_no_part_begins_behind_the_log(tmp_path: Path) -> None:
-    """Files that were allocated ahead are left to the part in which the log ends."""
+    """Files that were allocated in advance are left to the part in which the log ends."""
     assert starts(log_of(tmp_path, b"x" * 5000, bytes(5000)), 1000) == [0, 1250, 2500, 3750]
 
 

@@ -233,13 +233,13 @@ def test_entries_of_dledger(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match=r"DLedger store \(dledger-n0/\), which salvage does not take") as caught:
         require_plain_log(store, "salvage")
     assert caught.value.file == str(root)
-    assert caught.value.hint == f"rmqtool convert {root} --output NEW makes a plain store of it"
+    assert caught.value.hint == f"rmqtool convert {root} --output NEW converts it to a plain store"
     named = open_store(
         root, BrokerConf({"dLegerSelfId": "n0"}, path="broker.conf")
     )  # which may be one of several nodes
     with pytest.raises(UnsupportedError) as caught:
         require_plain_log(named, "salvage")
-    assert str(caught.value.hint).startswith(f"rmqtool convert {root} --output NEW --broker-conf broker.conf makes")
+    assert str(caught.value.hint).startswith(f"rmqtool convert {root} --output NEW --broker-conf broker.conf converts")
     require_plain_log(opened(make(tmp_path / "plain", "commitlog/")), "salvage")
 
 

@@ -32,11 +32,11 @@ def snapshot(tmp_path: Path) -> Snapshot:
         (Filters(topics=("payments",), queue_ids=(1, 2)), "topic payments has no queue 1, 2; there are 7"),
         (
             Filters(from_timestamp=T + 5001),
-            "the log holds messages stored 2026-11-21T10:52:00.000Z to 2026-11-21T10:52:05.000Z",
+            "the log has messages stored 2026-11-21T10:52:00.000Z to 2026-11-21T10:52:05.000Z",
         ),
         (
             Filters(to_timestamp=T),
-            "the log holds messages stored 2026-11-21T10:52:00.000Z to 2026-11-21T10:52:05.000Z",
+            "the log has messages stored 2026-11-21T10:52:00.000Z to 2026-11-21T10:52:05.000Z",
         ),
         (Filters(from_timestamp=T + 5000), "no message matches the filters"),
         (Filters(topics=("orders",), tags=("red",)), "no message matches the filters"),
@@ -48,7 +48,7 @@ def test_the_reason(snapshot: Snapshot, filters: Filters, expected: str) -> None
 
 def test_offsets_outside_the_log(snapshot: Snapshot) -> None:
     end = snapshot.log_range.max_offset
-    assert why_nothing(snapshot, Filters(from_offset=end)) == f"the log holds the offsets 0 to {end}"
+    assert why_nothing(snapshot, Filters(from_offset=end)) == f"the log has the offsets 0 to {end}"
     assert why_nothing(snapshot, Filters(from_offset=end - 1)) == "no message matches the filters"
 
 
@@ -57,7 +57,7 @@ def test_several_reasons_are_all_told(snapshot: Snapshot) -> None:
     assert told.startswith(
         "there is no topic ordes (did you mean orders?); there is no topic payment (did you mean pay"
     )
-    assert "the log holds messages stored" in told
+    assert "the log has messages stored" in told
 
 
 def test_where_no_topic_is_known_none_is_called_unknown(tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ def test_one_that_does_not_end(store: Path, broker: BrokerBegins, monkeypatch: p
     monkeypatch.setattr("rmqtool.transaction.session._PATIENCE", 0)
     monkeypatch.setattr("rmqtool.transaction.session._PAUSE", 0)
     before = tree(store)
-    with pytest.raises(StoreInUseError, match=r"process 4711 .*: the store is written, and"):
+    with pytest.raises(StoreInUseError, match=r"process 4711 .*: the store is written, but"):
         repair_one(store, broker)
     assert tree(store) != before
     broker.maps.unlink()

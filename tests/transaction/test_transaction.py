@@ -72,7 +72,7 @@ def test_a_name_outside_the_store_is_refused(store: Path, name: str) -> None:
 def test_a_file_elsewhere_is_refused_politely(store: Path, tmp_path: Path) -> None:
     """Such as one of a log that storePathCommitLog names: what can be done instead is said."""
     with Transaction(store, "test") as transaction:
-        with pytest.raises(UnsupportedError, match="outside of the store") as caught:
+        with pytest.raises(UnsupportedError, match="outside the store") as caught:
             transaction.file(str(tmp_path / "commitlog" / "00000000000000000000"))
         assert "salvage --output NEW" in str(caught.value.hint)
 
@@ -205,7 +205,7 @@ def test_many_files_need_few_descriptors(store: Path) -> None:
 def test_space_is_asked_for_before_anything_is_written(store: Path) -> None:
     with Transaction(store, "test") as transaction:
         transaction.require_space(1)
-        with pytest.raises(UnwritableError, match=r"iB are needed beside"):
+        with pytest.raises(UnwritableError, match=r"iB are needed in addition"):
             transaction.require_space(1 << 62)
 
 

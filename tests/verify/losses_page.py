@@ -27,10 +27,10 @@ def section(verdicts: Verdicts, lost: recorded.Lost) -> str:
 def _head() -> Iterator[str]:
     releases = " and ".join(recorded.STORES)
     yield f"Stores of whole brokers, {releases}, lost each kind of file in every way, and the real broker was started"
-    yield "on what was left. Where its users then had less than before (messages, keys, topics, groups, committed"
-    yield "offsets, delays, timers, or no start at all) the verdict is in **bold**. A dash: the store has no such"
-    yield "file, or nothing would change. Two verdicts are those of the two releases. A reason is given where nothing"
-    yield "in the store can show what is lost. `make table` writes this; a test keeps it true."
+    yield "on the rest. If its users then had less than before (messages, keys, topics, groups, committed offsets,"
+    yield "delays, timers, or no start at all), the verdict is in **bold**. A dash: the store has no such file, or"
+    yield "nothing would change. Two verdicts are those of the two releases. A reason is given if nothing in the store"
+    yield "can show the loss. `make table` writes this; a test keeps it true."
     yield ""
 
 

@@ -50,7 +50,7 @@ def test_what_the_cleaner_would_have_taken_along(name: str, count: int, tmp_path
     store = stores.unpack(name, tmp_path)
     without_first_files(store, count, 30 * 24 * 60 * MINUTE)
     (found,) = [finding for finding in verify(store).findings if finding.code == CODE]
-    assert "which the cleaner takes along" in found.message
+    assert "which the cleaner would have deleted" in found.message
     (store / "abort").touch()  # a crash may have come between the two
     assert CODE not in codes_of(verify(store))
 

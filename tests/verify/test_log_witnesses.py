@@ -130,7 +130,7 @@ def test_the_last_file_is_gone_and_all_is_rebuilt(name: str, lose: Loss, tmp_pat
     assert outcome.verdict == "corrupt"
     message = message_of(store, "commitlog.end-missing")
     assert "the newest message is of 2026-11-21T" in message
-    assert "groups have consumed more than their queues hold: beyond " in message
+    assert "groups have consumed more than their queues have: beyond " in message
 
 
 @pytest.mark.parametrize("name", ["4.9.7-killed", "5.3.3-killed"])

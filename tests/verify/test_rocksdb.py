@@ -383,7 +383,7 @@ def test_files_and_rows_that_differ(twice: Path) -> None:
     outcome = verify(twice)
     [told] = found(outcome, "consumequeue.copies-differ")
     assert (told.queue_offset, told.count) == (3, 2)
-    assert "in RocksDB is no row" in told.message
+    assert "in RocksDB there is no row" in told.message
     assert "consumequeue.missing-unit" not in codes_of(outcome)
 
 

@@ -186,7 +186,7 @@ def test_tables_in_json_beside_a_database(copy_of: Callable[[str], Path]) -> Non
     ("family", "severity", "shown"),
     [
         ("topic", "error", "and the store has messages of 5 topics: bulk, orders, payments, reminders and 1 more"),
-        ("subscriptionGroup", "warning", f"and the store knows 4 groups: {ALL_GROUPS}"),
+        ("subscriptionGroup", "warning", f"and the store has 4 groups: {ALL_GROUPS}"),
         ("consumerOffset", "error", "and 1 group consumed: billing"),
     ],
 )
@@ -203,7 +203,7 @@ def test_a_lost_column_family(
     plan = done.document["result"]["plan"]
     plan_text = " ".join([*(step["text"] for step in plan["steps"]), *plan["remaining"]])
     assert f"config/metadata, column family {family}: nothing else in the store shows its content" in plan_text
-    assert "Leave the database where it is" in plan_text
+    assert "Do not move the database away" in plan_text
     assert "move it away" not in plan_text
     assert (root / "config" / "metadata" / "CURRENT").exists()
     assert [finding.message for finding in lost_in(verify(root))] == [lost.message]
@@ -224,7 +224,7 @@ def test_lost_offsets_of_version_2(copy_of: Callable[[str], Path]) -> None:
     )
     shown = rmqtool("repair", root, "--dry-run").out
     assert "config/rdb, table consumerOffset: nothing else" in shown
-    assert "Stop the clients, then start the broker, and set each group to where it was" in shown
+    assert "Stop the clients, then start the broker, and reset each group to its former position" in shown
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ def test_no_table_is_left(copy_of: Callable[[str], Path], name: str, conf: dict[
     file.write_text("".join(f"{key}={value}\n" for key, value in {**conf, "storeType": "defaultRocksDB"}.items()))
     shown = rmqtool("repair", root, "--dry-run", *(("--broker-conf", file) if conf else ())).out
     assert "topics.json" not in shown.replace("no readable topics.json", "")
-    assert "Leave the database where it is" not in shown
+    assert "Do not move the database away" not in shown
 
 
 @pytest.mark.parametrize("left", ["metadata", "rdb", "topics"])

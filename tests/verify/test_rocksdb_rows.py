@@ -403,7 +403,7 @@ def test_the_end_that_a_kill_tears(copy_of: Callable[[str], Path]) -> None:
 
 
 def test_a_log_by_its_records() -> None:
-    """The checksum of RFC 3720, and a log that is allocated ahead."""
+    """The checksum of RFC 3720, and a log that is allocated in advance."""
     assert crc32c(b"123456789") == 0xE3069283
     assert first_damage(b"") is None
     assert first_damage(bytes(100)) is None

@@ -160,7 +160,7 @@ def test_of_a_command(damaged: Path, progress: Path) -> None:
     assert first.err.startswith(f"next: rmqtool verify {damaged} --resume {progress} --skip ")
     words = shlex.split(first.err)[2:]
     found = rmqtool(*words, "--json", "-j", "2")
-    assert found.err == f"{progress}: removed, because all is verified now\n"
+    assert found.err == f"{progress}: removed, because everything is verified now\n"
     assert (found.document["result"], found.document["findings"]) == (whole["result"], whole["findings"])
     assert rmqtool("verify", damaged, "--resume", progress, "-q").err == ""
     assert not progress.exists()
@@ -207,8 +207,8 @@ def refused(store: Path, progress: Path, *options: str | Path) -> str:
     [
         (_other_options, "is of a verification with other options: none"),
         (_other_settings, "is of a verification with another broker.conf"),
-        (_changed_file, "is of the store as it was: its files have changed since"),
-        (_new_file, "is of the store as it was: its files have changed since"),
+        (_changed_file, "is of an earlier state of the store: its files have changed since"),
+        (_new_file, "is of an earlier state of the store: its files have changed since"),
         (_other_store, "is of another store"),
     ],
 )

@@ -206,7 +206,7 @@ def test_a_message_that_the_timer_cannot_read(version: str | None, count: int, t
     found = [each for each in verify(store, version=version, conf=conf).findings if each.code == TOO_LARGE]
     assert [(each.severity, each.count, each.queue_offset) for each in found] == [("error", count, 6)] * (count > 0)
     needed = size_of(store, 6) - 100
-    assert all(f"maxMessageSize={needed} would do" in each.message for each in found)
+    assert all(f"maxMessageSize={needed} is enough" in each.message for each in found)
     enough = BrokerConf({"maxMessageSize": str(needed)})
     assert TOO_LARGE not in codes_of(verify(store, version=version, conf=enough))
 
@@ -221,7 +221,7 @@ def test_a_message_of_the_timer_log_that_is_too_large(version: str, large: int, 
     conf = BrokerConf({"maxMessageSize": str(size_of(store, 5))})
     found = [each for each in verify(store, version=version, conf=conf).findings if each.code == TOO_LARGE]
     assert [(each.severity, each.count, each.queue_offset) for each in found] == [("error", count, 6)] * (count > 0)
-    assert all(f"maxMessageSize={size_of(store, 6) - 100} would do" in each.message for each in found)
+    assert all(f"maxMessageSize={size_of(store, 6) - 100} is enough" in each.message for each in found)
 
 
 @pytest.mark.parametrize(("large", "severity"), [(6, "error"), (0, "info")])

@@ -106,4 +106,4 @@ def test_what_to_do(golden_store: GoldenStore, tmp_path: Path) -> None:
     conf.write_text("storeType=defaultRocksDB\n")
     done = rmqtool("verify", golden_store("more/5.3.3-rocksdb-twice"), "--broker-conf", conf)
     assert done.status == Exit.FINDINGS
-    assert "Keep storeType=default where the queues are in files, too." in " ".join(done.out.split())
+    assert "Keep storeType=default if the queues are also in files." in " ".join(done.out.split())

@@ -165,7 +165,7 @@ def test_the_command(store: Path) -> None:
         found = rmqtool("verify", store, "--json")
     assert found.status == Exit.FINDINGS
     (finding,) = (line for line in found.document["findings"] if line["code"] == "store.unreadable")
-    assert finding["message"].startswith("cannot read: input/output error: nothing of it is verified")
+    assert finding["message"].startswith("cannot read: input/output error: it is not verified")
     assert "ddrescue" in finding["message"]
 
 
