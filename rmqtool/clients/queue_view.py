@@ -150,17 +150,18 @@ class LogSample:
 
 
 class LogReader:
-    """Reads parts of a log, and single records, as messages of their queues."""
+    """Reads parts of a log, and single records, as messages of their queues; at most `most` bytes at once."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, most: int = SAMPLE_BYTES) -> None:
         self._snapshot = snapshot
+        self._most = most
         self._dispatcher = Dispatcher(DispatchRules.of_snapshot(snapshot), snapshot.topics.with_batch_queues)
 
     @property
     def most_bytes(self) -> int:
         """How much of the log is read at most."""
         files = self._snapshot.log.files
-        return _REMOTE_BYTES if files and files[0].modified_ns is not None else SAMPLE_BYTES
+        return _REMOTE_BYTES if files and files[0].modified_ns is not None else self._most
 
     def newest(self) -> LogSample:
         """The newest part of the log, all of it where it is small."""
@@ -233,11 +234,13 @@ class _Entries(NamedTuple):
 class QueueViews:
     """The queues of one store as consumers see them; the log's newest part is read once, when it is first needed.
 
-    Of a store on which a broker runs nothing is said: it serves what it remembers, and files and log move on.
+    It and what is read beside it has at most `most` bytes. Of a store on which a broker runs nothing is said: it serves
+    what it remembers, and files and log move on.
     """
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, most: int = SAMPLE_BYTES) -> None:
         self._snapshot = snapshot
+        self._most = most
         self._known: dict[tuple[QueueName, int], QueueView] = {}
 
     @classmethod
@@ -280,7 +283,7 @@ class QueueViews:
         if not is_remote:
             names |= self._in_log_only(queues)
             size = sum(file.size for queue, _ in queues for file in queue.files.files)
-            if size <= SAMPLE_BYTES and len(queues) <= _FEW_QUEUES:
+            if size <= self._most and len(queues) <= _FEW_QUEUES:
                 names |= {QueueName(queue.topic, queue.queue_id) for queue, _ in queues}
         views = ((name, self.of(*name)) for name in sorted(names))
         return {name: view for name, view in views if view.holes or view.derived}
@@ -355,7 +358,7 @@ class QueueViews:
 
     @cached_property
     def _log(self) -> LogReader:
-        return LogReader(self._snapshot)
+        return LogReader(self._snapshot, self._most)
 
     @cached_property
     def _sample(self) -> LogSample:

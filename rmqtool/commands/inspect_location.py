@@ -136,7 +136,7 @@ class ListingOutput:
         if self._table is None:
             names = self.columns or self._table_columns(rows)
             self._table = TableWriter(names, terminal_width(), keep_all=bool(self.columns))
-        write_bytes(self._table.lines(rows))
+        write_bytes(self._table.lines(rows.batch))
 
     def _table_columns(self, rows: Rows) -> list[str]:
         """The usual columns without those that would say the same in every row."""

@@ -56,8 +56,9 @@ def option(help_text: str, *names: str, default: Any = None, show_default: bool 
 
     def parameters(name: str) -> list[click.Parameter]:
         long = [] if any(each.startswith("--") for each in names) else [f"--{name.replace('_', '-')}"]
-        is_shown = show_default and default is not None
-        return [click.Option([name, *names, *long], help=help_text, default=default, show_default=is_shown, **settings)]
+        # Of an option that is required, None would be taken for its value.
+        usual = {} if default is None else {"default": default, "show_default": show_default}
+        return [click.Option([name, *names, *long], help=help_text, **usual, **settings)]
 
     return field(metadata={"declared": _Declared(parameters)})
 

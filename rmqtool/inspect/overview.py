@@ -116,7 +116,7 @@ def overview_of(store: Store, version: Version | None = None, limit: RateLimit |
     snapshot = Snapshot(store, version, limit, scope=unread.scope)
     checkpoint, range_of_log, older_range = None, None, None
     early: set[QueueName] = set()
-    queues = tuple(_with_range(snapshot, unread.scope, early))
+    queues = tuple(with_range(snapshot, unread.scope, early))
     with unread.scope():
         checkpoint = snapshot.checkpoint
     with unread.scope():
@@ -153,7 +153,7 @@ def last_exit_of(store: Store, holder: Holder | None) -> str:
     return "clean" if (store.root / CHECKPOINT).exists() or (store.root / LOCK_FILE).exists() else "unknown"
 
 
-def _with_range(snapshot: Snapshot, scope: ReadScope, early: set[QueueName]) -> Iterator[tuple[Queue, QueueRange]]:
+def with_range(snapshot: Snapshot, scope: ReadScope, early: set[QueueName]) -> Iterator[tuple[Queue, QueueRange]]:
     """The queues that can be read, each with its range; `early` gets those with bytes past their end."""
     version = snapshot.version or NEWEST
     with closing(OpenFiles(UNLIMITED)) as open_files:
@@ -170,11 +170,12 @@ def _with_range(snapshot: Snapshot, scope: ReadScope, early: set[QueueName]) -> 
             snapshot.database.rows.check_tables()
 
 
-def _hole_findings(overview: Overview) -> Iterator[Finding]:
+def hole_findings(
+    store: Store, queues: Iterable[tuple[Queue, QueueRange]], views: Mapping[QueueName, QueueView]
+) -> Iterator[Finding]:
     """Holes of queues, those with the most messages out of reach first."""
-    store, listed = overview.snapshot.store, {(queue.topic, queue.queue_id): queue for queue, _ in overview.queues}
-    views = sorted(overview.views.items(), key=lambda item: -item[1].unreachable)
-    for name, view in views[:_MOST_HOLES]:
+    listed = {(queue.topic, queue.queue_id): queue for queue, _ in queues}
+    for name, view in sorted(views.items(), key=lambda item: -item[1].unreachable)[:_MOST_HOLES]:
         for hole in view.holes:
             code = "consumequeue.hole"
             if name not in listed:
@@ -202,7 +203,7 @@ def _findings(overview: Overview, unread: ReadErrors) -> Iterator[Finding]:
     yield from log_findings(store, snapshot.log, releases, live=is_live)
     if not is_live:  # a file that a broker has just created gets its size a moment later
         yield from one_of_each(each for queue, _ in overview.queues for each in queue_findings(store, queue, releases))
-    yield from _hole_findings(overview)
+    yield from hole_findings(store, overview.queues, overview.views)
     unread_files = {error.file for error in unread.errors}
     for file, geometry in geometries:
         if geometry is None and file.keys and str(file.path) not in unread_files:

@@ -1,7 +1,7 @@
 """What an operator asks first about a store, in less than a second whatever its size: no pass over the log.
 
 Read are names, sizes, small files, the first record of a few log files, and the ends of as many queues as the time
-allows.
+allows; of a store with few queues the newest part of the log, too.
 """
 
 from __future__ import annotations
@@ -15,14 +15,17 @@ from pathlib import Path
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import RateLimit
 from rmqtool.base.numbers import Count
+from rmqtool.base.tolerant import ReadErrors
+from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.start_duration import StartDuration, rough_duration
 from rmqtool.broker.trigger import Disk
 from rmqtool.clean.forecast import HOUR_MS, courses, fullest_disk, growth_of
 from rmqtool.clean.plan import AsIf, Facts, log_facts, plan, rules_of
+from rmqtool.clients.queue_view import QueueViews
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
 from rmqtool.findings.report import Report, Verdict, verdict_of
-from rmqtool.inspect.overview import last_exit_of, messages_in
+from rmqtool.inspect.overview import hole_findings, last_exit_of, messages_in, with_range
 from rmqtool.rules.system_topics import DEAD_LETTER_PREFIX, HALF_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqtool.rules.versions import ANY_RELEASE, NEWEST, Releases, Version
 from rmqtool.store.commit_log import near_end
@@ -43,6 +46,7 @@ SECONDS = 0.4
 
 _ALWAYS = 256  # queues that are looked at however long it takes
 _TIMED_FILES = 64  # newest log files whose first messages show how fast the log grows
+_NEWEST_PART = 8 << 20  # bytes of the log that are compared with queues
 _COUNTED_TOPICS = 64  # whose queues are counted
 _MOST_CONFIG = 1 << 20  # bytes of files in config/ that are checked
 _MOST_OFFSETS = 1 << 20  # bytes of committed offsets that are read
@@ -145,6 +149,8 @@ def status_of(
     try:
         facts = log_facts(snapshot, near_end(snapshot.log.files, snapshot.reading), _TIMED_FILES)
         last_message = facts.log_range.last_store_timestamp
+        snapshot.log_range = facts.log_range  # which would be looked for in all of the last file
+        found += _holes(snapshot)
         disk = _disk(facts, now)
         if snapshot.holder is None:
             times, queues = facts.first_timestamps, _queue_count(snapshot)
@@ -186,6 +192,16 @@ def _findings(snapshot: Snapshot, releases: Releases, left: _Time) -> Iterator[F
     else:
         left.left_out["files in config/"] = None
     yield from report.findings()
+
+
+def _holes(snapshot: Snapshot) -> Iterator[Finding]:
+    """What the newest messages show of queues, where these are few."""
+    if _queue_count(snapshot) <= _ALWAYS:
+        early, errors = set[QueueName](), ReadErrors()
+        queues = [*with_range(snapshot, errors.scope, early)]
+        views = QueueViews(snapshot, _NEWEST_PART).with_holes(queues, early)
+        yield from (unread_finding(snapshot.store, each) for each in errors.errors)
+        yield from hole_findings(snapshot.store, queues, views)
 
 
 def _sizes_in(directory: Path) -> dict[str, int]:

@@ -100,7 +100,7 @@ class MessageTable:
     def end(self) -> None:
         """Show what is left."""
         if self._rows:
-            write_bytes(self._writer.lines(rows_of("message", self._rows)))
+            write_bytes(self._writer.lines(rows_of("message", self._rows).batch))
             self._rows = []
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Literal, get_args
 
-from rmqtool.base.errors import Exit, failed_so_far
+from rmqtool.base.errors import Exit, UnreadableError, failed_so_far
 from rmqtool.base.paths import is_remote
 from rmqtool.base.visible import visible
+from rmqtool.broker.trigger import disk_of
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.findings.report import Verdict
 from rmqtool.inspect.overview import Overview, group_failures, waiting
@@ -182,14 +183,13 @@ def _measured(overview: Overview, now: int) -> dict[Measure, float | None]:
 
 
 def _disks_used(overview: Overview) -> Iterator[float]:
-    """How full the disks of the store are, percent; none of those on another machine."""
-    store = overview.snapshot.store
+    """How full the disks of the store are, percent, as its broker computes it; none of those on another machine."""
+    store, release = overview.snapshot.store, overview.snapshot.release
     for directory in () if is_remote(store.root) else (store.root, *store.log_directories):
-        try:
-            usage = shutil.disk_usage(directory)
-        except OSError:
-            continue
-        yield round(100 * usage.used / usage.total, 1) if usage.total else 0.0
+        with suppress(UnreadableError):
+            disk = disk_of(directory, release)
+            if disk.total > 0:
+                yield round(100 * disk.ratio(release), 1)
 
 
 def _status_of(findings: Sequence[Finding]) -> PluginStatus:

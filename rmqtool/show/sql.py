@@ -16,7 +16,7 @@ from rmqtool.base.numbers import Count, Int64, byte_size
 from rmqtool.base.visible import visible
 from rmqtool.findings.finding import counted
 from rmqtool.scan.message_rows import as_text, in_base64
-from rmqtool.scan.rows import KIND, Rows, csv_header, csv_lines, json_rows, text_of, value_text
+from rmqtool.scan.rows import csv_header, csv_lines, json_rows, text_of, value_text
 from rmqtool.show.output import print_lines, show_table, table
 from rmqtool.show.shapes import Shape, by
 from rmqtool.show.tables import TableWriter
@@ -70,7 +70,7 @@ class TextWriter:
         self._begun = True
         shown, raw = shown_rows(batch, self._form)
         if self._table is not None:
-            self._file.write(self._table.lines(Rows(with_kind(shown))))
+            self._file.write(self._table.lines(shown))
         elif self._form == "csv":
             self._file.write(csv_lines(shown, self._names))
         else:
@@ -104,12 +104,6 @@ class ParquetWriter:
 
 def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([], each.type) for each in schema], schema=schema)
-
-
-def with_kind(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows with the first column of `Rows`."""
-    kinds = pa.nulls(batch.num_rows, pa.string())
-    return pa.RecordBatch.from_arrays([kinds, *batch.columns], names=[KIND, *batch.schema.names])
 
 
 def unequal_names(names: Sequence[str]) -> list[str]:

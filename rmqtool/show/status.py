@@ -79,7 +79,7 @@ def _checks(status: Status) -> str:
     codes = dict.fromkeys(each.code for each in status.findings if each.severity != "info")
     left_out = "".join(f"; {each} not read" for each in status.not_looked_at if each.startswith("files"))
     if not codes:
-        return f"no problem at a glance{left_out}; for all checks: rmqtool verify {root}"
+        return f"not verified; names and sizes show no problem{left_out}; next: rmqtool verify {root}"
     return f"{status.verdict}: {first_of(list(codes), _SHOWN_CODES)}{left_out}; next: rmqtool verify {root}"
 
 
@@ -87,7 +87,7 @@ def _disk(status: Status) -> str:
     disk = status.disk
     if disk is None:
         return "size not known"
-    used = f"{disk.used_ratio:.0%} of {byte_size(disk.total)} used, {byte_size(disk.usable)} free"
+    used = f"{disk.used_ratio:.0%} of {byte_size(disk.total)} used, {byte_size(disk.usable)} left"
     return f"{used}; {_when_full(disk, status.now)}"
 
 

@@ -14,7 +14,7 @@ from rich.console import Console, JustifyMethod
 from rich.table import Column, Table
 from rich.text import Text
 
-from rmqtool.scan.rows import Rows, plain_text, string_data, text_of
+from rmqtool.scan.rows import plain_text, string_data, text_of
 from rmqtool.show.times import TIME, time_column
 from rmqtool.show.wrapping import wrapped
 
@@ -73,7 +73,7 @@ class TableWriter:
         self._right = [False] * len(self.names)
         self._begun = False
 
-    def lines(self, rows: Rows) -> bytes:
+    def lines(self, rows: pa.RecordBatch) -> bytes:
         """The lines of `rows`; before the first rows those of the header."""
         if not self._begun and self._limit is not None and not self._keep_all:
             self._leave_out(rows, self._limit)
@@ -81,8 +81,8 @@ class TableWriter:
         for index, column in enumerate(cells):
             self._widths[index] = max(self._widths[index], display_width(column))
         if not self._begun:
-            schema = rows.batch.schema
-            self._right = [name in rows.names and pa.types.is_integer(schema.field(name).type) for name in self.names]
+            names, schema = rows.schema.names, rows.schema
+            self._right = [name in names and pa.types.is_integer(schema.field(name).type) for name in self.names]
         cells = self._fitting(cells)
         head = b"" if self._begun else self._header()
         self._begun = True
@@ -95,7 +95,7 @@ class TableWriter:
             pieces.append(column if is_last and not right else padded(column, self._widths[index], right=right))
         return head + bytes(text_of(pc.binary_join_element_wise(*pieces, pa.scalar("\n", pa.string()), "")))
 
-    def _leave_out(self, rows: Rows, limit: int) -> None:
+    def _leave_out(self, rows: pa.RecordBatch, limit: int) -> None:
         """Leave columns out until rows fit into `limit` columns; the first one stays."""
         least = {name: self._least_width(rows, name) for name in self.names}
         order = [name for name in (*_LEFT_OUT_FIRST, *reversed(self.names)) if name in self.names[1:]]
@@ -107,10 +107,10 @@ class TableWriter:
         self.names = list(least)
         self._widths = [len(name) for name in self.names]
 
-    def _least_width(self, rows: Rows, name: str) -> int:
+    def _least_width(self, rows: pa.RecordBatch, name: str) -> int:
         """Columns that the rows need for one of theirs: texts are cut, numbers and times are not."""
         width = max(len(name), display_width(self._cells(rows, name)))
-        whole = name.endswith(TIME) or (name in rows.names and pa.types.is_integer(rows.batch.column(name).type))
+        whole = name.endswith(TIME) or (name in rows.schema.names and pa.types.is_integer(rows.column(name).type))
         return width if whole else min(width, max(_LEAST_WIDTH, len(name)))
 
     def _fitting(self, cells: list[pa.StringArray]) -> list[pa.StringArray]:
@@ -125,10 +125,10 @@ class TableWriter:
             over -= room
         return [cut(column, width) for column, width in zip(cells, self._widths, strict=True)]
 
-    def _cells(self, rows: Rows, name: str) -> pa.StringArray:
-        if name not in rows.names:
-            return pa.array([_NOTHING] * len(rows), pa.string())
-        column = rows.batch.column(name)
+    def _cells(self, rows: pa.RecordBatch, name: str) -> pa.StringArray:
+        if name not in rows.schema.names:
+            return pa.array([_NOTHING] * rows.num_rows, pa.string())
+        column = rows.column(name)
         if name.endswith(TIME) and pa.types.is_string(column.type):
             column = time_column(column)
         text = plain_text(column, visible=True).fill_null(_NOTHING)

@@ -68,6 +68,7 @@ def test_a_table_is_for_people() -> None:
     assert header.split()[:2] == ["whole", "decimal"]
     assert "2026-11-21T18:52:00.123+08:00" in row
     assert sql("select topic from messages where false", "--format", "table").out == "topic\n"
+    assert sql("select 1 as kind", "--format", "table").out.split() == ["kind", "1"]
 
 
 def test_a_limit_shows_fewer_rows_and_says_so() -> None:
