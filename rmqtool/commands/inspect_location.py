@@ -43,7 +43,10 @@ _BAD_KINDS = frozenset({"damage", "bad_unit", "bad_row", "config_problem", "rock
 
 @dataclass
 class ListingOutput:
-    """How a listing is shown, and what it has shown so far."""
+    """How a listing is shown, and what it has shown so far: `empty` is one of blanks alone.
+
+    With `filters` people see no blanks, which pass none.
+    """
 
     style: Style
     location: Location
@@ -53,6 +56,7 @@ class ListingOutput:
     with_hex: bool = False
     redaction: Redaction | None = None
     decoder: Decoder | None = None
+    filters: bool = False
     empty: bool = True
     lossy: bool = False
     damaged: int = 0  # extents that have no line in CSV
@@ -74,7 +78,10 @@ class ListingOutput:
 
     def show(self, listed: Listed) -> None:
         """Show some rows."""
-        self.empty = False
+        if not _is_blank(listed):
+            self.empty = False
+        elif self.filters and self.format in ("text", "table"):
+            return
         self.lossy = self.lossy or _is_lossy(listed)
         if self.redaction is not None and not isinstance(listed, dict):
             listed = replace(listed, batch=self.redaction.batch(listed.batch))
@@ -264,6 +271,11 @@ def checked_columns(text: str | None, location: Location, decoder: Decoder | Non
     return names
 
 
+def _is_blank(listed: Listed) -> bool:
+    """Whether this is the end of a file, which holds nothing."""
+    return not isinstance(listed, dict) and not listed.counted and listed.batch.column("kind")[0].as_py() == "blank"
+
+
 def _is_lossy(listed: Listed) -> bool:
     import pyarrow.compute as pc
 
@@ -324,11 +336,11 @@ def list_from(style: Style, location: Location, request: ListingRequest) -> Exit
         return show_counts(style, counts, as_json=style.json, by_record=options.by_record)
     form: Format = "json" if style.json else request.output_format or "text"
     shown = ListingOutput(style, location, form, request.body_format, names, request.as_hex, request.redaction,
-                          request.decoder)  # fmt: skip
+                          request.decoder, request.filters != Filters())  # fmt: skip
     is_silent = not request.follow and _goes_to_a_file()
     with _reading_shown(style, "listing", location, options) if is_silent else nullcontext(options) as watched:
         status = list_at(shown, _listing(location, request, watched), options.by_record)
-    nothing_fits = shown.empty and request.limit != 0 and request.filters != Filters()
+    nothing_fits = shown.empty and request.limit != 0 and shown.filters
     for name, (count, first) in options.shape.unfit.items():
         note(f"{name}: {counted(count, 'value')} of another type, and null; the first at offset {first}")
         status = Exit.LOSSY

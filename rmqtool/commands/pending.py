@@ -15,11 +15,23 @@ from rmqtool.show.output import Style, note
 from rmqtool.show.progress import byte_progress
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rmqtool.pending.messages import Kind
     from rmqtool.scan.filters import Filters
     from rmqtool.scan.redaction import Redaction
 
-_KINDS = ("delay", "lost-delay", "timer", "lost-timer", "half", "lost-half", "pop", "retry", "dead-letter")
+_KINDS: tuple[Kind, ...] = (
+    "delay",
+    "lost-delay",
+    "timer",
+    "lost-timer",
+    "half",
+    "lost-half",
+    "pop",
+    "retry",
+    "dead-letter",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +40,7 @@ class PendingOptions(OnTier):
 
     listed: bool = flag("Also list the messages and where they are, the most urgent first.", "--list")
     kinds: tuple[Kind, ...] = option(
-        f"Only this kind: {', '.join(_KINDS)}. Repeatable.",
+        f"Only this kind: {', '.join(_KINDS)}; delay, timer and half with those that are lost. Repeatable.",
         "--kind", type=click.Choice(_KINDS), multiple=True, metavar="KIND",
     )  # fmt: skip
     filters: Filters = filter_options("topic", "exclude-topic")
@@ -42,6 +54,11 @@ class PendingOptions(OnTier):
     )
     redaction: Redaction | None = redact_options()
     now: int | None = now_option()
+
+
+def _with_lost(kinds: Sequence[Kind]) -> tuple[Kind, ...]:
+    """The kinds, each with the one of those that no broker delivers or checks."""
+    return tuple(each for each in _KINDS if each in kinds or each.removeprefix("lost-") in kinds)
 
 
 @command(
@@ -80,7 +97,7 @@ def pending(style: Style, given: PendingOptions) -> Exit:
     snapshot = given.opened.snapshot.within(errors.scope)
     now = time_or_clock(given.now)
     due = None if given.due_before is None else time_from(given.due_before, "--due-before", now)
-    request = PendingRequest(now, kinds=given.kinds, groups=given.groups, topics=given.filters.topic_choice,
+    request = PendingRequest(now, kinds=_with_lost(given.kinds), groups=given.groups, topics=given.filters.topic_choice,
                              due_before=due, limit=given.limit if given.listed else 0)  # fmt: skip
     with byte_progress("reading undelivered messages", snapshot.log.size, style=style) as progress:
         work = pending_work(snapshot, errors, request, progress.update)

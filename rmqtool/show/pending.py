@@ -137,14 +137,14 @@ _LEAST_NAME = 8  # columns
 _SHOWN = 3  # topics and groups of one kind
 _NAMES = {
     "delay": "delay level",
-    "lost-delay": "never delivered, delay level",
+    "lost-delay": "lost, delay level",
     "timer": "timer",
-    "lost-timer": "timer, never delivered",
+    "lost-timer": "lost, timer",
     "half": "half message",
-    "lost-half": "half message, never checked",
+    "lost-half": "lost, half message",
     "pop": "taken by POP",
     "retry": "retry",
-    "dead-letter": "dead letter",
+    "dead-letter": "dead letter (not delivered)",
 }
 
 
@@ -178,20 +178,21 @@ def _sentence(work: PendingWork) -> str:
     at = f"at {time_text(request.now)}"
     if request.due_before is not None:
         at += f" and due before {time_text(request.due_before)}"
+    lost = work.total("lost-delay", "lost-timer", "lost-half").messages
+    never = f"; {counted(lost, 'message')} that no broker delivers or checks" if lost else ""
     if not owed.messages:
-        return f"nothing awaits delivery {at}" + ("" if work.is_whole else ", as far as it could be read")
+        return f"nothing awaits delivery {at}" + ("" if work.is_whole else ", as far as it could be read") + never
     overdue = f", {owed.overdue} of them overdue" if owed.overdue else ""
     how_exact = "at most " if work.notes.at_most else "" if work.is_whole else "at least "
     as_read = ", of what could be read" if work.notes.at_most and not work.is_whole else ""
-    return f"{how_exact}{counted(owed.messages, 'message')} awaiting delivery {at}{overdue}{as_read}"
+    return f"{how_exact}{counted(owed.messages, 'message')} awaiting delivery {at}{overdue}{as_read}{never}"
 
 
 def _reason(each: ByReason) -> list[object]:
     name, count = _NAMES[each.kind] if each.level is None else f"{_NAMES[each.kind]} {each.level}", each.count
-    owed = "" if each.kind in OWED else " (not delivered)"
     for_whom = _some(each.topics) + (f" (group {_some(each.groups)})" if each.groups else "")
     dues = (time_text(due) for due in (count.first_due, count.next_due, count.last_due))
-    return [name + owed, count.messages, count.overdue or "-", *dues, for_whom]
+    return [name, count.messages, (each.kind in OWED and count.overdue) or "-", *dues, for_whom]
 
 
 def _reason_table(rows: Sequence[Sequence[object]], width: int | None) -> Table:

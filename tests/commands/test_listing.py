@@ -232,6 +232,15 @@ def test_body_formats(tmp_path: Path) -> None:
     assert inspect(deep, "--body-format", "json", part="commitlog").status == Exit.OK
 
 
+def test_a_blank_passes_no_filter(golden_store: GoldenStore) -> None:
+    """People do not see the ends of files where they look for messages; the status says that there are none."""
+    log = golden_store("5.3.3-clean") / "commitlog"
+    found = rmqtool("inspect", log, "--topic", "ordres")
+    assert (found.status, found.out) == (Exit.FINDINGS, "")
+    assert "did you mean orders?" in found.err
+    assert rmqtool("inspect", log, "--topic", "ordres", "--json").status == Exit.FINDINGS
+
+
 def test_blanks_and_damage(tmp_path: Path) -> None:
     """They stand in their place, in text too, and what lies after them is listed."""
     store = build(tmp_path, *[{"body": bytes(80)}] * 6, file_size=600)
