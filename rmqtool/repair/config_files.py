@@ -410,6 +410,7 @@ _MADE_ANEW = {
     GROUPS: "start the broker: it creates groups again with default settings, and mqadmin updateSubGroup sets others",
     CONSUMER_OFFSET: _SET_GROUPS,
 }
+SKIPPED_HALVES = "config.half-messages-skipped"
 _NO_ROWS = (
     "a repair adds no rows to databases: create the topic again with mqadmin updateTopic while clients are stopped; "
     "the broker itself creates a retry topic again"
@@ -428,8 +429,9 @@ _OTHERS = {
     "if it is still used",
     "config.topic-permission": "it may have been set on purpose: mqadmin updateTopicPerm -t TOPIC -p 6 sets it, once "
     "the broker runs",
-    "config.half-messages-skipped": "the offset is in its queue, and may have been set on purpose: set it in "
-    "consumerOffset.json to the first waiting message, while the broker is stopped",
+    SKIPPED_HALVES: "the offset may have been set on purpose. If it was not, set "
+    "RMQ_SYS_TRANS_HALF_TOPIC@CID_RMQ_SYS_TRANS in config/consumerOffset.json to the queue offset of the first waiting "
+    "message, before the broker starts",
     "config.filters-ignored": "consumers send their filters again when they connect: restart them after the broker",
     "config.topic-queues": "it may have been set on purpose: mqadmin updateTopic -r sets readQueueNums, "
     "updateTopicPerm -p the permission, once the broker runs",

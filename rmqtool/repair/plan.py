@@ -15,7 +15,7 @@ from rmqtool.clients.losses import ClientLosses, in_words
 from rmqtool.findings.catalogue import CATALOGUE
 from rmqtool.findings.finding import Finding, Treatment, counted, first_of
 from rmqtool.findings.report import UNREADABLE
-from rmqtool.repair.config_files import unhealed_config
+from rmqtool.repair.config_files import SKIPPED_HALVES, unhealed_config
 from rmqtool.repair.diagnosis import (
     BODY_CRC,
     CONF,
@@ -139,6 +139,9 @@ def ending_step(diagnosis: Diagnosis, found: Sequence[Finding]) -> PlanStep:
     return PlanStep(f"{_END}{about}:", diagnosis.command("repair"))
 
 
+_START = "Start the broker."
+
+
 def start_text(findings: Sequence[Finding]) -> str:
     """The step that starts the broker; `findings` are those about `config/` that a repair has not healed before."""
     tasks = []
@@ -147,7 +150,12 @@ def start_text(findings: Sequence[Finding]) -> str:
     if any(map(_is_without_offsets, findings)):
         tasks.append("reset each group to its former position")
     if not tasks:
-        return "Start the broker."
+        is_early = any(finding.code == SKIPPED_HALVES for finding in findings)
+        return (
+            "Correct the offset of CID_RMQ_SYS_TRANS, unless it was set on purpose. Then start the broker."
+            if is_early
+            else _START
+        )
     return f"Stop the clients, then start the broker, and {' and '.join(tasks)} (below) before they start."
 
 

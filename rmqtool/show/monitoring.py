@@ -327,10 +327,13 @@ def _add_groups(add: Callable[..., None], overview: Overview) -> None:
     committed = [(each, {"group": each.group, "topic": each.topic, "queue_id": each.queue_id})
                  for each in overview.snapshot.committed.offsets]  # fmt: skip
     failures, held = group_failures(overview), waiting(overview)
-    for each, labels in committed:
-        add(
-            "rmqtool_group_lag", "Messages of the queue that the group has not committed.", overview.lag(each), **labels
-        )
+    lags = [(overview.lag(each), labels) for each, labels in committed]
+    for lag, labels in lags:
+        add("rmqtool_group_lag", "Messages of the queue that the group has not committed.",
+            None if lag is None else max(0, lag), **labels)  # fmt: skip
+    for lag, labels in lags:
+        add("rmqtool_group_offset_past_end", "How far the committed offset is past the end of the queue.",
+            None if lag is None else max(0, -lag), **labels)  # fmt: skip
     for each, labels in committed:
         add("rmqtool_group_unreachable_messages", "Messages that the group does not get: entries are missing.",
             overview.unreachable(each), **labels)  # fmt: skip
