@@ -185,6 +185,8 @@ def _verify(style: Style, given: CopyOptions) -> Exit:
 
     manifest = read_manifest(given.path)
     if manifest is None:
+        if not given.path.exists():
+            raise UsageError("there is no such copy", file=given.path)
         raise UsageError("not a copy: it has no manifest", file=given.path,
                          hint="a copy that was interrupted has none; rmqtool verify checks any store")  # fmt: skip
     with byte_progress("comparing with the manifest", sum(file.used for file in manifest.files), style=style) as bar:

@@ -324,6 +324,8 @@ def _export(style: Style, path: Path, given: ExportChoices) -> Exit:
             note(f"{named.name}: {reason}")
     if is_empty and not style.quiet:
         note(f"{path} now holds an empty export: --mode overwrite replaces it")
+    elif manifest["rows"] and not style.quiet and manifest["format"] == "parquet":
+        note(f"query it: duckdb -c \"select topic, count(*) from read_parquet('{path}/**/*.parquet') group by all\"")
     return status
 
 

@@ -340,7 +340,8 @@ def _disk_line(plan: CleanPlan) -> str:
         level = "cannot be measured" if ratio < 0 else f"{round(ratio * 100, 2):g}% of {byte_size(disk.total)}"
         used[plan.snapshot.store.relative(disk.path)] = level
     levels = {*used.values()}
-    return f"{levels.pop()} used" if len(levels) == 1 else ", ".join(map(" ".join, used.items()))
+    assumed = " (by --disk-used-percent)" if disks.queues.fixed_ratio is not None else ""
+    return (f"{levels.pop()} used" if len(levels) == 1 else ", ".join(map(" ".join, used.items()))) + assumed
 
 
 def _space_line(plan: CleanPlan) -> str:

@@ -92,7 +92,7 @@ _TOLD = {
     "dead-letter": "given up by {group}: stored in {place}",
     "read": "read by {group} from {place}",
     "passed": "{group} has passed {place}",
-    "not-passed": "{group} has not passed {place}",
+    "not-passed": "{group} has not read {place} yet",
     "trace-send": "sent by producer group {group} at client {host}, took {cost} ms: {result}",
     "trace-consume-begin": "its consumption by {group} began at client {host} (retry {times})",
     "trace-consume-end": "its consumption by {group} ended at client {host} after {cost} ms: {result}",

@@ -48,7 +48,9 @@ def tables_of(stores: Stores) -> list[Table]:
 def unknown(what: str, name: str, tables: Iterable[Table]) -> UsageError:
     """The error for a table or a column that there is not, with names that it may be a slip of."""
     listed = [*tables]
-    names = [*(table.name for table in listed), *VIEWS, *(name for table in listed for name in table.schema.names)]
+    names = [*(table.name for table in listed), *VIEWS]
+    if what != "table":
+        names = [name for table in listed for name in table.schema.names]
     near = get_close_matches(name, [*dict.fromkeys(names)], 3)
     hint = f"is it {' or '.join(near)}?" if near else "rmqtool sql STORE --tables shows tables and columns"
     return UsageError(f"no {what} is named {name!r}", hint=hint)

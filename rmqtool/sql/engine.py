@@ -178,6 +178,8 @@ class Database:
         # 1.4 makes several statements of such a PIVOT, and these have no text.
         if kinds[:1] == ["MULTI"] or (kinds[1:] and not statements[0].query):
             raise UsageError("PIVOT needs its values named", hint="such as: pivot ... on topic in ('a', 'b')")
+        if not statements:
+            raise UsageError("there is no statement", hint='rmqtool sql STORE "from messages limit 10"')
         if len(statements) != 1:
             raise UsageError(f"one statement is answered at a time, not {len(statements)}")
         [statement], [kind] = statements, kinds

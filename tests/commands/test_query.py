@@ -353,7 +353,7 @@ def test_a_group_that_lags_names_its_next_message(store: Path) -> None:
     (_, *words) = shlex.split(command)
     traced = rmqtool(*words)
     assert traced.status == Exit.OK
-    assert "middle has not passed orders" in traced.out
+    assert "middle has not read orders" in traced.out
     assert "next message" not in query(store, "--group", "beyond").err
     assert query(store, "--group", "middle", "--quiet").err == ""
 

@@ -114,7 +114,7 @@ def test_who_has_not_read_it_is_last(tmp_path: Path) -> None:
     assert lines[2:] == [
         (f"{START_TIME + 100_000} to {START_TIME + 200_000}",
          "quick has passed orders queue 0 offset 1 (committed 3, lower in the .bak)"),
-        ("not yet", "slow has not passed orders queue 0 offset 1 (committed 1)"),
+        ("not yet", "slow has not read orders queue 0 offset 1 yet (committed 1)"),
     ]  # fmt: skip
 
 

@@ -124,7 +124,7 @@ def test_what_does_more_than_read_is_refused(spark: Session, tmp_path: Path) -> 
     for text, (answer, *_) in zip(texts, found, strict=False):
         assert str(answer).startswith("UsageError: "), text
     assert [path.name for path in tmp_path.iterdir()] == ["there.csv"]
-    assert table[0].startswith("UsageError: no table is named 'messagez', is it message")
+    assert table[0].startswith("UsageError: no table is named 'messagez', is it messages")
     assert column[0].startswith("UsageError: no column is named 'topik', is it topic")
     assert syntax[0].startswith("UsageError: Syntax error")
 
