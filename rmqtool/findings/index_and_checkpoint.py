@@ -7,8 +7,7 @@ from rmqtool.findings.finding import Entry
 _REBUILD = "rmqtool rebuild-index {store} --dry-run"
 _INDEX_TRUSTED = {"all": "does not check index files at all."}
 _INDEX_REPAIR = (
-    "Rebuild the index. Or delete the directory index/ while no broker runs: messages are kept, keys are "
-    "lost."
+    "Rebuild the index. Or delete the directory index/ while no broker runs: messages are kept, keys are lost."
 )
 
 DERIVED = (

@@ -133,7 +133,7 @@ def require_known_sizes(store: Store, assumed: Collection[Sized], kinds: Collect
             "configured a broker refuses to start, and in such index files it finds nothing",
             file=store.root,
             hint="give the broker's configuration with --broker-conf FILE; unset values are the defaults, and an "
-                 "empty file means a broker with default settings. --dry-run works without it",
+            "empty file means a broker with default settings. --dry-run works without it",
         )
 
 

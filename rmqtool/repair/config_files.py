@@ -437,7 +437,7 @@ _OTHERS = {
     "backups, and keep the right one",
     KIND: "the topic has queues of both kinds: move away those that do not have its messages, and repair again",
     "config.rocksdb-damaged": "nothing else in the store shows the contents of the database: restore the whole "
-                              "directory "
+    "directory "
     "from a backup from the same time. Without one move it away, create the topics again (mqadmin updateTopic) before "
     "clients connect, and reset each group to its former position (mqadmin resetOffsetByTime -g GROUP -t TOPIC -s "
     "TIME)",

@@ -300,8 +300,9 @@ def _gap_of_rest(verification: Verification, ended_by: EarlyEnd, total: PartResu
     size = sum(size for _, size in left)
     share = f" ({100 * size / verification.snapshot.log.size:.0f} %)" if size else ""
     end = _EARLY_ENDS[ended_by]
-    return Gap(end.rest, ended_by, f"{counted(size, 'byte')} of the log{share}, and entries that point to them: "
-                                   f"{end.text}")
+    return Gap(
+        end.rest, ended_by, f"{counted(size, 'byte')} of the log{share}, and entries that point to them: {end.text}"
+    )
 
 
 def _unproven(outcome: Outcome) -> Iterator[str]:
