@@ -189,7 +189,7 @@ def test_a_pattern_and_names(store: Path, tmp_path: Path, output: Path) -> None:
     [
         (["--columns", "nope"], "no column is named 'nope'"),
         (["--columns", "body", "--body", "none"], "no column is left"),
-        (["--include", "none"], "none of prepared, rolled-back"),
+        (["--include", "none"], "is not one of prepared, rolled-back"),
         (["--partition-by", "tag"], "not one of topic, date, hour, queue"),
         (["--compression", "rar"], "no compression is named 'rar'"),
         (["--format", "csv", "--compression", "brotli"], "csv files are not compressed with brotli"),

@@ -331,10 +331,8 @@ def test_a_log_in_several_places(tmp_path: Path, new: Path) -> None:
     without = salvage(store, new)
     assert (without.status, "give it with --broker-conf" in without.err) == (Exit.FINDINGS, True)
     alone = salvage(places[0], new)
-    assert (alone.status, "that file with --broker-conf: there are log files here" in alone.err) == (
-        Exit.NOT_A_STORE,
-        True,
-    )
+    assert alone.status == Exit.NOT_A_STORE
+    assert "that file with --broker-conf: there are log files here" in alone.err
     with unchanged(places[0]), unchanged(places[1]):
         assert salvage(store, new, "--broker-conf", conf).status == Exit.OK
     assert rmqtool("verify", new).status == Exit.OK

@@ -156,7 +156,7 @@ def test_messages_and_tables_fit(tmp_path: Path) -> None:
     table = ["--no-pager", "inspect", "store/commitlog", "--format", "table"]
     shown = on_terminal(*table, cwd=tmp_path)
     assert max(map(cell_len, shown.splitlines())) <= WIDTH
-    assert "left out: queue_offset, message_size" in " ".join(shown.split())
+    assert "too narrow: queue_offset, message_size" in " ".join(shown.split())
     assert "left out" not in on_terminal(*table, "--quiet", cwd=tmp_path)
     chosen = on_terminal(*table, "--columns", "message_size,physical_offset", cwd=tmp_path)
     assert chosen.split()[:2] == ["message_size", "physical_offset"]

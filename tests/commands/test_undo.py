@@ -175,7 +175,7 @@ def test_what_stands_in_the_way_is_said_before_the_question(store: Path) -> None
     assert found.status == Exit.FAILED
     assert f"{changed.parent}: has changed since: nothing is put back" in found.err
     assert "can no longer be taken back" in found.err
-    assert f"to free that: rmqtool undo {store} --discard" in found.err
+    assert f"to free it: rmqtool undo {store} --discard" in found.err
     assert rmqtool("undo", store).err == found.err  # and not that nobody is there to be asked
 
 
