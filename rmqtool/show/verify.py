@@ -15,7 +15,7 @@ from rmqtool.base.numbers import byte_size
 from rmqtool.base.visible import quote, visible
 from rmqtool.broker.prediction import StartPrediction
 from rmqtool.broker.start_duration import WORTH_SAYING, Shorter, StartDuration
-from rmqtool.findings.finding import Finding, counted
+from rmqtool.findings.finding import Finding, counted, first_of
 from rmqtool.rules.versions import newer_than_known
 from rmqtool.show.output import SEVERITY_STYLES, Style, note, print_labelled, show_effect
 from rmqtool.show.times import sentence
@@ -95,6 +95,7 @@ def show_outcome(
     console = style.console()
     _show_facts(console, outcome, seconds, verbose=style.verbosity > 0)
     _show_duration(console, outcome.duration(disk_rate))
+    _show_losses(console, outcome, most=None if style.verbosity > 0 else _MAX_EXAMPLES)
     if outcome.snapshot.log.files:
         _show_map(console, outcome)
     shown = [finding for finding in outcome.findings if finding.severity != "info" or style.verbosity > 0]
@@ -115,6 +116,31 @@ def show_outcome(
         show_plan(plan, console)
     elif not style.quiet:
         note(f"next: {next_command(outcome)}")
+
+
+def _show_losses(console: Console, outcome: Outcome, most: int | None) -> None:
+    """The topics whose messages clients would lose, those with the most first, and the groups that go on elsewhere."""
+    clients = outcome.clients
+    if clients is None or clients.refuses:
+        return
+    by_topic: dict[str, list[int]] = {}
+    for queue in clients.unreachable.queues:
+        by_topic.setdefault(queue.topic, []).append(queue.messages)
+    lost = sorted(by_topic.items(), key=lambda item: (-sum(item[1]), item[0]))
+    topics = [
+        f"{topic} {counted(sum(counts), 'message')} of {counted(len(counts), 'queue')}" for topic, counts in lost
+    ]
+    groups = [
+        f"{each.group} at {each.topic} queue {each.queue_id}: {_at(each.next_after)} instead of {_at(each.next_had)}"
+        for each in clients.groups
+    ]
+    for label, texts in (("lost", topics), ("groups", groups)):
+        if texts:
+            print_labelled(console, _label(label), visible(first_of(texts, most or len(texts))))
+
+
+def _at(queue_offset: int | None) -> str:
+    return "nothing" if queue_offset is None else str(queue_offset)
 
 
 def show_line(outcome: Outcome, plan: Plan | None, style: Style) -> None:

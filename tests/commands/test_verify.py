@@ -138,6 +138,15 @@ def test_data_loss_by_a_start_comes_first(store: Path) -> None:
 
 
 @pytest.mark.slow
+def test_whose_messages_are_lost_is_named(tmp_path: Path, unpacked: GoldenStore) -> None:
+    """The topics, those with the most messages first, and the groups with the offsets that they would have."""
+    store = copied(unpacked("5.3.3-shop"), tmp_path / "store")
+    shutil.rmtree(store / "consumequeue" / "orders")
+    text = verify(store, "-v").out
+    assert re.search(r"^lost     orders \d+ messages of \d queues$", text, re.MULTILINE)
+    assert re.search(r"^groups   [^ ]+ at orders queue [0-9]: [0-9]+ instead of [0-9]+", text, re.MULTILINE)
+
+
 def test_only_and_skip(store: Path) -> None:
     """By code, by prefix, several, and with commas."""
     damaged(store, "body", "slot", "hole")
