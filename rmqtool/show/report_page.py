@@ -268,7 +268,7 @@ def _verdict(report: StoreReport, hidden: ReportRedaction) -> Html:
     if start and start.refuses is not None:
         sentences.append(f"a broker would refuse to start: {start.refuses}")
     elif outcome.clients is not None and outcome.clients:
-        sentences.append(f"started now, a broker leaves {outcome.clients.in_words}")
+        sentences.append(f"after a start now: {outcome.clients.in_words}")
     if outcome.lost:
         minimum = "at least " if outcome.lost_is_minimum else ""
         sentences.append(f"{minimum}{counted(outcome.lost.total(), 'message')} cannot be read")

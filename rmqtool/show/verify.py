@@ -231,13 +231,15 @@ def _show_facts(console: Console, outcome: Outcome, seconds: float, *, verbose: 
         print_labelled(console, _label("lost"), text)
 
 
-def show_verdict(console: Console, outcome: Outcome) -> None:
-    """Print the line with the verdict."""
+def show_verdict(console: Console, outcome: Outcome, *, has_findings: bool = True) -> None:
+    """Print the line with the verdict; where the findings are not shown, it names the command that shows them."""
     color, meaning = _VERDICTS[outcome.verdict]
+    if outcome.verdict == "corrupt" and not has_findings:
+        meaning = f"the findings: rmqtool verify {quote(str(outcome.root))}"
     if outcome.verdict == "clean" and _warned(outcome):
         meaning = "see the warnings"
     loss = outcome.clients.in_words if outcome.clients is not None and not outcome.clients.refuses else ""
-    loss = f"started now, a broker leaves {loss}" if loss else ""
+    loss = f"after a start now: {loss}" if loss else ""
     empty = EMPTY if outcome.note == EMPTY else ""
     sentence = "; ".join(filter(None, (empty, meaning, loss, summary_of(outcome.gaps))))
     head = Text.assemble(_label("verdict"), Text(outcome.verdict, style=color), " - " if sentence else "")
@@ -378,7 +380,7 @@ def show_found(
         rebuild_text.show_plan(rebuild, style, verb="planned")
     if repairs:
         console.print()
-    show_verdict(console, outcome)
+    show_verdict(console, outcome, has_findings=False)
     if plan:
         show_plan(plan, console)
 

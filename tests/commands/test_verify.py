@@ -223,7 +223,7 @@ def test_a_plan_comes_last(store: Path) -> None:
     found = verify(damaged(store, "hole", "body"), "--broker-version", "5.3.3")
     last = found.out.rpartition("\n\n")[2].splitlines()
     assert last[0].startswith(
-        "verdict  corrupt - see the findings; started now, a broker leaves 10 messages of 2 queues"
+        "verdict  corrupt - see the findings; after a start now: 10 messages of 2 queues"
     )
     assert last[1] == "What to do  Do not start a broker until step 1 is done"
     assert last[3].strip() == f"rmqtool repair {store} --broker-version 5.3.3"
@@ -241,10 +241,10 @@ def test_the_verdict_says_what_a_start_would_lose(store: Path) -> None:
     found = verify(store, "--broker-version", "5.3.3").out
     (cut,) = re.findall(r"lost: (\d+) messages", found)
     first = found.partition("\n")[0]
-    (lost,) = re.findall(r"corrupt - see the findings; started now, a broker leaves (\d+) messages of ", first)
+    (lost,) = re.findall(r"corrupt - see the findings; after a start now: (\d+) messages of ", first)
     assert found.count(f"\n{first}\n") == 1
     assert int(lost) > int(cut)  # one is damaged, and light queues have some twice
-    assert "a broker leaves 1 message of 1 queue out of consumers' reach" in now
+    assert "after a start now: 1 message of 1 queue out of consumers' reach" in now
     assert re.search(r"^limits   not verified: topic, properties and header of ", found, re.MULTILINE)
 
 
@@ -280,7 +280,7 @@ def test_text_fits_a_terminal(store: Path) -> None:
     result = finish(process)
     picture = [line for line in result.out.splitlines() if re.match(r" +\d+  [=X~!.]+$", line)]
     assert picture
-    assert result.out.startswith("verdict  corrupt - see the findings; started now, a broker leaves ")
+    assert result.out.startswith("verdict  corrupt - see the findings; after a start now: ")
     assert max(map(len, picture)) <= WIDTH
     assert "  3. Start the broker.\n" in result.out
     assert "error: commitlog.body-crc (F16)" in result.out
@@ -351,7 +351,7 @@ def test_one_line(name: str, store: Path) -> None:
         assert loss.startswith("what clients would lose is not predicted: ")
     else:
         assert loss.startswith("no broker starts: ") == bool(start["refuses"])
-        told = re.search(r"started now, a broker leaves (.*)", verify(store).out)
+        told = re.search(r"after a start now: (.*)", verify(store).out)
         assert told is None or told[1].partition("; ")[0] in loss
 
 
