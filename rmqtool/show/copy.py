@@ -214,7 +214,7 @@ def show_check(
     if not different:
         write_text(f"manifest: all {counted(len(manifest.files), 'file')} are as they were, {size}\n")
     else:
-        write_text(f"manifest: {counted(len(different), 'file')} of {len(manifest.files)} have changed\n")
+        write_text(f"manifest: {counted(len(different), 'file')} of {len(manifest.files)} changed\n")
         for each in different[:_MOST_SHOWN]:
             write_text(f"  {each.problem}  {visible(each.path)}\n")
         if len(different) > _MOST_SHOWN:
