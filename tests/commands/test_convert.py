@@ -262,7 +262,7 @@ def test_first_files_that_no_retention_has_deleted(tmp_path: Path, new: Path) ->
         assert (done.status, done.document["result"]["queues_before_log"]) == (Exit.FINDINGS, 2)
     codes = {each["code"] for each in rmqtool("verify", new, "--json").document["findings"]}
     assert "commitlog.head-missing" in codes
-    assert "missing: the log begins at 4096, and 2 queues still begin with files" in convert(store, tmp_path / "b").out
+    assert "missing: the log begins at 4096, but 2 queues still begin with files" in convert(store, tmp_path / "b").out
     for queue in (store / "consumequeue" / TOPIC).iterdir():
         for path in sorted(queue.iterdir())[:-1]:
             path.unlink()

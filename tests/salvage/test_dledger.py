@@ -305,7 +305,7 @@ def test_a_log_that_is_elsewhere(tmp_path: Path) -> None:
     (store / NODE / "data").rename(tmp_path / "data")
     done = rmqtool("salvage", store, "--output", tmp_path / "new")
     assert done.status == Exit.FINDINGS
-    assert "the sources have no log file (where broker.conf says that it is elsewhere, give that" in done.err
+    assert "the sources have no log file (if broker.conf says that it is elsewhere, give it" in done.err
     (conf := tmp_path / "broker.conf").write_text(f"storePathDLedgerCommitLog={tmp_path / 'data'}\n")
     done = rmqtool("salvage", store, "--output", tmp_path / "new", "--broker-conf", conf, "--json")
     assert done.document["result"]["commit_log"]["messages"] == 60
