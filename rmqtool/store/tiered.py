@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rmqtool.base.files import InputFile, list_directory
@@ -49,6 +51,7 @@ SegmentKind = Literal["COMMIT_LOG", "CONSUME_QUEUE", "INDEX"]
 SEGMENT_KINDS: tuple[SegmentKind, ...] = ("COMMIT_LOG", "CONSUME_QUEUE", "INDEX")
 QUEUE_KINDS: tuple[SegmentKind, ...] = ("COMMIT_LOG", "CONSUME_QUEUE")
 """The flat files of a queue."""
+DELETED = 2  # FileSegmentMetadata.STATUS_DELETED, up to 5.2.0
 NEVER = (1 << 63) - 1
 """Begin and end of a segment that holds nothing, epoch ms."""
 TABLES: Mapping[SegmentKind, str] = {
@@ -182,16 +185,26 @@ class Tier:
         return found
 
     def rows(self, queue: TieredQueue, kind: SegmentKind) -> dict[int, Row]:
-        """The segments that the metadata have of a queue, by where they begin."""
+        """The segments that the metadata have of a queue, by the base that a row itself names."""
         table = self.metadata.content.get(TABLES[kind])
-        broker = queue.directory.parent.parent.name
-        named = table.get(f"{broker}/{queue.topic}/{queue.queue_id}") if isinstance(table, dict) else None
+        path = f"{queue.directory.parent.parent.name}/{queue.topic}/{queue.queue_id}"
+        named = table.get(path) if isinstance(table, dict) else None
         rows = {}
-        for base, row in named.items() if isinstance(named, dict) else ():
-            if str(base).isdecimal() and isinstance(row, dict):
-                rows[int(base)] = Row(int(base), *(_number(row.get(name)) for name in (
-                    "size", "status", "beginTimestamp", "endTimestamp")))  # fmt: skip
+        for row in named.values() if isinstance(named, dict) else ():
+            if isinstance(row, dict) and row.get("path") == path:
+                base, *rest = (_number(row.get(name)) for name in (
+                    "baseOffset", "size", "status", "beginTimestamp", "endTimestamp"))  # fmt: skip
+                rows[base] = Row(base, *rest)
         return rows
+
+    def is_known(self, queue: TieredQueue) -> bool:
+        """Whether a start takes up a queue (`FlatFileStore#recover`)."""
+        topics, queues = (self.metadata.content.get(f"{name}MetadataTable") for name in ("topic", "queue"))
+        rows = queues.get(queue.topic) if isinstance(queues, dict) else None
+        names = [row.get("queue") for row in rows.values() if isinstance(row, dict)] if isinstance(rows, dict) else []
+        numbers = [name.get("queueId") for name in names if isinstance(name, dict)]
+        is_topic = isinstance(topics, dict) and isinstance(topics.get(queue.topic), dict)
+        return is_topic and queue.queue_id in numbers
 
     @property
     def named(self) -> dict[tuple[str, int], int]:
@@ -331,6 +344,14 @@ def units_at(units: UnitFiles, numbers: NDArray[np.int64]) -> NDArray[np.void]:
         found = [units.read(number, 1) for number in numbers.tolist()]
         return np.frombuffer(b"".join(found), UNIT_DTYPE)
     return units.units(low, high - low + 1)[numbers - low]
+
+
+def are_of(run: RecordRun, topic: str, queue_id: int) -> NDArray[np.bool_]:
+    """Which records of a run are of a queue."""
+    topics = run.block.slices(run.topic_positions, run.topic_sizes)
+    is_topic = np.asarray(pc.equal(topics, pa.scalar(topic.encode(), topics.type)))
+    own: NDArray[np.bool_] = is_topic & (run.headers.field("queue_id") == queue_id)
+    return own
 
 
 def built_units(run: RecordRun, rows: NDArray[np.intp]) -> tuple[NDArray[np.int64], NDArray[np.void]]:

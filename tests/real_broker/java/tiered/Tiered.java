@@ -23,6 +23,7 @@ final class Tiered {
     private static final String TOPIC = "history";
     private static final int QUEUES = 2;
     private static final long UPLOAD_MS = 240_000;
+    private static final int PULLED = 32; // what a push consumer asks for
 
     private final Session session;
     private final TieredMessageStore store;
@@ -83,7 +84,7 @@ final class Tiered {
             String status = "";
             while (offset < max) {
                 GetMessageResult result =
-                    tiered.store.getMessageAsync("harness", TOPIC, queue, offset, 16, null).get();
+                    tiered.store.getMessageAsync("harness", TOPIC, queue, offset, PULLED, null).get();
                 status = result.getStatus().name();
                 List<Long> offsets = result.getMessageQueueOffset();
                 List<ByteBuffer> buffers = result.getMessageBufferList();
