@@ -36,10 +36,9 @@ from rmqtool.store.tiered import (
     SegmentKind,
     Tier,
     TieredQueue,
-    all_items_of,
-    hashes_of,
     tier_of,
 )
+from rmqtool.store.tiered_index import all_items_of, hashes_of
 from rmqtool.store.unit_files import open_units
 from rmqtool.transaction.losses import Loss
 from rmqtool.transaction.transaction import Transaction

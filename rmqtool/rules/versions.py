@@ -55,6 +55,7 @@ MULTI_DISPATCH_SPARES_RETRIES = Version(5, 1, 1)  # ConsumeQueue#isNeedHandleMul
 MULTI_DISPATCH_SPARES_SYSTEM_TOPICS = Version(5, 1, 3)  # the same, and names with a separator of paths
 BATCH_QUEUES = Version(5, 0, 0)  # BatchConsumeQueue
 COMPACTION = Version(5, 1, 0)  # CompactionStore
+TIER_HASHES_MASKED = Version(5, 5, 1)  # IndexStoreFile#hashCode: before it, the absolute value
 TIER_REWRITTEN = Version(5, 3, 0)  # FlatFileStore, MessageStoreFetcherImpl; before TieredFlatFile, TieredMessageFetcher
 MESSAGE_TYPES = Version(5, 0, 0)  # TopicAttributes#TOPIC_MESSAGE_TYPE_ATTRIBUTE
 CHECKPOINT_HAS_LOGICS_OFFSET = Version(5, 5, 0)  # StoreCheckpoint#getLogicsPhysicalOffset

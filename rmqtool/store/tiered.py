@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,24 +16,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from rmqtool.base.files import InputFile, list_directory
+from rmqtool.base.files import list_directory
 from rmqtool.base.mapped_files import MappedFile, MappedFiles, Stray
 from rmqtool.base.paths import entry_path, has_directory, path_of
 from rmqtool.base.remote_path import RemotePath
 from rmqtool.base.tolerant import skip_wrong_type
 from rmqtool.formats.consume_queue import UNIT_DTYPE, UNIT_SIZE
-from rmqtool.formats.layout import decode_units, integer_at
 from rmqtool.formats.message import INNER_BATCH
 from rmqtool.formats.properties import INNER_NUM, TAGS, tags_code
-from rmqtool.formats.tiered import (
-    INDEX_HEADER_DTYPE,
-    INDEX_HEADER_SIZE,
-    INDEX_ITEM_DTYPE,
-    INDEX_MAGIC,
-    INDEX_SLOT_DTYPE,
-    base_of,
-    cluster_directory,
-)
+from rmqtool.formats.tiered import base_of, cluster_directory
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.properties import read_properties
@@ -237,99 +228,6 @@ class Tier:
         """Whether the metadata name no segment, so that a broker knows nothing of the tier."""
         return not any(isinstance(self.metadata.content.get(table), dict) and self.metadata.content[table]
                        for table in TABLES.values())  # fmt: skip
-
-
-def hashes_of(value: int) -> set[int]:
-    """What the index has for a Java hash: its absolute value up to 5.5.0, since then without its sign bit.
-
-    `IndexStoreFile#hashCode`: after an upgrade a broker finds half of the older keys no longer.
-    """
-    return {abs(value), value & 0x7FFFFFFF}
-
-
-def items_of(segment: MappedFile, value: int) -> NDArray[np.void]:
-    """The items of an index segment that have a hash; none of one that is no index (`IndexStoreFile#queryAsync`)."""
-    with InputFile(segment.path) as file:
-        slots = ((_first_item(file) or 0) - INDEX_HEADER_SIZE) // INDEX_SLOT_DTYPE.itemsize
-        if slots <= 0:
-            return np.zeros(0, INDEX_ITEM_DTYPE)
-        slot = file.read(INDEX_HEADER_SIZE + value % slots * INDEX_SLOT_DTYPE.itemsize, INDEX_SLOT_DTYPE.itemsize)
-        position, length = (integer_at(INDEX_SLOT_DTYPE, name, slot) for name in ("position", "length"))
-        items = decode_units(INDEX_ITEM_DTYPE, file.read(position, max(0, min(length, segment.size - position))))
-    found: NDArray[np.void] = items[items["hash"] == value]
-    return found
-
-
-def _first_item(file: InputFile) -> int | None:
-    """Where the items of an index segment begin, after all slots, bytes; None of one that is no index."""
-    head = file.read(0, INDEX_HEADER_SIZE + INDEX_SLOT_DTYPE.itemsize)
-    if len(head) < INDEX_HEADER_SIZE + INDEX_SLOT_DTYPE.itemsize or not head.startswith(_MAGIC):
-        return None
-    return integer_at(INDEX_SLOT_DTYPE, "position", head, INDEX_HEADER_SIZE)
-
-
-@dataclass(frozen=True)
-class IndexSegment:
-    """The slots of an index segment: how many items end before the end of each, and how many its header counts."""
-
-    slots: int
-    ends: NDArray[np.int64]
-    counted: int
-
-    @property
-    def items(self) -> int:
-        """How many items the slots have."""
-        return int(self.ends[-1]) if len(self.ends) else 0
-
-    @property
-    def size(self) -> int:
-        """The size of the file, bytes."""
-        slots, items = self.slots * INDEX_SLOT_DTYPE.itemsize, self.items * INDEX_ITEM_DTYPE.itemsize
-        return INDEX_HEADER_SIZE + slots + items
-
-
-def is_older_index(segment: MappedFile) -> bool:
-    """Whether a release up to 5.1.4 wrote an index segment: it has another number after the items."""
-    with InputFile(segment.path) as file:
-        return file.read(max(0, segment.size - len(_OLDER)), len(_OLDER)) == _OLDER
-
-
-_OLDER = (INDEX_MAGIC + 4).to_bytes(4, "big", signed=True)  # TieredIndexFile.INDEX_FILE_BEGIN_MAGIC_CODE, BCC50289
-
-
-def read_index(segment: MappedFile) -> IndexSegment | None:
-    """The slots of an index segment; None where they do not follow each other."""
-    with InputFile(segment.path) as file:
-        first = _first_item(file)
-        if first is None:
-            return None
-        counted = integer_at(INDEX_HEADER_DTYPE, "items", file.read(0, INDEX_HEADER_SIZE))
-        size = min(first, segment.size) - INDEX_HEADER_SIZE
-        slots = decode_units(INDEX_SLOT_DTYPE, file.read(INDEX_HEADER_SIZE, max(0, size)))
-    counts, rest = np.divmod(slots["length"].astype(np.int64), INDEX_ITEM_DTYPE.itemsize)
-    ends = np.cumsum(counts)
-    starts = first + (ends - counts) * INDEX_ITEM_DTYPE.itemsize
-    is_whole = len(slots) and not rest.any() and (counts >= 0).all()
-    if not is_whole or (slots["position"] != starts)[counts > 0].any():
-        return None
-    return IndexSegment(len(slots), ends, counted)
-
-
-_PIECE = 1 << 20  # bytes
-
-
-def all_items_of(segment: MappedFile) -> Iterator[NDArray[np.void]]:
-    """All items of an index segment, piece by piece."""
-    with InputFile(segment.path) as file:
-        first = _first_item(file)
-        if first is None:
-            return
-        size = _PIECE // INDEX_ITEM_DTYPE.itemsize * INDEX_ITEM_DTYPE.itemsize
-        for position in range(max(INDEX_HEADER_SIZE, first), segment.size, size):
-            yield decode_units(INDEX_ITEM_DTYPE, file.read(position, min(size, segment.size - position)))
-
-
-_MAGIC = INDEX_MAGIC.to_bytes(4, "big", signed=True)
 
 
 _SPAN = 1 << 12  # units that are read along

@@ -13,15 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.base.files import OpenFiles
-from rmqtool.base.mapped_files import MappedFile
 from rmqtool.clients.losses import BesideLog
-from rmqtool.findings.finding import Severity
 from rmqtool.findings.report import Report
 from rmqtool.formats.consume_queue import UNIT_SIZE
-from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.scan.block import REASON_MEANINGS, Damage
 from rmqtool.scan.frames import RecordRun
-from rmqtool.scan.pointed_records import read_heads
 from rmqtool.scan.reader import scan_files
 from rmqtool.store.compaction import copies_in_log, digests_of
 from rmqtool.store.snapshot import Snapshot
@@ -32,15 +28,13 @@ from rmqtool.store.tiered import (
     Tier,
     TieredQueue,
     Unreadable,
-    all_items_of,
     are_of,
     built_units,
-    is_older_index,
-    read_index,
     tier_of,
     units_at,
 )
 from rmqtool.store.unit_files import UnitFiles, units_of
+from rmqtool.verify.tiered_index import check_tiered_index
 from rmqtool.verify.tiered_losses import TieredLosses
 
 CODES = (
@@ -69,56 +63,7 @@ def check_tier(snapshot: Snapshot, report: Report) -> None:
             report.add("tiered.segment", topic=topic, queue_id=queue_id, details={"problem": "all", "segments": count})
     for queue in tier.queues:
         _QueueCheck(snapshot, tier, queue, report).check()
-    _check_index_files(snapshot, tier, report)
-    for segment in tier.index.files["INDEX"].files if tier.index else ():
-        for severity, facts in _index_problems(tier, segment):
-            report.add("tiered.index", severity=severity, file=snapshot.store.relative(segment.path), details=facts)
-
-
-def _check_index_files(snapshot: Snapshot, tier: Tier, report: Report) -> None:
-    """Segments of the index that only the metadata have."""
-    index = tier.index
-    there = {file.start_offset for file in index.files["INDEX"].files} if index else set()
-    for base in sorted(tier.rows(index, "INDEX").keys() - there) if index else ():
-        name = snapshot.store.relative(index.directory / "INDEX") if index else ""
-        report.add("tiered.index", file=name, details={"problem": "missing", "base": base, "cause": "missing"})
-
-
-def _index_problems(tier: Tier, segment: MappedFile) -> Iterator[tuple[Severity | None, dict[str, Any]]]:
-    """What is wrong with an index segment; items of messages that have expired lead to nothing, which is right."""
-    if is_older_index(segment):
-        return
-    index = read_index(segment)
-    if index is None or index.size != segment.size:
-        expected = {"size": segment.size, "items": index.counted if index else 0}
-        yield None, {"problem": "size", **expected}
-        return
-    if index.items < index.counted:
-        yield "info", {"problem": "fewer", "items": index.items, "counted": index.counted}
-    queues = {(queue.topic, queue.queue_id): queue for queue in tier.queues}
-    topics = {number: topic for topic, number in tier.topic_ids.items()}
-    misplaced = lost = done = 0
-    for items in all_items_of(segment):
-        places = np.searchsorted(index.ends, np.arange(done, done + len(items)), side="right")
-        misplaced += int(np.count_nonzero(items["hash"] % index.slots != places))
-        done += len(items)
-        for topic_id, queue_id in np.unique(items[["topic_id", "queue_id"]]).tolist():
-            queue = queues.get((topics.get(topic_id, ""), queue_id))
-            own = items[(items["topic_id"] == topic_id) & (items["queue_id"] == queue_id)]
-            lost += len(own) if queue is None else _leading_nowhere(queue, own)
-    if misplaced:
-        yield None, {"problem": "slot", "items": misplaced}
-    if lost and topics:
-        yield None, {"problem": "item", "items": lost}
-
-
-def _leading_nowhere(queue: TieredQueue, items: NDArray[np.void]) -> int:
-    """How many items of a queue lead to no message of their size."""
-    offsets, firsts, rows = np.unique(items["physical_offset"].astype(np.int64), return_index=True, return_inverse=True)
-    begin = queue.log[0].start_offset if queue.log else MAX_OFFSET
-    heads = read_heads(queue.log, offsets)
-    is_lost = (offsets >= begin) & ~(heads.is_record & (heads.message_sizes == items["message_size"][firsts]))
-    return int(np.count_nonzero(is_lost[rows]))
+    check_tiered_index(snapshot, tier, report)
 
 
 def _report_names(tier: Tier, report: Report) -> None:
