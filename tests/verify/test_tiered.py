@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,17 @@ from rmqtool.store.config_json import load_config
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.copies import copied
-from tests.verify.tiered_damages import DAMAGES, INDEX_DAMAGES, METADATA, conf_of, damaged, expire, index_of
+from tests.tier_building import ROOM, SLOTS, take_back_index
+from tests.verify.tiered_damages import (
+    DAMAGES,
+    INDEX_DAMAGES,
+    METADATA,
+    conf_of,
+    damaged,
+    expire,
+    index_of,
+    overwrite,
+)
 from tests.verify.verifying import codes_of, verify
 
 RELEASES = ("5.1.4", "5.3.3", "5.5.1")
@@ -59,6 +70,34 @@ def test_the_index(golden_store: GoldenStore, tmp_path: Path, version: str, prob
     outcome = verify(store, conf=conf_of(store))
     assert (outcome.verdict, codes_of(outcome)) == ("clean", {"tiered.index"})
     assert problem in {each.details["problem"] for each in outcome.findings if each.severity == "warning"}
+
+
+@pytest.mark.parametrize("problem", ["", "written", "item", "key"])
+def test_an_index_that_is_written(golden_store: GoldenStore, tmp_path: Path, problem: str) -> None:
+    """Its size and its items, as those of a segment."""
+    store = copied(golden_store("more/5.3.3-tiered"), tmp_path / "store")
+    path, first = take_back_index(store), 28 + 8 * SLOTS + 32
+    if problem == "written":
+        os.truncate(path, path.stat().st_size - 7)
+    elif problem:
+        overwrite(path, first + (18 if problem == "item" else 2), b"\x99")
+    settings = {"tieredStoreIndexFileMaxHashSlotNum": str(SLOTS), "tieredStoreIndexFileMaxIndexNum": str(ROOM)}
+    found = [each for each in verify(store, conf=conf_of(store, **settings)).findings if each.code == "tiered.index"]
+    assert [each.details["problem"] for each in found if each.severity != "info"] == ([problem] if problem else [])
+
+
+@pytest.mark.parametrize(("written", "named", "severity"), [
+    ("5.3.3", None, []), ("5.3.3", "5.5.1", ["warning"]), ("5.3.3", "5.5.0", []), ("5.5.1", "5.5.1", []),
+    ("5.5.1", "5.5.0", ["warning"]),
+])  # fmt: skip
+def test_hashes_of_another_release(
+    golden_store: GoldenStore, tmp_path: Path, written: str, named: str | None, severity: list[str]
+) -> None:
+    """After an upgrade to 5.5.1 a broker does not find half of the keys of segments that are there."""
+    store = copied(golden_store(f"more/{written}-tiered"), tmp_path / "store")
+    outcome = verify(store, conf=conf_of(store), version=named)
+    found = [each for each in outcome.findings if each.details.get("problem") == "hash"]
+    assert [each.severity for each in found] == severity
 
 
 def test_what_the_next_dispatch_deletes(store: Path) -> None:
