@@ -24,7 +24,7 @@ from rmqtool.rules.versions import TIER_REWRITTEN, Version
 from rmqtool.scan.block import PADDING, Block
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.pointed_records import records_at
-from rmqtool.store.tiered import DELETED, SegmentKind, Tier, TieredQueue
+from rmqtool.store.tiered import DELETED, Row, SegmentKind, Tier, TieredQueue
 
 _QUEUE_OFFSET_AT = position_of(PREFIX_DTYPE, "queue_offset")
 _FIRST_RECORD = _QUEUE_OFFSET_AT + 8  # bytes that are read of it
@@ -98,11 +98,14 @@ def flat_file_of(
 ) -> FlatFile:
     """A flat file after a start, which looks at the size of the last file (`recoverFileSize`).
 
-    Up to 5.2 also at those of others that do not end where the next begins (`checkAndFixFileSize`).
+    Up to 5.2 also at those of others that do not end where the next begins (`checkAndFixFileSize`). Since then a log
+    without a segment begins at 0, where a file may be (`FlatCommitLogFile#initOffset`).
     """
     is_older = version < TIER_REWRITTEN
     files = {file.start_offset: file for file in queue.files[kind].files}
     rows = [row for _, row in sorted(tier.rows(queue, kind).items()) if not (is_older and row.status == DELETED)]
+    if not rows and not is_older and kind == "COMMIT_LOG":
+        rows = [Row(0, 0)]
     segments = list[FlatSegment]()
     for number, row in enumerate(rows):
         file, size = files.get(row.base), row.size

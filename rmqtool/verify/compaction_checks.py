@@ -206,6 +206,10 @@ class _FileCheck:
             self._note_damage(stored[is_batch_written(stored)])
         if units is None:
             self.seen.lost.append(self.records.units["base_queue_offset"].astype(np.int64))
+        if has_units and unit_file is None and len(self.records.units):  # a start deletes this file of the log
+            count, first = len(self.records.units), int(self.records.units["base_queue_offset"][0])
+            cut: dict[str, Any] = {"problem": "cut", "units": count, "records": count, "first": first}
+            self._add("compaction.unit", cut, self.file, effect=_CUT, count=count)
         end = self.file.end_offset
         if units is not None and is_last:  # what is after the last unit a start cuts
             written = units[is_batch_written(units)]
@@ -273,7 +277,8 @@ class _FileCheck:
         wrong = np.flatnonzero(~same)
         if not len(wrong):
             return
-        self.seen.lost.append(right["base_queue_offset"][wrong].astype(np.int64))
+        self.seen.lost.append(right["base_queue_offset"][~self._are_served(units, written, is_recovered=is_recovered)]
+                              .astype(np.int64))  # fmt: skip
         first = int(right["base_queue_offset"][wrong[0]])
         facts = {"problem": "wrong", "units": len(wrong), "records": count, "first": first}
         if (
@@ -287,6 +292,19 @@ class _FileCheck:
                       severity="warning" if is_unclean else None, count=len(wrong))  # fmt: skip
         else:
             self._add("compaction.unit", facts, file, count=len(wrong))
+
+    def _are_served(self, units: NDArray[np.void], written: int, *, is_recovered: bool) -> NDArray[np.bool_]:
+        """Which records a pull finds: it does not look at the store time and the tag of their units."""
+        right = self.records.units
+        known = units[:written] if is_recovered else units[is_batch_written(units)]
+        places = np.searchsorted(right["physical_offset"], known["physical_offset"])
+        inside = np.flatnonzero(places < len(right))
+        are_same = np.ones(len(inside), np.bool_)
+        for name in ("physical_offset", "message_size", "base_queue_offset"):
+            are_same &= known[name][inside] == right[name][places[inside]]
+        served = np.zeros(len(right), np.bool_)
+        served[places[inside[are_same]]] = True
+        return served
 
     def _check_rest(self, rest: NDArray[np.void], file: MappedFile) -> None:
         """Check that no unit is after those of all records: the mark at most, and zeros."""
