@@ -108,7 +108,7 @@ def flat_file_of(
         rows = [Row(0, 0)]
     segments = list[FlatSegment]()
     for number, row in enumerate(rows):
-        file, size = files.get(row.base), row.size
+        file, size = None if row.is_elsewhere and not is_older else files.get(row.base), row.size
         held = file.size if file else 0
         is_last = number == len(rows) - 1
         if is_last or (is_older and row.base + size != rows[number + 1].base == row.base + held):

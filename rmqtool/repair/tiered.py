@@ -202,7 +202,9 @@ class _Metadata:
                     path, SEGMENT_KINDS.index(kind), base, size, *of_files.get(base, usual)
                 )
                 is_longer = size > row.get("size", 0)
-                table[path][str(base)] = {**row, "size": size} | ({"endTimestamp": usual[1]} if is_longer else {})
+                table[path][str(base)] = {**row, "path": path, "baseOffset": base, "size": size} | (
+                    {"endTimestamp": usual[1]} if is_longer else {}
+                )
         topics = content.setdefault("topicMetadataTable", {})
         if queue.topic not in topics:
             ids = [row.get("topicId", 0) for row in topics.values() if isinstance(row, dict)]

@@ -102,13 +102,14 @@ class TieredQueue:
 
 @dataclass(frozen=True)
 class Row:
-    """What the metadata say of one segment."""
+    """What the metadata say of one segment; since 5.3 one that `is_elsewhere` by its own path is read there."""
 
     base: int
     size: int
     status: int = 0
     begin_timestamp: int = 0
     end_timestamp: int = 0
+    is_elsewhere: bool = False
 
 
 @dataclass(frozen=True)
@@ -182,10 +183,10 @@ class Tier:
         named = table.get(path) if isinstance(table, dict) else None
         rows = {}
         for row in named.values() if isinstance(named, dict) else ():
-            if isinstance(row, dict) and row.get("path") == path:
-                base, *rest = (_number(row.get(name)) for name in (
+            if isinstance(row, dict):
+                base, size, status, begin, end = (_number(row.get(name)) for name in (
                     "baseOffset", "size", "status", "beginTimestamp", "endTimestamp"))  # fmt: skip
-                rows[base] = Row(base, *rest)
+                rows[base] = Row(base, size, status, begin, end, is_elsewhere=row.get("path") != path)
         return rows
 
     def is_known(self, queue: TieredQueue) -> bool:

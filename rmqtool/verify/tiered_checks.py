@@ -16,6 +16,7 @@ from rmqtool.base.files import OpenFiles
 from rmqtool.clients.losses import BesideLog
 from rmqtool.findings.report import Report
 from rmqtool.formats.consume_queue import UNIT_SIZE
+from rmqtool.rules.versions import TIER_REWRITTEN
 from rmqtool.scan.block import REASON_MEANINGS, Damage
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
@@ -129,7 +130,8 @@ class _QueueCheck:
             )
         for number, file in enumerate(files):
             name, row, is_last = self._shown(file.path), rows.get(file.start_offset), number == len(files) - 1
-            if row is None and not self.tier.is_unknown:
+            is_named = row is not None and not (row.is_elsewhere and self.snapshot.release >= TIER_REWRITTEN)
+            if not is_named and not self.tier.is_unknown:
                 yield name, {"problem": "unknown", "base": file.start_offset}
             elif row and file.size != row.size and not (is_last and file.size > row.size):
                 problem = "short" if file.size < row.size else "long"
