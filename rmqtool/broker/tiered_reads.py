@@ -7,8 +7,9 @@ that fails returns the same offset again and again: the consumer gets nothing th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -79,6 +80,17 @@ class FlatFile:
                  self._read_segment(following[0], 0, length - in_first))  # fmt: skip
         return None if parts[0] is None or parts[1] is None else parts[0] + parts[1]
 
+    def breaks(self, offset: int, length: int) -> list[tuple[int, int]]:
+        """Where such a read does not return what the log had there, from and to in its bytes."""
+        index, found = sum(each.base <= offset for each in self.segments) - 1, list[tuple[int, int]]()
+        for each, following in pairwise((*self.segments[index : index + 2], None)):
+            held = each.base + (min(each.size, each.file.size) if each.file else 0) if each else 0
+            if each and offset + length > held:
+                found.append((max(0, held - offset), each.end - offset))
+            if each and following and each.end != following.base:
+                found.append((each.end - offset, each.end - offset))
+        return found
+
     def _read_segment(self, segment: FlatSegment, position: int, length: int) -> bytes | None:
         """As `FileSegment#readAsync` and `PosixFileSegment#read0`."""
         if position < 0 or length <= 0 or position >= segment.size:
@@ -118,12 +130,24 @@ def flat_file_of(
 
 
 class _Fetched(NamedTuple):
-    """Messages that one read of the tier returns: where they begin in its bytes, and how many units it has read."""
+    """Messages that one read of the tier returns: where they begin in its bytes, and how many units it has read.
+
+    At the `breaks`, from and to, its bytes are not those of the log: of a shorter file, or between segments.
+    """
 
     data: bytes
     positions: NDArray[np.intp]
     sizes: NDArray[np.int64]
     units: int
+    breaks: Sequence[tuple[int, int]] = ()
+
+    def whole_records(self, block: Block, rows: NDArray[np.intp]) -> Iterator[RecordRun]:
+        """The records in some rows that are whole; `block` has the bytes."""
+        starts, sizes = self.positions[rows], self.sizes[rows]
+        is_whole = np.ones(len(rows), np.bool_)
+        for begin, end in self.breaks:
+            is_whole &= (starts >= end) | (starts + sizes <= begin)
+        yield from records_at(block, starts[is_whole], sizes[is_whole])
 
 
 @dataclass(frozen=True)
@@ -171,7 +195,7 @@ class TieredReads:
             return None
         if limit % UNIT_SIZE:
             return _Fetched(b"", np.zeros(0, np.intp), np.zeros(0, np.int64), limit // UNIT_SIZE)
-        return self._split(decode_units(UNIT_DTYPE, units[:limit]), data)
+        return self._split(decode_units(UNIT_DTYPE, units[:limit]), data, self.log.breaks(first, length))
 
     def _limited(self, units: bytes, first: int) -> int | None:
         """How many bytes of units lead to no more messages than are read at once; None where that fails."""
@@ -182,7 +206,7 @@ class TieredReads:
                 return None
         return limit
 
-    def _split(self, units: NDArray[np.void], data: bytes) -> _Fetched | None:
+    def _split(self, units: NDArray[np.void], data: bytes, breaks: Sequence[tuple[int, int]]) -> _Fetched | None:
         """The messages at which units point that have their size (`splitMessageBuffer`)."""
         places, sizes = (units[name].astype(np.int64) for name in ("physical_offset", "message_size"))
         positions = (places - places[0]).astype(np.int32).astype(np.int64)
@@ -197,7 +221,7 @@ class TieredReads:
         positions = positions + np.where(is_coda, CODA_SIZE, 0)
         magic = _integers_at(padded, positions + MAGIC_POSITION)
         is_message = ((magic == MAGIC_CODE_V1) | (magic == MAGIC_CODE_V2)) & (_integers_at(padded, positions) == sizes)
-        return _Fetched(data, positions[is_message].astype(np.intp), sizes[is_message], len(units))
+        return _Fetched(data, positions[is_message].astype(np.intp), sizes[is_message], len(units), breaks)
 
 
 @dataclass
@@ -223,29 +247,33 @@ class TieredConsumer:
             pulls = -(-(stop - self.queue_offset) // _PULLED)
             rows = np.arange(min(len(fetched.positions), pulls * _PULLED))
             block = _filled(block, fetched.data)
-            yield from records_at(block, fetched.positions[rows], fetched.sizes[rows])
+            yield from fetched.whole_records(block, rows)
             self.queue_offset += len(rows)
 
     def _pull_older(self, stop: int) -> Iterator[RecordRun]:
-        """Messages go to a cache by the queue offsets that they have themselves; what has none is passed over."""
-        block, fetched, numbers = Block(), None, np.zeros(0, np.int64)
+        """Messages go to a cache by the queue offsets that they have themselves; what has none is passed over.
+
+        A pull that the cache answers has the next messages read ahead, and takes no more than follow each other.
+        """
+        block, fetched, numbers, is_cached = Block(), None, np.zeros(0, np.int64), False
         while self.queue_offset < stop:
-            if fetched is None or not (numbers == self.queue_offset).any():
+            if fetched is not None and (numbers == self.queue_offset).any():
+                is_cached = True
+            else:
                 fetched = self.reads.fetch(self.queue_offset, _PULLED * _FACTOR)
                 if fetched is None:
                     self.is_stuck = True
                     return
                 if not len(fetched.positions):
                     self.queue_offset += fetched.units
-                    fetched = None
+                    fetched, is_cached = None, False
                     continue
                 numbers = _longs_at(np.frombuffer(fetched.data, np.uint8), fetched.positions + _QUEUE_OFFSET_AT)
-                rows = np.arange(min(_PULLED, len(numbers)))
-            else:
-                rows = _consecutive(numbers, self.queue_offset)[:_PULLED]
+                is_cached &= bool((numbers == self.queue_offset).any())
+            rows = _consecutive(numbers, self.queue_offset) if is_cached else np.arange(len(numbers))
             block = _filled(block, fetched.data)
-            yield from records_at(block, fetched.positions[rows], fetched.sizes[rows])
-            self.queue_offset += len(rows)
+            yield from fetched.whole_records(block, rows[:_PULLED])
+            self.queue_offset += len(rows[:_PULLED])
 
 
 def _consecutive(numbers: NDArray[np.int64], first: int) -> NDArray[np.intp]:

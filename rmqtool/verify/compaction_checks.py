@@ -12,16 +12,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from rmqtool.base.mapped_files import MappedFile
+from rmqtool.base.mapped_files import MappedFile, read_at
 from rmqtool.broker.compaction import Obstacle, obstacles
 from rmqtool.clients.losses import BesideLog
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
 from rmqtool.formats.consume_queue import is_batch_written
+from rmqtool.formats.layout import position_of
+from rmqtool.formats.message import MIN_MESSAGE_SIZE, PREFIX_DTYPE
 from rmqtool.formats.properties import KEYS
 from rmqtool.scan.block import REASON_MEANINGS, Damage
 from rmqtool.scan.pointed_records import read_heads, sound_records
 from rmqtool.scan.properties import read_properties
+from rmqtool.scan.single_record import whole_record_in
 from rmqtool.store.compaction import (
     CompactedQueue,
     LogRecords,
@@ -52,6 +55,7 @@ _CUT = "the next start cuts them out of the log; nothing dispatches them again"
 _AGAIN = "the next start cuts them out of the log, and dispatches them again as far as it reads the commit log again"
 _SENT = "consumers get what the compacted log has"
 _DELIVERED = "consumers get the body as it is; a compaction keeps it"
+_PLACE = position_of(PREFIX_DTYPE, "physical_offset")
 _MISSING_CODE = "store.compacted-log"
 
 
@@ -222,6 +226,7 @@ class _FileCheck:
             first = self.records.units[wrong[0]]
             facts: dict[str, Any] = {"problem": "body", "first": int(first["base_queue_offset"])}
             facts |= self._cause(self.records.units, self.records.to_mend[len(self.records.damages) :])
+            self._note_bodies(self.records.units[wrong])
             self._add("compaction.record", facts, self.file, severity="warning", effect=_DELIVERED, count=len(wrong),
                       offset=int(first["physical_offset"]) - self.file.start_offset)  # fmt: skip
         if units is not None and unit_file is not None:
@@ -238,9 +243,28 @@ class _FileCheck:
         inside = np.zeros(len(units), np.bool_)
         for start, stop in damages:
             inside |= (places >= start) & (places < stop)
+        if any(each.reason == "physical-offset" for each in self.records.damages):
+            inside[[row for row in np.flatnonzero(inside).tolist() if self._is_sent_whole(units[row])]] = False
         copied = [place for place, _ in whole_copies(self.snapshot, self.queue, units[inside], damages)]
         self.seen.lost.append(offsets[inside])
         self.seen.left.append(offsets[inside & ~np.isin(places, copied)])
+
+    def _note_bodies(self, units: NDArray[np.void]) -> None:
+        """Note messages that come with a damaged body, and those of them that the commit log does not have whole."""
+        copies = whole_copies(self.snapshot, self.queue, units, self.records.to_mend[len(self.records.damages) :])
+        offsets, copied = units["base_queue_offset"].astype(np.int64), [place for place, _ in copies]
+        self.seen.lost.append(offsets)
+        self.seen.left.append(offsets[~np.isin(units["physical_offset"], copied)])
+
+    def _is_sent_whole(self, unit: np.void) -> bool:
+        """Whether a unit leads to a record in which nothing is wrong but its own place, which no client needs."""
+        place, size = int(unit["physical_offset"]), int(unit["message_size"])
+        data = bytearray(read_at([self.file], place, size))
+        if len(data) < MIN_MESSAGE_SIZE:
+            return False
+        data[_PLACE : _PLACE + 8] = place.to_bytes(8, "big")
+        record = whole_record_in(data, place)
+        return record is not None and int(record.headers.field("queue_offset")[0]) == unit["base_queue_offset"]
 
     def _cause(self, units: NDArray[np.void], damages: list[tuple[int, int]]) -> dict[str, Any]:
         """That the commit log has the records that stood where all of the damages are, if it has."""

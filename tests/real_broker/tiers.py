@@ -138,15 +138,17 @@ class Result:
     scene: Scene
     what: str
     verdict: str
-    predicted: int
+    predicted: int | None
     lost_before: int | None
     lost_after: int | None
     problems: list[str]
 
     def __str__(self) -> str:
-        lost = " -> ".join("refuses" if each is None else str(each) for each in (self.lost_before, self.lost_after))
+        told, *served = ("refuses" if each is None else str(each)
+                         for each in (self.predicted, self.lost_before, self.lost_after))  # fmt: skip
+        lost = " -> ".join(served)
         wrong = f"  WRONG: {'; '.join(self.problems)}" if self.problems else ""
-        said = f"{self.verdict}, {'' if self.predicted == self.lost_before else 'NOT AS '}foretold {self.predicted}"
+        said = f"{self.verdict}, {'' if self.predicted == self.lost_before else 'NOT AS '}foretold {told}"
         return f"{self.scene.kind} {self.scene.version}: {self.what}: {said}, lost {lost}{wrong}"
 
 
@@ -168,7 +170,8 @@ def run(seed: int, scratch: Path, known: _Known, kind: str | None = None) -> Res
     before = scene.served(copied(store, scratch / "before"))
     verified = rmqtool("verify", store, "--json", "--broker-conf", conf, "--broker-version", scene.version).document
     clients = verified["result"]["start"]["clients"] or {}
-    predicted = clients.get("tiered_lost", 0) + clients.get("compacted_lost", 0)
+    is_refused = verified["result"]["start"]["refuses"] is not None
+    predicted = None if is_refused else clients.get("tiered_lost", 0) + clients.get("compacted_lost", 0)
     repair = checked_repair(store, conf, scene.version)
     verdict = repair.said[-1]["result"]["verdict"] if repair.result else "failed"
     after = scene.served(copied(store, scratch / "after"))

@@ -69,6 +69,9 @@ DAMAGES = {
         "compaction.unit", "stale",
     ),
     "a magic code": Damage(lambda s: overwrite(s / LOG / FIRST, RECORD + 4, b"\0"), "compaction.record", ""),
+    "a place of a record": Damage(
+        lambda s: overwrite(s / LOG / FIRST, RECORD + 30, b"\1"), "compaction.record", ""
+    ),
     "a size of a record": Damage(lambda s: overwrite(s / LOG / FIRST, RECORD + 3, b"\0"), "compaction.record", ""),
     "a body": Damage(lambda s: overwrite(s / LOG / FIRST, RECORD + 93, b"\0"), "compaction.record", "body"),
     "a property": Damage(
