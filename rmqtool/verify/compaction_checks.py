@@ -91,11 +91,19 @@ def check_compaction(snapshot: Snapshot, report: Report) -> None:
         seen = _check_records(snapshot, queue, file_size, report, has_units=name not in in_the_way)
         _check_position(seen, positions.get(name), report)
         if name not in in_the_way:
+            seen.lost.append(_passed_over(seen.led_to))
             _check_completeness(snapshot, seen, report)
         lost.compacted += len(np.unique(np.concatenate([*seen.lost, *seen.left, np.zeros(0, np.int64)])))
         lost.compacted_left += len(np.unique(np.concatenate([*seen.left, np.zeros(0, np.int64)])))
     for path in leftovers(store):
         _report_leftover(snapshot, path, "working", report)
+
+
+def _passed_over(units: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """Queue offsets of units after one whose own is past the queue's end: from there a consumer begins again."""
+    offsets = np.concatenate([*units, np.zeros(0, np.int64)])
+    beyond = np.flatnonzero(offsets > offsets[-1:])
+    return offsets[beyond[0] + 1 :] if len(beyond) else offsets[:0]
 
 
 def _check_missing_logs(snapshot: Snapshot, positions: dict[tuple[str, int], int], report: Report) -> None:
@@ -318,13 +326,13 @@ class _FileCheck:
             self._add("compaction.unit", facts, file, count=len(wrong))
 
     def _are_served(self, units: NDArray[np.void], written: int, *, is_recovered: bool) -> NDArray[np.bool_]:
-        """Which records a pull finds: it does not look at the store time and the tag of their units."""
+        """Which records a pull finds: a unit leads to it, whatever queue offset, time and tag that has."""
         right = self.records.units
         known = units[:written] if is_recovered else units[is_batch_written(units)]
         places = np.searchsorted(right["physical_offset"], known["physical_offset"])
         inside = np.flatnonzero(places < len(right))
         are_same = np.ones(len(inside), np.bool_)
-        for name in ("physical_offset", "message_size", "base_queue_offset"):
+        for name in ("physical_offset", "message_size"):
             are_same &= known[name][inside] == right[name][places[inside]]
         served = np.zeros(len(right), np.bool_)
         served[places[inside[are_same]]] = True

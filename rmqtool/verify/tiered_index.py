@@ -33,6 +33,7 @@ from rmqtool.store.tiered_index import (
 _CODE = "tiered.index"
 _Problem = tuple[Severity | None, dict[str, Any]]
 _TRIED = 64  # items that tell by which rule a segment was written
+_MOST_KEYS = 1 << 14  # items of a file whose messages are read for their keys: items lead to all parts of a log
 
 
 def check_tiered_index(snapshot: Snapshot, tier: Tier, report: Report) -> None:
@@ -89,8 +90,8 @@ class _Items:
         self._topics = {number: topic for topic, number in tier.topic_ids.items()}
 
     def problems(self, every: Iterator[NDArray[np.void]]) -> Iterator[_Problem]:
-        """Items that lead to no message of their size, or to one without such a key, and the rule of their hashes."""
-        lost = foreign = 0
+        """Items that lead to no message of their size, or to one without such a key; the rule of their hashes."""
+        lost = foreign = read = 0
         masks = set[bool]()
         for items in every:
             for topic_id, queue_id in np.unique(items[["topic_id", "queue_id"]]).tolist():
@@ -99,8 +100,9 @@ class _Items:
                 if queue is None:
                     lost += len(own)
                     continue
-                leading_nowhere, without_key = _compare(queue, own)
-                lost, foreign = lost + leading_nowhere, foreign + without_key
+                lost += _leading_nowhere(queue, own)
+                foreign += _without_key(queue, own[: max(0, _MOST_KEYS - read)])
+                read += len(own)
                 masks |= set(_rules_of(queue, own[:_TRIED])) if not masks else set()
         if lost and self._topics:
             yield None, {"problem": "item", "items": lost}
@@ -112,25 +114,30 @@ class _Items:
             yield None if self._snapshot.version else "info", {"problem": "hash", "release": release}
 
 
-def _compare(queue: TieredQueue, items: NDArray[np.void]) -> tuple[int, int]:
-    """How many items of a queue lead to no message of their size, and how many to one without a key of that hash."""
+def _leading_nowhere(queue: TieredQueue, items: NDArray[np.void]) -> int:
+    """How many items of a queue lead to no message of their size."""
     offsets, firsts, rows = np.unique(items["physical_offset"].astype(np.int64), return_index=True, return_inverse=True)
     begin = queue.log[0].start_offset if queue.log else MAX_OFFSET
     heads = read_heads(queue.log, offsets)
-    is_found = heads.is_record & (heads.message_sizes == items["message_size"][firsts])
-    is_lost = (offsets >= begin) & ~is_found
-    hashes, dispatcher = items["hash"].astype(np.int64), Dispatcher(DispatchRules())
-    has_key, is_read = np.zeros((2, len(items)), np.bool_)
+    is_lost = (offsets >= begin) & ~(heads.is_record & (heads.message_sizes == items["message_size"][firsts]))
+    return int(np.count_nonzero(is_lost[rows]))
+
+
+def _without_key(queue: TieredQueue, items: NDArray[np.void]) -> int:
+    """How many items of a queue lead to a message of their size that has no key of their hash."""
+    offsets, rows = np.unique(items["physical_offset"].astype(np.int64), return_inverse=True)
+    heads, dispatcher = read_heads(queue.log, offsets), Dispatcher(DispatchRules())
+    is_found = heads.is_record[rows] & (heads.message_sizes[rows] == items["message_size"])
+    without = 0
     for chosen, run in sound_records(queue.log, heads):
-        keys = dispatcher.dispatch(run).keys
-        known = np.concatenate([_places(keys.rows, each) for each in (
-            keys.key_hashes.astype(np.int64), (1 << 31) - keys.key_hashes.astype(np.int64))])  # fmt: skip
-        numbers = np.full(len(offsets), -1, np.int64)
+        keys, numbers = dispatcher.dispatch(run).keys, np.full(len(offsets), -1, np.int64)
+        hashes = keys.key_hashes.astype(np.int64)
+        known = np.concatenate([_places(keys.rows, each) for each in (hashes, (1 << 31) - hashes)])
         numbers[chosen] = np.arange(len(run))
-        of_run = numbers[rows] >= 0
-        is_read |= of_run
-        has_key |= of_run & np.isin(_places(numbers[rows], hashes), known)
-    return int(np.count_nonzero(is_lost[rows])), int(np.count_nonzero(is_read & is_found[rows] & ~has_key))
+        own = np.flatnonzero((numbers[rows] >= 0) & is_found)
+        places = _places(numbers[rows][own], items["hash"][own].astype(np.int64))
+        without += int(np.count_nonzero(~np.isin(places, known)))
+    return without
 
 
 def _places(rows: NDArray[Any], hashes: NDArray[np.int64]) -> NDArray[np.int64]:

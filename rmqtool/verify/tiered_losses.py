@@ -51,7 +51,12 @@ class TieredLosses:
             missing = {base: end for base, end in missing.items() if base not in near}
         limit = self._local.stop if self._local else max(spans.values(), default=0)
         found = [range(base // UNIT_SIZE, min(end // UNIT_SIZE, limit)) for base, end in sorted(spans.items())]
-        return [span for span in found if span]
+        held, kept = [span for span in found if span], list[range]()
+        for span in held:  # a name may be any: what is far away takes no memory
+            if kept and span.start - kept[-1].stop > sum(map(len, held)):
+                break
+            kept.append(span)
+        return kept
 
     def note(self, run: RecordRun, is_own: NDArray[np.bool_]) -> None:
         """Note the records of a run that are of the queue, and whole."""

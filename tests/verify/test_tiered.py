@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from tests.copies import copied
 from tests.tier_building import ROOM, SLOTS, take_back_index
 from tests.verify.tiered_damages import (
     DAMAGES,
+    FIRST,
     INDEX_DAMAGES,
+    LOG,
     METADATA,
     conf_of,
     damaged,
@@ -129,6 +132,27 @@ def test_what_consumers_lose(golden_store: GoldenStore, tmp_path: Path, version:
     outcome = verify(damaged(store, name), conf=conf_of(store), version=version)
     assert outcome.clients is not None
     assert outcome.clients.counts()["tiered_lost"] == LOST[name][version != "5.1.4"]
+
+
+def _moved(path: Path) -> None:
+    path.rename(path.with_name("x"))
+
+
+@pytest.mark.parametrize(("version", "apply", "lost"), [
+    ("5.5.1", lambda s: os.truncate(s / LOG / FIRST, 1673), 86),  # where the record ends of which a part is left
+    ("5.1.4", lambda s: overwrite(max((s / LOG).iterdir(), key=lambda path: path.name[8:]), 96, bytes(215)), 1),
+    ("5.3.3", lambda s: _moved(s / LOG.parent.with_name("1") / "COMMIT_LOG" / FIRST), 83),
+], ids=["cut", "zeros", "renamed"])  # fmt: skip
+def test_where_reads_go(
+    golden_store: GoldenStore, tmp_path: Path, version: str, apply: Callable[[Path], None], lost: int
+) -> None:
+    """Messages come one read after the other: what is passed over may be read locally, or not at all, as it was."""
+    store = copied(golden_store(f"more/{version}-tiered"), tmp_path / "store")
+    expire(store)
+    apply(store)
+    outcome = verify(store, conf=conf_of(store), version=version)
+    assert outcome.clients is not None
+    assert outcome.clients.counts()["tiered_lost"] == lost
 
 
 @pytest.mark.parametrize("name", ["no metadata", "the tier ends early", "a unit", "another name"])
