@@ -51,6 +51,18 @@ TieredIndexItem = Struct(
 INDEX_ITEM_DTYPE = dtype_of(TieredIndexItem)
 INDEX_MAGIC = -0x433AFD7B  # IndexStoreFile.END_MAGIC_CODE, BCC50285
 
+WrittenIndexSlot = Struct(
+    "item" / Int32sb * "number of the newest item, from 1; 0 without one",
+    "unused" / Int32sb * "0",
+)
+WRITTEN_SLOT_DTYPE = dtype_of(WrittenIndexSlot)
+WrittenIndexItem = Struct(
+    *TieredIndexItem.subcons,
+    "previous" / Int32sb * "number of the item before it in its slot; 0 without one",
+)
+WRITTEN_ITEM_DTYPE = dtype_of(WrittenIndexItem)
+WRITTEN_MAGIC = INDEX_MAGIC + 4  # IndexStoreFile.BEGIN_MAGIC_CODE, BCC50289
+
 
 def hashed(text: str) -> str:
     """The first digits of the MD5 of a text, before the names of clusters and segments (`#getHash`)."""

@@ -6,10 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from rmqtool.base.mapped_files import MappedFiles
 from rmqtool.base.paths import has_directory
 from rmqtool.broker.prediction import StartRefusal
 from rmqtool.findings.finding import counted
+from rmqtool.formats.consume_queue import BATCH_UNIT_DTYPE, is_batch_written
 from rmqtool.store.compaction import (
     CompactedQueue,
     compacted_queue,
@@ -17,10 +20,12 @@ from rmqtool.store.compaction import (
     file_sizes,
     is_compaction_on,
     list_compacted,
+    stored_units,
 )
 from rmqtool.store.config_tables import is_compacted
 from rmqtool.store.paths import COMPACTION_LOG
 from rmqtool.store.store import Store
+from rmqtool.store.unit_files import count_leading
 
 _MISMATCH = "the files of the compacted log and of its queue do not have the same names"
 
@@ -57,9 +62,21 @@ def obstacle_of(queue: CompactedQueue, sizes: tuple[int, int]) -> Obstacle | Non
         if obstacle := _in_directory(queue, files, size):
             return obstacle
     log, units = ({file.start_offset for file in files.files if file.size} for files in (queue.log, queue.units))
+    if log != units and (end := _end_of_units(queue)) > 0:
+        log = {
+            start for start in log if start <= end
+        }  # files after the last unit are deleted before names are compared
     if log != units:
         return Obstacle("names", _MISMATCH, queue.units_directory, queue)
     return None
+
+
+def _end_of_units(queue: CompactedQueue) -> int:
+    """Where the message of the last unit ends in the log, bytes; -1 without one (`getMaxPhyOffsetInLog`)."""
+    files = [file for file in queue.units.files if file.size]
+    units = stored_units(files[-1]) if files else np.zeros(0, BATCH_UNIT_DTYPE)
+    count = count_leading(is_batch_written(units))
+    return int(units["physical_offset"][count - 1] + units["message_size"][count - 1]) if count else -1
 
 
 def _in_directory(queue: CompactedQueue, files: MappedFiles, size: int) -> Obstacle | None:

@@ -12,7 +12,7 @@ import click
 from rmqtool.base.errors import Exit, UsageError
 from rmqtool.base.files import RateLimit
 from rmqtool.commands.options import OnStores, argument, command, conf_option, flag, master_option, option
-from rmqtool.commands.shared_options import StorePath, filter_options, redact_options
+from rmqtool.commands.shared_options import StorePath, filter_options, redact_options, tiered_path_option
 from rmqtool.show.output import Style, write_document
 from rmqtool.show.progress import byte_progress
 
@@ -44,6 +44,8 @@ class DiffOptions(OnStores):
         "With --by-message: this machine, or Spark for stores of terabytes.",
         type=click.Choice(["local", "spark"]), default="local",
     )  # fmt: skip
+    tiered_path_a: Path | None = tiered_path_option("A")
+    tiered_path_b: Path | None = tiered_path_option("B")
     master: str | None = master_option()
     conf: dict[str, str] = conf_option()
     redaction: Redaction | None = redact_options()
@@ -62,6 +64,9 @@ class DiffOptions(OnStores):
         given = self.words("filters", "engine")
         if given and not self.by_message:
             raise UsageError(f"{given[0]} needs --by-message: logs are compared whole, byte by byte")
+        tiers = self.words("tiered_path_a", "tiered_path_b")
+        if tiers and (self.fast or self.by_message):
+            raise UsageError(f"{tiers[0]}: tiers are compared without --fast and --by-message")
         if (self.master or self.conf) and self.engine != "spark":
             raise UsageError("--master and --conf are for --engine spark")
 
@@ -75,6 +80,7 @@ class DiffOptions(OnStores):
         "rmqtool diff /data/rocketmq/store /slave/store --only b --limit 1000",
         "rmqtool diff /data/rocketmq/store /slave/store --json | jq .result",
         "rmqtool diff /data/rocketmq/store /slave/store --by-message",
+        "rmqtool diff /data/rocketmq/store backup/store --tiered-path-a /data/tier --tiered-path-b backup/tier",
     ),
     {
         Exit.OK: "the same",
@@ -95,13 +101,15 @@ def diff(style: Style, given: DiffOptions) -> Exit:
     """
     from rmqtool.diff.records import side_of
     from rmqtool.store.store import conf_for
+    from rmqtool.store.tiered import with_tier
 
     given.require_consistent()
     halves = [RateLimit(max(1, given.bytes_per_second // 2)) if given.bytes_per_second else None for _ in range(2)]
     snapshots = [
-        replace(given, broker_conf=conf_for(path, given.broker_conf), limit_rate=half).open(path).snapshot
-        for path, half in zip((given.a, given.b), halves, strict=True)
-    ]
+        replace(given, broker_conf=with_tier(conf_for(path, given.broker_conf), tier), limit_rate=half)
+        .open(path).snapshot
+        for path, tier, half in zip((given.a, given.b), (given.tiered_path_a, given.tiered_path_b), halves, strict=True)
+    ]  # fmt: skip
     nodes = [snapshot for snapshot in snapshots if snapshot.store.dledger_directory]
     if given.fast and len(nodes) == 1:
         raise UsageError("--fast compares offsets, and those of a DLedger log are not those of a plain one")
@@ -128,6 +136,8 @@ def _by_offset(style: Style, given: DiffOptions, a: Side, b: Side) -> Exit:
 def _by_message(style: Style, given: DiffOptions, a: Side, b: Side) -> Exit:
     from rmqtool.show.diff import messages_json, show_messages
 
+    for side in (a, b):
+        side.leave_tier_out()
     compare = _compare_on_spark if given.engine == "spark" else _compare_here
     comparison = compare(style, given, a, b)
     if style.json:

@@ -385,9 +385,10 @@ class OnStore(OnStores):
         return rmqtool.open(self.path, broker_conf=self._conf).snapshot.store
 
 
-def tiered_path_option() -> Any:
-    """``--tiered-path``, for commands that read the tier of a store, too."""
-    text = "Where tiered storage is (tieredStoreFilePath), if broker.conf does not say."
+def tiered_path_option(store: str = "") -> Any:
+    """``--tiered-path``, for commands that read the tier of a store, too; of several stores that of one."""
+    of = f" of {store}" if store else ""
+    text = f"Where tiered storage{of} is (tieredStoreFilePath), if broker.conf does not say."
     return option(text, type=StorePath(may_be_remote=True), metavar="DIRECTORY")
 
 

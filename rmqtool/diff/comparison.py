@@ -17,6 +17,7 @@ from rmqtool.diff.by_message import Alignment, align
 from rmqtool.diff.log_pass import DiffRequest, Progress, compare_logs, count_from
 from rmqtool.diff.queues import DifferingQueue, compare_queues
 from rmqtool.diff.records import SIDES, Name, Parting, Side, Tail
+from rmqtool.diff.tiers import DifferingTier, compare_tiers
 from rmqtool.formats.checkpoint import TIMER_CHECK_DTYPE, TIMER_CHECK_SIZE
 from rmqtool.store.config_json import load_config
 from rmqtool.store.config_tables import CONSUMER_OFFSET, DELAYS, GROUPS, TOPICS, entries_in, main_table
@@ -193,6 +194,7 @@ class StoreComparison:
     tails: dict[Name, Tail] = field(default_factory=dict)
     listed: list[dict[str, Any]] = field(default_factory=list)
     queues: tuple[DifferingQueue, ...] = ()
+    tiers: tuple[DifferingTier, ...] = ()
     configs: tuple[ConfigDifference, ...] = ()
     alignment: Alignment | None = None
 
@@ -262,7 +264,7 @@ class StoreComparison:
         """The verdict on everything; that on the logs counts first."""
         if self.log_verdict != "same":
             return self.log_verdict
-        others = self.queues or self.configs or (self.epochs and self.epochs.differ)
+        others = self.queues or self.tiers or self.configs or (self.epochs and self.epochs.differ)
         if others or self.begin_differs or self.file_sizes_differ:
             return "differs"
         return "unproven" if self.unread else "same"
@@ -285,7 +287,7 @@ class StoreComparison:
         """What was left out, and why."""
         left: list[str] = []
         if self.request.fast:
-            left.append("of the logs only the first page of each file, and no queue or config file: --fast")
+            left.append("of the logs only the first page of each file, and no queue, tier or config file: --fast")
         elif not self.shares_beginning:
             left.append("queues: the logs have no common beginning, so their offsets differ")
         for name, side in (("A", self.a), ("B", self.b)):
@@ -333,13 +335,14 @@ def _with_tails(aligned: StoreComparison) -> StoreComparison:
 
 
 def _completed(begun: StoreComparison) -> StoreComparison:
-    """With queues and config files."""
+    """With queues, tiers and config files."""
     a, b, is_moved = begun.a, begun.b, begun.alignment is not None
     queues: tuple[DifferingQueue, ...] = ()
     if begun.shares_beginning:
         ends = begun.common_end_of("a"), begun.common_end_of("b")
         queues = tuple(compare_queues(a, b, ends, is_moved=is_moved))
-    return replace(begun, queues=queues, configs=tuple(compare_configs(a, b, is_moved=is_moved)))
+    configs = tuple(compare_configs(a, b, is_moved=is_moved))
+    return replace(begun, queues=queues, tiers=tuple(compare_tiers(a, b)), configs=configs)
 
 
 def next_steps(comparison: StoreComparison) -> list[str]:

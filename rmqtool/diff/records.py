@@ -26,7 +26,7 @@ from rmqtool.store.commit_log import data_end, log_range, written_end
 from rmqtool.store.dledger_node import Entry, committed_index, entry_of
 from rmqtool.store.missing import missing_log
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.store.tiered import tier_of
+from rmqtool.store.tiered import Tier, Unreadable, tier_of
 
 Name = Literal["a", "b"]
 SIDES: tuple[Name, Name] = ("a", "b")
@@ -70,6 +70,11 @@ class Side:
         redacted: dict[str, Any] = self.redaction.value(message) if self.redaction else message
         return redacted
 
+    def leave_tier_out(self) -> None:
+        """Say that messages that only the tier has are not compared."""
+        if isinstance(tier_of(self.snapshot.store), Tier):
+            self.unread.append(RmqtoolError(_TIER, file=self.snapshot.store.root, hint=_TIER_HINT))
+
     @property
     def cut_files(self) -> list[MappedFile]:
         """The files of a size that no broker gives them."""
@@ -84,15 +89,15 @@ class Side:
 
 
 _TIER = "messages that only the tier of this store has are not compared"
+_TIER_HINT = "without --by-message they are, and rmqtool export has them, with --tiered-path"
 
 
 def side_of(name: Name, snapshot: Snapshot, redaction: Redaction | None = None) -> Side:
     """Measure the log as it is now; of a running broker's only what is whole. Raises UnreadableError."""
     missing = missing_log(snapshot)
     unread: list[RmqtoolError] = [missing] if missing else []
-    if tier_of(snapshot.store) is not None:
-        hint = "rmqtool export has them, with --tiered-path"
-        unread.append(RmqtoolError(_TIER, file=snapshot.store.root, hint=hint))
+    if isinstance(tier := tier_of(snapshot.store), Unreadable):
+        unread.append(RmqtoolError(f"tiered storage is not read: {tier.why}", file=snapshot.store.root))
     files, reading = snapshot.log.files, snapshot.reading
     start = files[0].start_offset if files else 0
     node = _node_of(snapshot)

@@ -126,6 +126,10 @@ TIERED = (
             "fewer": "it has {items} of {counted} items that its header counts",
             "slot": "{items:item|items} in the slot of another hash, or out of place",
             "item": "{items:item|items} point to no message of that size",
+            "key": "{items:item|items} point to a message without a key of that hash",
+            "hash": "its keys have the hashes of another release than {release}: a broker finds half of them",
+            "written": "{size:byte} are not the size of {slots} slots and {items} items, as broker.conf sets them, or "
+            "its header is another",
             "missing": "the metadata have a segment at {base}, whose file is missing",
         },
         effect="messages are not found by key in the tier",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import nlargest
-from itertools import chain, islice
+from itertools import islice
 from typing import Literal
 
 import numpy as np
@@ -126,13 +126,22 @@ def _by_keys(snapshot: Snapshot, lookup: Lookup, body: BodyChoice, notes: Notes)
         end = FOREVER if filters.to_timestamp is None else filters.to_timestamp
         key_query = KeyQuery(key, filters.topics, is_unique, lookup.limit, filters.from_timestamp or 0, end,
                              lookup.hash_matches, filters.excluded_topics)  # fmt: skip
-        for message in chain(
-            _by_tiered_key(snapshot, key_query, body, notes), by_key(snapshot, key_query, body, notes)
-        ):
+        for message in _joined_by_key(snapshot, key_query, body, notes):
             has_message = True
             yield message
     if not has_message and lookup.limit != 0:
         notes.add(why_not_found(snapshot, keys, filters.topics))
+
+
+def _joined_by_key(snapshot: Snapshot, query: KeyQuery, body: BodyChoice, notes: Notes) -> Iterator[Message]:
+    """The messages of the local store, and then those of the tier, as far as the limit is not reached."""
+    count = 0
+    for message in by_key(snapshot, query, body, notes):
+        count += 1
+        yield message
+    if query.limit is None or count < query.limit:
+        rest = None if query.limit is None else query.limit - count
+        yield from _by_tiered_key(snapshot, replace(query, limit=rest), body, notes)
 
 
 def _by_tiered_key(snapshot: Snapshot, query: KeyQuery, body: BodyChoice, notes: Notes) -> Iterator[Message]:

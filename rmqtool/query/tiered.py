@@ -23,10 +23,12 @@ from rmqtool.scan.message_rows import BodyChoice, message_dicts
 from rmqtool.scan.reader import scan_files
 from rmqtool.store.queue_units import Unit
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.store.tiered import Tier, TieredQueue, Unreadable, hashes_of, is_tier_read, items_of, tier_of, units_at
+from rmqtool.store.tiered import Tier, TieredQueue, Unreadable, is_tier_read, tier_of, units_at
+from rmqtool.store.tiered_index import hashes_of, items_of_hash, written_indexes
 from rmqtool.store.unit_files import open_units
 
 PLACE = "tiered"
+_OTHER_SIZE = "it has another size than tieredStoreIndexFileMaxHashSlotNum and ...MaxIndexNum of broker.conf give it"
 
 
 @dataclass(frozen=True)
@@ -132,21 +134,22 @@ def tiered_by_keys(
 ) -> Iterator[Message]:
     """The messages that the tier's index leads to, and that only the tier has; hashes of all releases are looked up."""
     tier = tier_in_use(snapshot, notes)
-    index = tier.index if tier else None
-    if tier is None or index is None:
+    if tier is None:
         return
     ids = {number: topic for topic, number in tier.topic_ids.items()}
     views = {(view.queue.topic, view.queue.queue_id): view for view in tiered_views(snapshot, tier)}
     hashes = {value for topic in topics for value in hashes_of(string_hash(f"{topic}#{key}"))}
+    for each in written_indexes(tier):
+        if not each.is_readable:
+            notes.add(f"{snapshot.store.relative(each.file.path)} is not read: {_OTHER_SIZE}", lossy=True)
     seen = set[tuple[str, int, int]]()
-    for segment in index.files["INDEX"].files:
-        for item in chain.from_iterable(items_of(segment, value) for value in hashes):
-            name = ids.get(int(item["topic_id"]), ""), int(item["queue_id"])
-            view = views.get(name)
-            message = message_at(snapshot, int(item["physical_offset"]), body, view.elsewhere) if view else None
-            if view is None or message is None or not view.start <= message["queue_offset"] < view.stop:
-                continue
-            place = (*name, message["queue_offset"])
-            if place not in seen:
-                seen.add(place)
-                yield message
+    for item in chain.from_iterable(items_of_hash(tier, value) for value in hashes):
+        name = ids.get(int(item["topic_id"]), ""), int(item["queue_id"])
+        view = views.get(name)
+        message = message_at(snapshot, int(item["physical_offset"]), body, view.elsewhere) if view else None
+        if view is None or message is None or not view.start <= message["queue_offset"] < view.stop:
+            continue
+        place = (*name, message["queue_offset"])
+        if place not in seen:
+            seen.add(place)
+            yield message

@@ -36,10 +36,9 @@ from rmqtool.store.tiered import (
     SegmentKind,
     Tier,
     TieredQueue,
-    all_items_of,
-    hashes_of,
     tier_of,
 )
+from rmqtool.store.tiered_index import all_items_of, hashes_of
 from rmqtool.store.unit_files import open_units
 from rmqtool.transaction.losses import Loss
 from rmqtool.transaction.transaction import Transaction
@@ -203,7 +202,9 @@ class _Metadata:
                     path, SEGMENT_KINDS.index(kind), base, size, *of_files.get(base, usual)
                 )
                 is_longer = size > row.get("size", 0)
-                table[path][str(base)] = {**row, "size": size} | ({"endTimestamp": usual[1]} if is_longer else {})
+                table[path][str(base)] = {**row, "path": path, "baseOffset": base, "size": size} | (
+                    {"endTimestamp": usual[1]} if is_longer else {}
+                )
         topics = content.setdefault("topicMetadataTable", {})
         if queue.topic not in topics:
             ids = [row.get("topicId", 0) for row in topics.values() if isinstance(row, dict)]

@@ -11,8 +11,6 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rmqtool.base.mapped_files import MappedFile, read_at
@@ -27,7 +25,7 @@ from rmqtool.scan.reader import scan_files
 from rmqtool.scan.single_record import single_record_at
 from rmqtool.store.compaction import copies_for
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.store.tiered import QUEUE_KINDS, SegmentKind, Tier, TieredQueue, built_units, units_at
+from rmqtool.store.tiered import DELETED, QUEUE_KINDS, SegmentKind, Tier, TieredQueue, are_of, built_units, units_at
 from rmqtool.store.unit_files import open_units
 from rmqtool.transaction.transaction import Transaction
 
@@ -90,7 +88,7 @@ class Segment:
 
 def segments_of(tier: Tier, queue: TieredQueue, kind: SegmentKind) -> list[Segment]:
     """The segments of a flat file as metadata and files show them together: each ends where the next begins."""
-    rows = {base: row for base, row in tier.rows(queue, kind).items() if row.status != _DELETED}
+    rows = {base: row for base, row in tier.rows(queue, kind).items() if row.status != DELETED}
     files = {file.start_offset: file for file in queue.files[kind].files}
     bases = sorted(rows.keys() | files.keys())
     segments = []
@@ -108,7 +106,7 @@ def segments_of(tier: Tier, queue: TieredQueue, kind: SegmentKind) -> list[Segme
     return segments
 
 
-_SEALED, _DELETED = 1, 2  # FileSegmentMetadata.STATUS_SEALED, STATUS_DELETED, up to 5.2.0
+_SEALED = 1  # FileSegmentMetadata.STATUS_SEALED, up to 5.2.0
 
 
 def _renamed(queue: TieredQueue, base: int, size: int) -> MappedFile | None:
@@ -171,9 +169,7 @@ def runs_of(
     """The records of a log with which of them are of its queue, and damage."""
     for event in scan_files(log, reading=snapshot.reading):
         if isinstance(event, RecordRun):
-            topics = event.block.slices(event.topic_positions, event.topic_sizes)
-            is_own = np.asarray(pc.equal(topics, pa.scalar(queue.topic.encode(), topics.type)))
-            yield event, np.flatnonzero(is_own & (event.headers.field("queue_id") == queue.queue_id))
+            yield event, np.flatnonzero(are_of(event, queue.topic, queue.queue_id))
         elif isinstance(event, Damage):
             yield event
 

@@ -17,14 +17,17 @@ from rmqtool.clean.forecast import Course, courses
 from rmqtool.clean.losses import GroupLoss, Losses, losses_of
 from rmqtool.clean.plan import AsIf, CleanPlan, next_deletions
 from rmqtool.clean.plan import plan as plan_of
+from rmqtool.clients.losses import BesideLog
 from rmqtool.clients.queue_view import QueueView
 from rmqtool.inspect.overview import Overview
 from rmqtool.repair.plan import Plan
 from rmqtool.scan.columns import record_batches
 from rmqtool.scan.frames import RecordRun
 from rmqtool.store.config_tables import CommittedOffset
+from rmqtool.store.other_logs import local_begin
 from rmqtool.store.queue_units import QueueRange
 from rmqtool.store.snapshot import Snapshot
+from rmqtool.store.tiered import QUEUE_KINDS, Unreadable, tier_of
 from rmqtool.verify.outcome import Outcome
 
 MAX_LOOKUPS = 2000
@@ -231,6 +234,28 @@ class Life:
 
 
 @dataclass(frozen=True)
+class TieredQueueFacts:
+    """A queue of the tier: its queue offsets, bytes, how many messages only the tier has, and how many are lost."""
+
+    topic: str
+    queue_id: int
+    min_offset: int
+    max_offset: int
+    size: int
+    only_there: int
+    lost: int
+
+
+@dataclass(frozen=True)
+class TierFacts:
+    """The tier of a store, or `why` it is not read; `lost` counts messages that consumers do not get of it."""
+
+    queues: Sequence[TieredQueueFacts] = ()
+    lost: int = 0
+    why: str | None = None
+
+
+@dataclass(frozen=True)
 class StoreReport:
     """A store at `now`, epoch ms; times are shown in `zone`, None: this machine's.
 
@@ -246,6 +271,7 @@ class StoreReport:
     retention: Retention | None
     no_retention: str | None
     positions: Sequence[GroupPosition]
+    tier: TierFacts | None = None
     lives: Sequence[Life] = ()
 
 
@@ -261,7 +287,27 @@ def gather(
         why = str(error)
     ranges = (((queue.topic, queue.queue_id), offsets) for queue, offsets in overview.queues)
     positions = positions_of(snapshot, ranges, retention.losses.groups if retention else (), overview.views)
-    return StoreReport(now, zone, overview, outcome, plan, timeline, retention, why, positions)
+    tier = _tier_facts(snapshot, outcome)
+    return StoreReport(now, zone, overview, outcome, plan, timeline, retention, why, positions, tier)
+
+
+def _tier_facts(snapshot: Snapshot, outcome: Outcome) -> TierFacts | None:
+    """What a tier has, queue by queue; None of a store without one."""
+    tier = tier_of(snapshot.store)
+    if isinstance(tier, Unreadable):
+        return TierFacts(why=tier.why)
+    if tier is None:
+        return None
+    lost = outcome.clients.beside_log if outcome.clients else BesideLog()
+    queues = []
+    for queue in tier.queues:
+        stop = min(queue.max_offset, local_begin(snapshot, queue.topic, queue.queue_id))
+        size = sum(file.size for kind in QUEUE_KINDS for file in queue.files[kind].files)
+        queues.append(TieredQueueFacts(
+            queue.topic, queue.queue_id, queue.min_offset, queue.max_offset, size,
+            max(0, stop - queue.min_offset), lost.tiered_by_queue.get((queue.topic, queue.queue_id), 0),
+        ))  # fmt: skip
+    return TierFacts(queues, lost.tiered)
 
 
 def _retention(overview: Overview, now: int, zone: tzinfo | None) -> Retention:

@@ -98,6 +98,22 @@ def sound_records(
                 yield group[batch][chosen], frames
 
 
+def records_at(block: Block, positions: Positions, sizes: NDArray[np.int64]) -> Iterator[RecordRun]:
+    """The sound records of given sizes in a block, in any order, whose physical offsets become those in the block.
+
+    Of those that overlap each is a run of its own.
+    """
+    positions, rows = np.unique(positions, return_index=True)
+    ends = positions + sizes[rows]
+    positions, ends = positions[ends <= block.length], ends[ends <= block.length]
+    reached = np.maximum.accumulate(ends)[:-1]
+    overlaps = np.concatenate([[False], positions[1:] < reached]) if len(positions) else np.zeros(0, np.bool_)
+    for group in (positions[~overlaps], *positions[overlaps][:, np.newaxis]):
+        _set_positions(block, group)
+        for _, frames in _sound_runs(block, group):
+            yield frames
+
+
 def _files_of(files: Sequence[MappedFile], offsets: Offsets) -> tuple[NDArray[np.intp], Offsets]:
     """The index of the file that may hold each offset (-1: none), and where that file ends, bytes (0: none)."""
     starts = np.array([file.start_offset for file in files], dtype=np.int64)

@@ -13,6 +13,7 @@ from rmqtool.base.visible import visible
 from rmqtool.diff.by_message import Alignment, MessageComparison, Surplus
 from rmqtool.diff.comparison import EpochComparison, Following, SideEpochs, StoreComparison, next_steps
 from rmqtool.diff.records import SIDES, Name, Place, Side, Tail
+from rmqtool.diff.tiers import TierRange
 from rmqtool.findings.finding import counted
 from rmqtool.scan.block import REASON_MEANINGS
 from rmqtool.scan.filters import Filters
@@ -50,6 +51,10 @@ def diff_json(comparison: StoreComparison) -> dict[str, Any]:
             "different": len(comparison.queues),
             "unexplained": len(comparison.own_queue_differences),
             "examples": [asdict(queue) for queue in queues[:limit]],
+        },
+        "tiers": {
+            "different": len(comparison.tiers),
+            "examples": [asdict(tier) for tier in comparison.tiers[:limit]],
         },
         "config": {
             "different": len(comparison.configs),
@@ -217,7 +222,7 @@ def show_diff(comparison: StoreComparison, style: Style) -> None:
     """Print what was found."""
     picture = [] if comparison.alignment else list(_picture(comparison, min(_WIDTH, (terminal_width() or 80) - _LABEL)))
     lines = [*_heads(comparison), "", *picture, *_in_order(comparison), "", _sentence(comparison)]
-    for section in (_differences, _epochs, _tails, _queues, _configs):
+    for section in (_differences, _epochs, _tails, _queues, _tiers, _configs):
         lines += section(comparison)
     left_out = [f"  {text}" for text in comparison.not_compared] + _unread(comparison.unread)
     lines += ["", "Not compared", *left_out] if left_out else []
@@ -322,6 +327,7 @@ def _what_differs(comparison: StoreComparison) -> str:
     parts += ["epochs differ"] if comparison.epochs and comparison.epochs.differ else []
     parts += ["log files have different sizes"] if comparison.file_sizes_differ else []
     parts += [_differ(len(comparison.queues), "queue", "queues")] if comparison.queues else []
+    parts += [_differ(len(comparison.tiers), "queue in tiers", "queues in tiers")] if comparison.tiers else []
     parts += [_differ(len(comparison.configs), "config entry", "config entries")] if comparison.configs else []
     return ", ".join(parts)
 
@@ -435,8 +441,25 @@ def _queues(comparison: StoreComparison) -> Iterator[str]:
         yield f"  {_differ(explained, 'queue', 'queues')} as the logs do"
 
 
-def _range(offsets: QueueRange | None) -> str:
+def _range(offsets: QueueRange | TierRange | None) -> str:
     return "missing" if offsets is None else f"{offsets.min_offset} to {offsets.max_offset}"
+
+
+def _tiers(comparison: StoreComparison) -> Iterator[str]:
+    if not comparison.tiers:
+        return
+    yield from ("", "Tiers")
+    for tier in comparison.tiers[: comparison.request.limit]:
+        yield f"  {tier.topic} queue {tier.queue_id}: A {_range(tier.a)}, B {_range(tier.b)}"
+        for name, own in (("A", tier.only_a), ("B", tier.only_b)):
+            if own.messages:
+                first, more = own.ranges[0], f" and {len(own.ranges) - 1} more" if len(own.ranges) > 1 else ""
+                where = f"from queue offset {first.min_offset} to {first.max_offset - 1}{more}"
+                yield f"    only {name} has {counted(own.messages, 'message')}, {where}"
+        if tier.different:
+            yield f"    {counted(tier.different, 'message')} with other bytes, first at {tier.first_different}"
+    if len(comparison.tiers) > comparison.request.limit:
+        yield f"  {len(comparison.tiers)} queues in all"
 
 
 def _configs(comparison: StoreComparison) -> Iterator[str]:

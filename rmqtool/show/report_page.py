@@ -16,7 +16,7 @@ from rmqtool.base.numbers import byte_size
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.inspect.overview import Overview
 from rmqtool.repair.plan import Plan
-from rmqtool.report.facts import GroupPosition, Life, Retention, StoreReport
+from rmqtool.report.facts import GroupPosition, Life, Retention, StoreReport, TierFacts
 from rmqtool.scan.redaction import Redaction
 from rmqtool.show.clean_text import answer
 from rmqtool.show.query import PARTIAL, is_partial, story_lines, trace_lines
@@ -257,6 +257,8 @@ def _sections(report: StoreReport, clock: Clock, hidden: ReportRedaction) -> Ite
     yield "Retention", _retention(report, clock)
     yield "Consumer groups", _groups(report, clock)
     yield "Topics and queues", _topics(report)
+    if report.tier:
+        yield "Tiered storage", _tier(report.tier, hidden)
     if report.lives:
         yield "History of messages", joined(life_of(life, clock, hidden) for life in report.lives)
 
@@ -378,6 +380,25 @@ def _topics(report: StoreReport) -> Html:
     if len(names) > len(rows):
         parts.append(element("p", f"and {len(names) - len(rows)} smaller ones"))
     parts.append(_queues(report))
+    return joined(parts)
+
+
+def _tier(tier: TierFacts, hidden: ReportRedaction) -> Html:
+    if tier.why:
+        return element("p", f"Not read: {hidden.text(tier.why)}")
+    only, size = (sum(getattr(each, name) for each in tier.queues) for name in ("only_there", "size"))
+    told = f"{counted(len(tier.queues), 'queue')} in {byte_size(size)}; only the tier has {counted(only, 'message')}"
+    largest = sorted(tier.queues, key=lambda each: (-each.lost, -each.only_there))[:_MAX_QUEUES]
+    rows = [[each.topic, each.queue_id, each.min_offset, each.max_offset, byte_size(each.size), each.only_there,
+             element("strong", each.lost, class_="lost") if each.lost else 0] for each in largest]  # fmt: skip
+    heads = ["Topic", "Queue", "Minimum", "Maximum", "Bytes", "Only there", "Lost"]
+    parts = [element("p", f"{told}.")]
+    if tier.lost:
+        what = f"Consumers do not get {counted(tier.lost, 'message')} after a start."
+        parts.append(element("p", what, class_="lost"))
+    parts.append(table("Queues of the tier", heads, rows, (1, 2, 3, 4, 5, 6)))
+    if len(tier.queues) > len(rows):
+        parts.append(element("p", f"and {len(tier.queues) - len(rows)} more"))
     return joined(parts)
 
 

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rmqtool.base.errors import RmqtoolError
@@ -39,7 +38,7 @@ from rmqtool.store.paths import COMPACTION, COMPACTION_CHECKPOINT, COMPACTION_LO
 from rmqtool.store.queue_units import LoadedQueue, QueueFile, QueueRange, Unit
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import Store
-from rmqtool.store.tiered import units_at
+from rmqtool.store.tiered import are_of, units_at
 from rmqtool.store.unit_files import count_leading, open_units
 
 LOG_FILE_SIZE, QUEUE_FILE_SIZE = "compactionMappedFileSize", "compactionCqMappedFileSize"
@@ -206,9 +205,7 @@ def read_records(queue: CompactedQueue, file: MappedFile, reading: ReadPolicy = 
             keys.append(properties.column(KEYS.encode()))
             bodies.append(event.body_sizes.astype(np.int64))
             digests.append(digests_of(event))
-            topics = event.block.slices(event.topic_positions, event.topic_sizes)
-            is_own = np.asarray(pc.equal(topics, pa.scalar(queue.topic.encode(), topics.type)))
-            is_own &= event.headers.field("queue_id") == queue.queue_id
+            is_own = are_of(event, queue.topic, queue.queue_id)
             is_compressed = (event.headers.field("sys_flag") & _COMPRESSED) != 0
             masks.append(np.stack([event.wrong_bodies, is_compressed, ~is_own]))
         elif isinstance(event, Damage):

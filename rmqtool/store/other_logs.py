@@ -83,7 +83,7 @@ def _source(named: NamedStore, log: OtherLog, files: tuple[MappedFile, ...], *, 
     return Source(named.name, named.store.root.absolute(), held, held[-1], start, end, start, end, is_live, log)
 
 
-def _local_begin(snapshot: Snapshot, topic: str, queue_id: int) -> int:
+def local_begin(snapshot: Snapshot, topic: str, queue_id: int) -> int:
     """Where the local queue begins; past all where it has nothing."""
     local = snapshot.queue(topic, queue_id)
     is_held = local is not None and local.range.max_offset > local.range.min_offset
@@ -101,7 +101,7 @@ def _tiered(snapshot: Snapshot) -> Iterator[tuple[OtherLog, tuple[MappedFile, ..
 
 
 def _of_tier(snapshot: Snapshot, queue: TieredQueue) -> tuple[OtherLog, tuple[MappedFile, ...]]:
-    stop = _local_begin(snapshot, queue.topic, queue.queue_id)
+    stop = local_begin(snapshot, queue.topic, queue.queue_id)
     log = OtherLog("tiered", queue.topic, queue.queue_id, queue.min_offset, stop, queue.units)
     return log, tuple(file for file in queue.log if file.size)
 
@@ -113,6 +113,6 @@ def _compacted(snapshot: Snapshot) -> Iterator[tuple[OtherLog, tuple[MappedFile,
     topics = snapshot.topics.by_name
     for queue in list_compacted(snapshot.store)[0]:
         topic = topics.get(queue.topic)
-        stop = _local_begin(snapshot, queue.topic, queue.queue_id)
+        stop = local_begin(snapshot, queue.topic, queue.queue_id)
         for file in queue.log.files if topic and topic.is_compacted else ():
             yield OtherLog("compacted", queue.topic, queue.queue_id, 0, stop), (file,)

@@ -5,33 +5,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from rmqtool.base.files import InputFile, list_directory
+from rmqtool.base.files import list_directory
 from rmqtool.base.mapped_files import MappedFile, MappedFiles, Stray
 from rmqtool.base.paths import entry_path, has_directory, path_of
 from rmqtool.base.remote_path import RemotePath
 from rmqtool.base.tolerant import skip_wrong_type
 from rmqtool.formats.consume_queue import UNIT_DTYPE, UNIT_SIZE
-from rmqtool.formats.layout import decode_units, integer_at
 from rmqtool.formats.message import INNER_BATCH
 from rmqtool.formats.properties import INNER_NUM, TAGS, tags_code
-from rmqtool.formats.tiered import (
-    INDEX_HEADER_DTYPE,
-    INDEX_HEADER_SIZE,
-    INDEX_ITEM_DTYPE,
-    INDEX_MAGIC,
-    INDEX_SLOT_DTYPE,
-    base_of,
-    cluster_directory,
-)
+from rmqtool.formats.tiered import base_of, cluster_directory
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.properties import read_properties
@@ -49,6 +42,7 @@ SegmentKind = Literal["COMMIT_LOG", "CONSUME_QUEUE", "INDEX"]
 SEGMENT_KINDS: tuple[SegmentKind, ...] = ("COMMIT_LOG", "CONSUME_QUEUE", "INDEX")
 QUEUE_KINDS: tuple[SegmentKind, ...] = ("COMMIT_LOG", "CONSUME_QUEUE")
 """The flat files of a queue."""
+DELETED = 2  # FileSegmentMetadata.STATUS_DELETED, up to 5.2.0
 NEVER = (1 << 63) - 1
 """Begin and end of a segment that holds nothing, epoch ms."""
 TABLES: Mapping[SegmentKind, str] = {
@@ -108,13 +102,14 @@ class TieredQueue:
 
 @dataclass(frozen=True)
 class Row:
-    """What the metadata say of one segment."""
+    """What the metadata say of one segment; since 5.3 one that `is_elsewhere` by its own path is read there."""
 
     base: int
     size: int
     status: int = 0
     begin_timestamp: int = 0
     end_timestamp: int = 0
+    is_elsewhere: bool = False
 
 
 @dataclass(frozen=True)
@@ -182,16 +177,26 @@ class Tier:
         return found
 
     def rows(self, queue: TieredQueue, kind: SegmentKind) -> dict[int, Row]:
-        """The segments that the metadata have of a queue, by where they begin."""
+        """The segments that the metadata have of a queue, by the base that a row itself names."""
         table = self.metadata.content.get(TABLES[kind])
-        broker = queue.directory.parent.parent.name
-        named = table.get(f"{broker}/{queue.topic}/{queue.queue_id}") if isinstance(table, dict) else None
+        path = f"{queue.directory.parent.parent.name}/{queue.topic}/{queue.queue_id}"
+        named = table.get(path) if isinstance(table, dict) else None
         rows = {}
-        for base, row in named.items() if isinstance(named, dict) else ():
-            if str(base).isdecimal() and isinstance(row, dict):
-                rows[int(base)] = Row(int(base), *(_number(row.get(name)) for name in (
-                    "size", "status", "beginTimestamp", "endTimestamp")))  # fmt: skip
+        for row in named.values() if isinstance(named, dict) else ():
+            if isinstance(row, dict):
+                base, size, status, begin, end = (_number(row.get(name)) for name in (
+                    "baseOffset", "size", "status", "beginTimestamp", "endTimestamp"))  # fmt: skip
+                rows[base] = Row(base, size, status, begin, end, is_elsewhere=row.get("path") != path)
         return rows
+
+    def is_known(self, queue: TieredQueue) -> bool:
+        """Whether a start takes up a queue (`FlatFileStore#recover`)."""
+        topics, queues = (self.metadata.content.get(f"{name}MetadataTable") for name in ("topic", "queue"))
+        rows = queues.get(queue.topic) if isinstance(queues, dict) else None
+        names = [row.get("queue") for row in rows.values() if isinstance(row, dict)] if isinstance(rows, dict) else []
+        numbers = [name.get("queueId") for name in names if isinstance(name, dict)]
+        is_topic = isinstance(topics, dict) and isinstance(topics.get(queue.topic), dict)
+        return is_topic and queue.queue_id in numbers
 
     @property
     def named(self) -> dict[tuple[str, int], int]:
@@ -226,99 +231,6 @@ class Tier:
                        for table in TABLES.values())  # fmt: skip
 
 
-def hashes_of(value: int) -> set[int]:
-    """What the index has for a Java hash: its absolute value up to 5.5.0, since then without its sign bit.
-
-    `IndexStoreFile#hashCode`: after an upgrade a broker finds half of the older keys no longer.
-    """
-    return {abs(value), value & 0x7FFFFFFF}
-
-
-def items_of(segment: MappedFile, value: int) -> NDArray[np.void]:
-    """The items of an index segment that have a hash; none of one that is no index (`IndexStoreFile#queryAsync`)."""
-    with InputFile(segment.path) as file:
-        slots = ((_first_item(file) or 0) - INDEX_HEADER_SIZE) // INDEX_SLOT_DTYPE.itemsize
-        if slots <= 0:
-            return np.zeros(0, INDEX_ITEM_DTYPE)
-        slot = file.read(INDEX_HEADER_SIZE + value % slots * INDEX_SLOT_DTYPE.itemsize, INDEX_SLOT_DTYPE.itemsize)
-        position, length = (integer_at(INDEX_SLOT_DTYPE, name, slot) for name in ("position", "length"))
-        items = decode_units(INDEX_ITEM_DTYPE, file.read(position, max(0, min(length, segment.size - position))))
-    found: NDArray[np.void] = items[items["hash"] == value]
-    return found
-
-
-def _first_item(file: InputFile) -> int | None:
-    """Where the items of an index segment begin, after all slots, bytes; None of one that is no index."""
-    head = file.read(0, INDEX_HEADER_SIZE + INDEX_SLOT_DTYPE.itemsize)
-    if len(head) < INDEX_HEADER_SIZE + INDEX_SLOT_DTYPE.itemsize or not head.startswith(_MAGIC):
-        return None
-    return integer_at(INDEX_SLOT_DTYPE, "position", head, INDEX_HEADER_SIZE)
-
-
-@dataclass(frozen=True)
-class IndexSegment:
-    """The slots of an index segment: how many items end before the end of each, and how many its header counts."""
-
-    slots: int
-    ends: NDArray[np.int64]
-    counted: int
-
-    @property
-    def items(self) -> int:
-        """How many items the slots have."""
-        return int(self.ends[-1]) if len(self.ends) else 0
-
-    @property
-    def size(self) -> int:
-        """The size of the file, bytes."""
-        slots, items = self.slots * INDEX_SLOT_DTYPE.itemsize, self.items * INDEX_ITEM_DTYPE.itemsize
-        return INDEX_HEADER_SIZE + slots + items
-
-
-def is_older_index(segment: MappedFile) -> bool:
-    """Whether a release up to 5.1.4 wrote an index segment: it has another number after the items."""
-    with InputFile(segment.path) as file:
-        return file.read(max(0, segment.size - len(_OLDER)), len(_OLDER)) == _OLDER
-
-
-_OLDER = (INDEX_MAGIC + 4).to_bytes(4, "big", signed=True)  # TieredIndexFile.INDEX_FILE_BEGIN_MAGIC_CODE, BCC50289
-
-
-def read_index(segment: MappedFile) -> IndexSegment | None:
-    """The slots of an index segment; None where they do not follow each other."""
-    with InputFile(segment.path) as file:
-        first = _first_item(file)
-        if first is None:
-            return None
-        counted = integer_at(INDEX_HEADER_DTYPE, "items", file.read(0, INDEX_HEADER_SIZE))
-        size = min(first, segment.size) - INDEX_HEADER_SIZE
-        slots = decode_units(INDEX_SLOT_DTYPE, file.read(INDEX_HEADER_SIZE, max(0, size)))
-    counts, rest = np.divmod(slots["length"].astype(np.int64), INDEX_ITEM_DTYPE.itemsize)
-    ends = np.cumsum(counts)
-    starts = first + (ends - counts) * INDEX_ITEM_DTYPE.itemsize
-    is_whole = len(slots) and not rest.any() and (counts >= 0).all()
-    if not is_whole or (slots["position"] != starts)[counts > 0].any():
-        return None
-    return IndexSegment(len(slots), ends, counted)
-
-
-_PIECE = 1 << 20  # bytes
-
-
-def all_items_of(segment: MappedFile) -> Iterator[NDArray[np.void]]:
-    """All items of an index segment, piece by piece."""
-    with InputFile(segment.path) as file:
-        first = _first_item(file)
-        if first is None:
-            return
-        size = _PIECE // INDEX_ITEM_DTYPE.itemsize * INDEX_ITEM_DTYPE.itemsize
-        for position in range(max(INDEX_HEADER_SIZE, first), segment.size, size):
-            yield decode_units(INDEX_ITEM_DTYPE, file.read(position, min(size, segment.size - position)))
-
-
-_MAGIC = INDEX_MAGIC.to_bytes(4, "big", signed=True)
-
-
 _SPAN = 1 << 12  # units that are read along
 
 
@@ -331,6 +243,14 @@ def units_at(units: UnitFiles, numbers: NDArray[np.int64]) -> NDArray[np.void]:
         found = [units.read(number, 1) for number in numbers.tolist()]
         return np.frombuffer(b"".join(found), UNIT_DTYPE)
     return units.units(low, high - low + 1)[numbers - low]
+
+
+def are_of(run: RecordRun, topic: str, queue_id: int) -> NDArray[np.bool_]:
+    """Which records of a run are of a queue."""
+    topics = run.block.slices(run.topic_positions, run.topic_sizes)
+    is_topic = np.asarray(pc.equal(topics, pa.scalar(topic.encode(), topics.type)))
+    own: NDArray[np.bool_] = is_topic & (run.headers.field("queue_id") == queue_id)
+    return own
 
 
 def built_units(run: RecordRun, rows: NDArray[np.intp]) -> tuple[NDArray[np.int64], NDArray[np.void]]:

@@ -12,16 +12,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from rmqtool.base.mapped_files import MappedFile
+from rmqtool.base.mapped_files import MappedFile, read_at
 from rmqtool.broker.compaction import Obstacle, obstacles
 from rmqtool.clients.losses import BesideLog
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
 from rmqtool.formats.consume_queue import is_batch_written
+from rmqtool.formats.layout import position_of
+from rmqtool.formats.message import MIN_MESSAGE_SIZE, PREFIX_DTYPE
 from rmqtool.formats.properties import KEYS
 from rmqtool.scan.block import REASON_MEANINGS, Damage
 from rmqtool.scan.pointed_records import read_heads, sound_records
 from rmqtool.scan.properties import read_properties
+from rmqtool.scan.single_record import whole_record_in
 from rmqtool.store.compaction import (
     CompactedQueue,
     LogRecords,
@@ -52,6 +55,7 @@ _CUT = "the next start cuts them out of the log; nothing dispatches them again"
 _AGAIN = "the next start cuts them out of the log, and dispatches them again as far as it reads the commit log again"
 _SENT = "consumers get what the compacted log has"
 _DELIVERED = "consumers get the damaged body; a compaction keeps it"
+_PLACE = position_of(PREFIX_DTYPE, "physical_offset")
 _MISSING_CODE = "store.compacted-log"
 
 
@@ -87,11 +91,19 @@ def check_compaction(snapshot: Snapshot, report: Report) -> None:
         seen = _check_records(snapshot, queue, file_size, report, has_units=name not in in_the_way)
         _check_position(seen, positions.get(name), report)
         if name not in in_the_way:
+            seen.lost.append(_passed_over(seen.led_to))
             _check_completeness(snapshot, seen, report)
         lost.compacted += len(np.unique(np.concatenate([*seen.lost, *seen.left, np.zeros(0, np.int64)])))
         lost.compacted_left += len(np.unique(np.concatenate([*seen.left, np.zeros(0, np.int64)])))
     for path in leftovers(store):
         _report_leftover(snapshot, path, "working", report)
+
+
+def _passed_over(units: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """Queue offsets of units after one whose own is past the queue's end: from there a consumer begins again."""
+    offsets = np.concatenate([*units, np.zeros(0, np.int64)])
+    beyond = np.flatnonzero(offsets > offsets[-1:])
+    return offsets[beyond[0] + 1 :] if len(beyond) else offsets[:0]
 
 
 def _check_missing_logs(snapshot: Snapshot, positions: dict[tuple[str, int], int], report: Report) -> None:
@@ -206,6 +218,10 @@ class _FileCheck:
             self._note_damage(stored[is_batch_written(stored)])
         if units is None:
             self.seen.lost.append(self.records.units["base_queue_offset"].astype(np.int64))
+        if has_units and unit_file is None and len(self.records.units):  # a start deletes this file of the log
+            count, first = len(self.records.units), int(self.records.units["base_queue_offset"][0])
+            cut: dict[str, Any] = {"problem": "cut", "units": count, "records": count, "first": first}
+            self._add("compaction.unit", cut, self.file, effect=_CUT, count=count)
         end = self.file.end_offset
         if units is not None and is_last:  # what is after the last unit a start cuts
             written = units[is_batch_written(units)]
@@ -218,6 +234,7 @@ class _FileCheck:
             first = self.records.units[wrong[0]]
             facts: dict[str, Any] = {"problem": "body", "first": int(first["base_queue_offset"])}
             facts |= self._cause(self.records.units, self.records.to_mend[len(self.records.damages) :])
+            self._note_bodies(self.records.units[wrong])
             self._add("compaction.record", facts, self.file, severity="warning", effect=_DELIVERED, count=len(wrong),
                       offset=int(first["physical_offset"]) - self.file.start_offset)  # fmt: skip
         if units is not None and unit_file is not None:
@@ -234,9 +251,28 @@ class _FileCheck:
         inside = np.zeros(len(units), np.bool_)
         for start, stop in damages:
             inside |= (places >= start) & (places < stop)
+        if any(each.reason == "physical-offset" for each in self.records.damages):
+            inside[[row for row in np.flatnonzero(inside).tolist() if self._is_sent_whole(units[row])]] = False
         copied = [place for place, _ in whole_copies(self.snapshot, self.queue, units[inside], damages)]
         self.seen.lost.append(offsets[inside])
         self.seen.left.append(offsets[inside & ~np.isin(places, copied)])
+
+    def _note_bodies(self, units: NDArray[np.void]) -> None:
+        """Note messages that come with a damaged body, and those of them that the commit log does not have whole."""
+        copies = whole_copies(self.snapshot, self.queue, units, self.records.to_mend[len(self.records.damages) :])
+        offsets, copied = units["base_queue_offset"].astype(np.int64), [place for place, _ in copies]
+        self.seen.lost.append(offsets)
+        self.seen.left.append(offsets[~np.isin(units["physical_offset"], copied)])
+
+    def _is_sent_whole(self, unit: np.void) -> bool:
+        """Whether a unit leads to a record in which nothing is wrong but its own place, which no client needs."""
+        place, size = int(unit["physical_offset"]), int(unit["message_size"])
+        data = bytearray(read_at([self.file], place, size))
+        if len(data) < MIN_MESSAGE_SIZE:
+            return False
+        data[_PLACE : _PLACE + 8] = place.to_bytes(8, "big")
+        record = whole_record_in(data, place)
+        return record is not None and int(record.headers.field("queue_offset")[0]) == unit["base_queue_offset"]
 
     def _cause(self, units: NDArray[np.void], damages: list[tuple[int, int]]) -> dict[str, Any]:
         """That the commit log has the records that stood where all of the damages are, if it has."""
@@ -273,7 +309,8 @@ class _FileCheck:
         wrong = np.flatnonzero(~same)
         if not len(wrong):
             return
-        self.seen.lost.append(right["base_queue_offset"][wrong].astype(np.int64))
+        self.seen.lost.append(right["base_queue_offset"][~self._are_served(units, written, is_recovered=is_recovered)]
+                              .astype(np.int64))  # fmt: skip
         first = int(right["base_queue_offset"][wrong[0]])
         facts = {"problem": "wrong", "units": len(wrong), "records": count, "first": first}
         if (
@@ -287,6 +324,19 @@ class _FileCheck:
                       severity="warning" if is_unclean else None, count=len(wrong))  # fmt: skip
         else:
             self._add("compaction.unit", facts, file, count=len(wrong))
+
+    def _are_served(self, units: NDArray[np.void], written: int, *, is_recovered: bool) -> NDArray[np.bool_]:
+        """Which records a pull finds: a unit leads to it, whatever queue offset, time and tag that has."""
+        right = self.records.units
+        known = units[:written] if is_recovered else units[is_batch_written(units)]
+        places = np.searchsorted(right["physical_offset"], known["physical_offset"])
+        inside = np.flatnonzero(places < len(right))
+        are_same = np.ones(len(inside), np.bool_)
+        for name in ("physical_offset", "message_size"):
+            are_same &= known[name][inside] == right[name][places[inside]]
+        served = np.zeros(len(right), np.bool_)
+        served[places[inside[are_same]]] = True
+        return served
 
     def _check_rest(self, rest: NDArray[np.void], file: MappedFile) -> None:
         """Check that no unit is after those of all records: the mark at most, and zeros."""

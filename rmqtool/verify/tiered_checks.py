@@ -10,20 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rmqtool.base.files import OpenFiles
-from rmqtool.base.mapped_files import MappedFile
 from rmqtool.clients.losses import BesideLog
-from rmqtool.findings.finding import Severity
 from rmqtool.findings.report import Report
 from rmqtool.formats.consume_queue import UNIT_SIZE
-from rmqtool.formats.file_name import MAX_OFFSET
+from rmqtool.rules.versions import TIER_REWRITTEN
 from rmqtool.scan.block import REASON_MEANINGS, Damage
 from rmqtool.scan.frames import RecordRun
-from rmqtool.scan.pointed_records import read_heads
 from rmqtool.scan.reader import scan_files
 from rmqtool.store.compaction import copies_in_log, digests_of
 from rmqtool.store.snapshot import Snapshot
@@ -34,14 +29,14 @@ from rmqtool.store.tiered import (
     Tier,
     TieredQueue,
     Unreadable,
-    all_items_of,
+    are_of,
     built_units,
-    is_older_index,
-    read_index,
     tier_of,
     units_at,
 )
 from rmqtool.store.unit_files import UnitFiles, units_of
+from rmqtool.verify.tiered_index import check_tiered_index
+from rmqtool.verify.tiered_losses import TieredLosses
 
 CODES = (
     "tiered.metadata", "tiered.destroyed", "tiered.broker-name", "tiered.segment", "tiered.unit", "tiered.record",
@@ -60,75 +55,16 @@ def check_tier(snapshot: Snapshot, report: Report) -> None:
         _report_names(tier, report)
         return
     files = [file for queue in tier.queues for kind in SEGMENT_KINDS for file in queue.files[kind].files]
-    lost = snapshot.kept.setdefault(BesideLog, BesideLog())
     if tier.is_unknown and files:
         facts: dict[str, Any] = {"problem": "", "segments": len(files), "queues": len(tier.queues), "cause": "all"}
         report.add("tiered.metadata", file=METADATA, details=facts | {"bytes": sum(file.size for file in files)})
-        lost.tiered += sum(_only_there(snapshot, queue) for queue in tier.queues)
     there = {(queue.topic, queue.queue_id) for queue in (*tier.queues, *([tier.index] if tier.index else ()))}
     for (topic, queue_id), count in tier.named.items():
         if count and (topic, queue_id) not in there:
             report.add("tiered.segment", topic=topic, queue_id=queue_id, details={"problem": "all", "segments": count})
     for queue in tier.queues:
         _QueueCheck(snapshot, tier, queue, report).check()
-    _check_index_files(snapshot, tier, report)
-    for segment in tier.index.files["INDEX"].files if tier.index else ():
-        for severity, facts in _index_problems(tier, segment):
-            report.add("tiered.index", severity=severity, file=snapshot.store.relative(segment.path), details=facts)
-
-
-def _check_index_files(snapshot: Snapshot, tier: Tier, report: Report) -> None:
-    """Segments of the index that only the metadata have."""
-    index = tier.index
-    there = {file.start_offset for file in index.files["INDEX"].files} if index else set()
-    for base in sorted(tier.rows(index, "INDEX").keys() - there) if index else ():
-        name = snapshot.store.relative(index.directory / "INDEX") if index else ""
-        report.add("tiered.index", file=name, details={"problem": "missing", "base": base, "cause": "missing"})
-
-
-def _only_there(snapshot: Snapshot, queue: TieredQueue) -> int:
-    """How many messages of a queue the tier has, and the local store has not."""
-    local = snapshot.queue(queue.topic, queue.queue_id)
-    is_held = local is not None and local.range.max_offset > local.range.min_offset
-    stop = min(queue.max_offset, local.range.min_offset) if local and is_held else queue.max_offset
-    return max(0, stop - queue.min_offset)
-
-
-def _index_problems(tier: Tier, segment: MappedFile) -> Iterator[tuple[Severity | None, dict[str, Any]]]:
-    """What is wrong with an index segment; items of messages that have expired lead to nothing, which is right."""
-    if is_older_index(segment):
-        return
-    index = read_index(segment)
-    if index is None or index.size != segment.size:
-        expected = {"size": segment.size, "items": index.counted if index else 0}
-        yield None, {"problem": "size", **expected}
-        return
-    if index.items < index.counted:
-        yield "info", {"problem": "fewer", "items": index.items, "counted": index.counted}
-    queues = {(queue.topic, queue.queue_id): queue for queue in tier.queues}
-    topics = {number: topic for topic, number in tier.topic_ids.items()}
-    misplaced = lost = done = 0
-    for items in all_items_of(segment):
-        places = np.searchsorted(index.ends, np.arange(done, done + len(items)), side="right")
-        misplaced += int(np.count_nonzero(items["hash"] % index.slots != places))
-        done += len(items)
-        for topic_id, queue_id in np.unique(items[["topic_id", "queue_id"]]).tolist():
-            queue = queues.get((topics.get(topic_id, ""), queue_id))
-            own = items[(items["topic_id"] == topic_id) & (items["queue_id"] == queue_id)]
-            lost += len(own) if queue is None else _leading_nowhere(queue, own)
-    if misplaced:
-        yield None, {"problem": "slot", "items": misplaced}
-    if lost and topics:
-        yield None, {"problem": "item", "items": lost}
-
-
-def _leading_nowhere(queue: TieredQueue, items: NDArray[np.void]) -> int:
-    """How many items of a queue lead to no message of their size."""
-    offsets, firsts, rows = np.unique(items["physical_offset"].astype(np.int64), return_index=True, return_inverse=True)
-    begin = queue.log[0].start_offset if queue.log else MAX_OFFSET
-    heads = read_heads(queue.log, offsets)
-    is_lost = (offsets >= begin) & ~(heads.is_record & (heads.message_sizes == items["message_size"][firsts]))
-    return int(np.count_nonzero(is_lost[rows]))
+    check_tiered_index(snapshot, tier, report)
 
 
 def _report_names(tier: Tier, report: Report) -> None:
@@ -137,22 +73,25 @@ def _report_names(tier: Tier, report: Report) -> None:
     report.add("tiered.broker-name", details={"found": found, "expected": expected})
 
 
-@dataclass(frozen=True)
+@dataclass
 class _QueueCheck:
-    """The flat files of one queue."""
+    """The flat files of one queue; `is_damaged` when anything is found that is more than information."""
 
     snapshot: Snapshot
     tier: Tier
     queue: TieredQueue
     report: Report
+    is_damaged: bool = False
 
     def _add(self, code: str, details: dict[str, Any], **given: Any) -> None:
+        self.is_damaged = True
         self.report.add(code, details=details, topic=self.queue.topic, queue_id=self.queue.queue_id, **given)
 
     def check(self) -> None:
         """Check segments first: units are compared where they are whole."""
         misfits = set[SegmentKind]()
-        if not self.tier.is_unknown and not any(self.tier.rows(self.queue, kind) for kind in SEGMENT_KINDS):
+        is_named = any(self.tier.rows(self.queue, kind) for kind in SEGMENT_KINDS)
+        if not self.tier.is_unknown and not (is_named and self.tier.is_known(self.queue)):
             files = [file for kind in SEGMENT_KINDS for file in self.queue.files[kind].files]
             facts = {"problem": "queue", "segments": len(files), "bytes": sum(file.size for file in files)}
             self._add("tiered.metadata", facts, file=METADATA)
@@ -161,12 +100,19 @@ class _QueueCheck:
                 for name, facts in self._misfits(kind):
                     misfits.add(kind)
                     self._add("tiered.segment", facts, file=name)
-        is_kept = not self._check_range()
-        self._check_records(misfits, is_kept=is_kept and not self.tier.is_unknown)
+        is_deleted = self._check_range()
+        losses = TieredLosses(self.snapshot, self.tier, self.queue)
+        self._check_records(misfits, losses)
+        if self.is_damaged or self.tier.is_unknown:
+            self._lose(losses.count(is_lost=is_deleted or self.tier.is_unknown))
 
     def _lose(self, count: int) -> None:
+        """Count messages that consumers do not get; metadata that are written again bring them all back."""
         lost = self.snapshot.kept.setdefault(BesideLog, BesideLog())
-        lost.lose_tiered(self.queue.topic, self.queue.queue_id, count)
+        if self.tier.is_unknown:
+            lost.tiered += count
+        else:
+            lost.lose_tiered(self.queue.topic, self.queue.queue_id, count)
 
     def _shown(self, path: Path) -> str:
         return self.snapshot.store.relative(path)
@@ -184,7 +130,8 @@ class _QueueCheck:
             )
         for number, file in enumerate(files):
             name, row, is_last = self._shown(file.path), rows.get(file.start_offset), number == len(files) - 1
-            if row is None and not self.tier.is_unknown:
+            is_named = row is not None and not (row.is_elsewhere and self.snapshot.release >= TIER_REWRITTEN)
+            if not is_named and not self.tier.is_unknown:
                 yield name, {"problem": "unknown", "base": file.start_offset}
             elif row and file.size != row.size and not (is_last and file.size > row.size):
                 problem = "short" if file.size < row.size else "long"
@@ -210,18 +157,12 @@ class _QueueCheck:
             facts = {"tiered_end": end, "local_begin": local.range.min_offset, "messages": held}
             facts["missing"] = local.range.min_offset - self.queue.max_offset
             effect = f"the first dispatch, 20 seconds after a start, deletes {held} messages that only the tier has"
-            self._lose(held)
-            if self.tier.is_unknown:  # then all of it is lost
-                self.snapshot.kept[BesideLog].tiered -= held
             self._add("tiered.destroyed", facts, count=max(1, held), effect=effect)
             return True
         return False
 
-    def _check_records(self, misfits: Set[SegmentKind], *, is_kept: bool) -> None:
-        """Walk the log: its records, and the unit that each of them has.
-
-        Of a tier that `is_kept` messages are lost that no unit leads to.
-        """
+    def _check_records(self, misfits: Set[SegmentKind], losses: TieredLosses) -> None:
+        """Walk the log: its records, and the unit that each of them has."""
         first = self.queue.first_unit
         held = sum(file.size for file in self.queue.units) // UNIT_SIZE
         is_row = self.queue.max_offset - first <= held  # else segments are missing, which is told
@@ -242,7 +183,8 @@ class _QueueCheck:
                     wrong_bodies += len(wrong)
                     queue_offsets = event.headers.field("queue_offset")
                     first_wrong = first_wrong if first_wrong >= 0 else int(queue_offsets[wrong[0]])
-                is_own = self._are_own(event)
+                is_own = are_of(event, self.queue.topic, self.queue.queue_id)
+                losses.note(event, is_own & ~event.wrong_bodies)
                 foreign += int(np.count_nonzero(~is_own))
                 _note_units(event, is_own, units, first, seen)
                 differing += self._differing(event, is_own)
@@ -254,21 +196,15 @@ class _QueueCheck:
         if differing:
             facts = {"problem": "differs", "messages": len(differing), "first": min(differing), "cause": "differs"}
             self._add("tiered.record", facts, count=len(differing), queue_offset=min(differing))
-        self._report_units(seen, misfits, is_kept=is_kept)
+        self._report_units(seen, misfits)
 
-    def _report_units(self, seen: NDArray[np.bool_], misfits: Set[SegmentKind], *, is_kept: bool) -> None:
+    def _report_units(self, seen: NDArray[np.bool_], misfits: Set[SegmentKind]) -> None:
         """Units that lead to no record of theirs: by `seen` those that do, from the first unit on."""
         first = self.queue.first_unit
         if not self._is_front_missing:
             seen[: self.queue.min_offset - first] = True  # of messages that have expired: the log does so by itself
         self._check_end(seen, first)
         lacking = np.flatnonzero(~seen)
-        if is_kept:
-            is_seen = len(seen) or not self.queue.units
-            only_there = int(np.count_nonzero(lacking < self._local_begin - first))
-            begin = min([first, *(base // UNIT_SIZE for base in self.tier.rows(self.queue, "CONSUME_QUEUE"))])
-            unread = max(0, min(self.queue.max_offset, self._local_begin) - begin)  # all reads of the tier fail
-            self._lose(only_there if is_seen else unread)
         if len(lacking) and not misfits:
             facts = {"units": len(lacking), "total": len(seen), "first": first + int(lacking[0])}
             self._add("tiered.unit", facts, count=len(lacking), queue_offset=first + int(lacking[0]))
@@ -278,13 +214,6 @@ class _QueueCheck:
         """Whether the metadata have a segment of the log before the first that is there."""
         rows = self.tier.rows(self.queue, "COMMIT_LOG")
         return bool(rows and self.queue.log) and min(rows) < self.queue.log[0].start_offset
-
-    @property
-    def _local_begin(self) -> int:
-        """Where the local queue begins; past all where it has nothing."""
-        local = self.snapshot.queue(self.queue.topic, self.queue.queue_id)
-        is_held = local is not None and local.range.max_offset > local.range.min_offset
-        return local.range.min_offset if local and is_held else MAX_OFFSET
 
     def _check_end(self, seen: NDArray[np.bool_], first: int) -> None:
         """Messages after the end of the local queue; units after it that lead nowhere are damage."""
@@ -310,12 +239,6 @@ class _QueueCheck:
         facts = {"problem": "", "bytes": damage.size, "why": REASON_MEANINGS[damage.reason]}
         self._add("tiered.record", facts, file=self._shown(file.path) if file else None,
                   offset=damage.physical_offset - file.start_offset if file else None)  # fmt: skip
-
-    def _are_own(self, run: RecordRun) -> NDArray[np.bool_]:
-        topics = run.block.slices(run.topic_positions, run.topic_sizes)
-        is_own = np.asarray(pc.equal(topics, pa.scalar(self.queue.topic.encode(), topics.type)))
-        own: NDArray[np.bool_] = is_own & (run.headers.field("queue_id") == self.queue.queue_id)
-        return own
 
 
 def _note_units(

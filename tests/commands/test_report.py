@@ -14,10 +14,12 @@ from rmqtool.base.errors import Exit
 from tests.building import START_TIME, LogBuilder
 from tests.commands.running import Result, errors_of, listing, rmqtool
 from tests.conftest import GoldenStore
+from tests.copies import copied
 from tests.report.growing_store import growing_store
 from tests.unchanged import unchanged
 from tests.verify.damages import DAMAGES
 from tests.verify.small_store import small_store
+from tests.verify.tiered_damages import FIRST, UNITS, expire
 
 _VOID = {"meta", "br", "rect", "line", "polyline"}
 NOW = "2023-11-19T01:00:00Z"
@@ -111,6 +113,18 @@ def test_a_damaged_store(store: Path, tmp_path: Path) -> None:
     (extent,) = verified["result"]["bad_extents"]
     offset, size = extent["physical_offset"], extent["size"]
     assert f"{offset} {offset + size} {size} damaged" in page.text
+
+
+def test_a_tier(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """Its queues, what only it has, and what consumers lose; without its place why it is not read."""
+    store = copied(golden_store("more/5.3.3-tiered"), tmp_path / "store")
+    expire(store)
+    (store / UNITS / FIRST).unlink()
+    _, page = written(store, tmp_path / "report.html", "--tiered-path", store / "tiered")
+    assert "Tiered storage" in page.texts
+    assert "2 queues in 54.0 KiB; only the tier has 105 messages." in page.texts
+    assert "Consumers do not get 50 messages after a start." in page.texts
+    assert "Not read: broker.conf does not say" in written(store, tmp_path / "report.html")[1].text
 
 
 def test_an_empty_store(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.copies import copied
+from tests.tier_building import ROOM, SLOTS, take_back_index
 from tests.verify.tiered_damages import expire
 
 QUEUE = ("--topic", "history", "--queue", "0")
@@ -67,3 +68,20 @@ def test_keys(store: Path, request: pytest.FixtureRequest) -> None:
     assert message["keys"] == ["k3", "all"]
     found = rmqtool("query", store, "--key", "k3")
     assert (found.status, "give --tiered-path" in found.err) == (1, True)
+
+
+def test_an_index_that_is_written(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """After a kill the keys are in a file of the store, whose size broker.conf gives; local messages come first."""
+    store = copied(golden_store("more/5.3.3-tiered"), tmp_path / "store")
+    take_back_index(store)
+    expire(store)
+    conf = tmp_path / "broker.conf"
+    conf.write_text(f"tieredStoreIndexFileMaxHashSlotNum={SLOTS}\ntieredStoreIndexFileMaxIndexNum={ROOM}\n")
+    [message] = asked(store, "--key", "k3", "--broker-conf", str(conf))
+    assert (message["place"], message["queue_id"], message["queue_offset"]) == ("tiered", 1, 1)
+    found = asked(store, "--key", "all", "--limit", "100", "--broker-conf", str(conf))
+    places = [message.get("place") for message in found]
+    assert len(places) == 100
+    assert places == [None] * places.count(None) + ["tiered"] * places.count("tiered")
+    unread = rmqtool("query", store, "--tiered-path", store / "tiered", "--key", "k3")
+    assert (unread.status, "is not read: it has another size" in unread.err) == (1, True)

@@ -141,20 +141,26 @@ class Harness:
             facts: dict[str, Any] = json.loads(file.read_bytes())
             return facts
 
-    def write_tiered(self, root: Path, tree: Path, count: int) -> None:
+    def write_tiered(self, root: Path, tree: Path, count: int, *, is_killed: bool = False) -> None:
         """Let a store with a tier in files below `tree` take messages (see Tiered.java); one minute, for the upload."""
-        with self._jvm(["tiered-write", str(root), str(count)], tiered_settings(self.version, tree)) as jvm:
+        words = ["tiered-kill" if is_killed else "tiered-write", str(root), str(count)]
+        with self._jvm(words, tiered_settings(self.version, tree)) as jvm:
             jvm.finish()
 
     def read_tiered(self, root: Path, tree: Path, settings: dict[str, str] | None = None) -> list[dict[str, Any]]:
         """What consumers get of each queue: offsets with a digest of all but the place; a start may change the tier."""
+        queues: list[dict[str, Any]] = self.ask_tiered(root, tree, settings)["queues"]
+        return queues
+
+    def ask_tiered(self, root: Path, tree: Path, settings: dict[str, str] | None = None) -> dict[str, Any]:
+        """The same as ``queues``, and as ``keys`` the digests of the messages that are found by each key."""
         with TemporaryDirectory(prefix="rmqtool-harness-") as scratch:
             file = Path(scratch, "answer.json")
             given = {**tiered_settings(self.version, tree), **(settings or {})}
             with self._jvm(["tiered-read", str(root), str(file)], given) as jvm:
                 jvm.finish()
-            queues: list[dict[str, Any]] = json.loads(file.read_bytes())["queues"]
-            return queues
+            answer: dict[str, Any] = json.loads(file.read_bytes())
+            return answer
 
     def write_pair(self, root: Path) -> None:
         """Let a master and a slave under a controller write below `root` (5.x); see Pair.java for the copies there."""

@@ -11,7 +11,7 @@ import pytest
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.copies import copied
-from tests.real_broker.harness import Harness
+from tests.real_broker.harness import Harness, tiered_settings
 from tests.verify.tiered_damages import LOG, UNITS, damaged, expire, with_ends
 
 HOUR = 3_600_000
@@ -70,3 +70,25 @@ def test_what_expires(
     assert left == [[1000, 2000], [19996]]
     [served, _] = harness(version).read_tiered(store, store / "tiered")
     assert (served["min_offset"], len(served["messages"])) == (78, 42)
+
+
+@pytest.mark.parametrize("version", ["5.3.3", "5.5.1"])
+def test_what_keys_find(harness: Callable[[str], Harness], tmp_path: Path, version: str) -> None:
+    """After a kill, when the index is still written: what a broker finds in its store and in its tier."""
+    root = tmp_path / "killed"
+    harness(version).write_tiered(root, root / "tiered", 240, is_killed=True)
+    assert [path.name for path in (root / "tiered_index_file").iterdir() if path.is_file()]
+    store = copied(root, tmp_path / "store")
+    whole = harness(version).read_tiered(root, root / "tiered")
+    digests = {(queue["queue_id"], offset): digest for queue in whole for offset, digest in queue["messages"]}
+    expire(store)
+    conf = tmp_path / "broker.conf"
+    settings = tiered_settings(version, store / "tiered").items()
+    conf.write_text("".join(f"{name}={value}\n" for name, value in settings))
+    found = {}
+    for key in (f"k{number}" for number in range(0, 240, 8)):
+        messages = rmqtool("query", store, "--key", key, "--broker-conf", conf, "--json").lines
+        found[key] = {digests[message["queue_id"], message["queue_offset"]] for message in messages}
+    keys = harness(version).ask_tiered(store, store / "tiered")["keys"]
+    assert found == {key: set(keys[key]) for key in found}
+    assert all(found.values())

@@ -69,6 +69,9 @@ DAMAGES = {
         "compaction.unit", "stale",
     ),
     "a magic code": Damage(lambda s: overwrite(s / LOG / FIRST, RECORD + 4, b"\0"), "compaction.record", ""),
+    "a place of a record": Damage(
+        lambda s: overwrite(s / LOG / FIRST, RECORD + 30, b"\1"), "compaction.record", ""
+    ),
     "a size of a record": Damage(lambda s: overwrite(s / LOG / FIRST, RECORD + 3, b"\0"), "compaction.record", ""),
     "a body": Damage(lambda s: overwrite(s / LOG / FIRST, RECORD + 93, b"\0"), "compaction.record", "body"),
     "a property": Damage(
@@ -84,7 +87,7 @@ DAMAGES = {
     "no tree of units": Damage(lambda s: shutil.rmtree(s / "compaction/compactionCq"), "compaction.files", "no-queue"),
     "no file of units": Damage(lambda s: (s / UNITS / FIRST).unlink(), "compaction.files", "interrupted", True),
     "no log file": Damage(lambda s: (s / LOG / FIRST).unlink(), "compaction.files", "interrupted", True),
-    "no last file of units": Damage(lambda s: (s / UNITS / LAST).unlink(), "compaction.files", "names", True),
+    "no last file of units": Damage(lambda s: (s / UNITS / LAST).unlink(), "compaction.unit", "cut"),
     "units not yet replaced": Damage(_old_names, "compaction.files", "interrupted", True),
     "half replaced": Damage(_half_replaced, "compaction.files", "interrupted", True),
     "deleted files left": Damage(_deletes_left, "compaction.files", "interrupted", True),

@@ -40,15 +40,18 @@ def test_each_damage_is_found(store: Path, name: str) -> None:
     assert codes_of(verify(store, selection=WITHOUT_TIMER, conf=off)) == set()
 
 
-CLIENTS = {  # messages that consumers of the topic do not get, and how many of them after a repair
+CLIENTS = {  # messages that consumers of the topic do not get, or not whole, and how many of them after a repair
     "two bytes of an offset": (1, 0),
     "a unit of zeros": (6, 0),  # and all after it in its file
     "units at the end": (2, 0),
     "a magic code": (1, 0),
-    "a body": (0, 0),
+    "a body": (1, 0),
+    "a place of a record": (0, 0),  # clients make nothing but an id of it
     "a short file of units": (10, 0),
     "no units": (10, 0),
     "a log file cut in a record": (10, 0),
+    "no last file of units": (3, 0),  # a start cuts the log as well
+    "a tag": (0, 0),  # which a pull without one does not look at
     "position": (0, 0),
 }
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,19 @@ from rmqtool.store.config_json import load_config
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.copies import copied
-from tests.verify.tiered_damages import DAMAGES, INDEX_DAMAGES, METADATA, conf_of, damaged, expire, index_of
+from tests.tier_building import ROOM, SLOTS, take_back_index
+from tests.verify.tiered_damages import (
+    DAMAGES,
+    FIRST,
+    INDEX_DAMAGES,
+    LOG,
+    METADATA,
+    conf_of,
+    damaged,
+    expire,
+    index_of,
+    overwrite,
+)
 from tests.verify.verifying import codes_of, verify
 
 RELEASES = ("5.1.4", "5.3.3", "5.5.1")
@@ -61,6 +75,34 @@ def test_the_index(golden_store: GoldenStore, tmp_path: Path, version: str, prob
     assert problem in {each.details["problem"] for each in outcome.findings if each.severity == "warning"}
 
 
+@pytest.mark.parametrize("problem", ["", "written", "item", "key"])
+def test_an_index_that_is_written(golden_store: GoldenStore, tmp_path: Path, problem: str) -> None:
+    """Its size and its items, as those of a segment."""
+    store = copied(golden_store("more/5.3.3-tiered"), tmp_path / "store")
+    path, first = take_back_index(store), 28 + 8 * SLOTS + 32
+    if problem == "written":
+        os.truncate(path, path.stat().st_size - 7)
+    elif problem:
+        overwrite(path, first + (18 if problem == "item" else 2), b"\x99")
+    settings = {"tieredStoreIndexFileMaxHashSlotNum": str(SLOTS), "tieredStoreIndexFileMaxIndexNum": str(ROOM)}
+    found = [each for each in verify(store, conf=conf_of(store, **settings)).findings if each.code == "tiered.index"]
+    assert [each.details["problem"] for each in found if each.severity != "info"] == ([problem] if problem else [])
+
+
+@pytest.mark.parametrize(("written", "named", "severity"), [
+    ("5.3.3", None, []), ("5.3.3", "5.5.1", ["warning"]), ("5.3.3", "5.5.0", []), ("5.5.1", "5.5.1", []),
+    ("5.5.1", "5.5.0", ["warning"]),
+])  # fmt: skip
+def test_hashes_of_another_release(
+    golden_store: GoldenStore, tmp_path: Path, written: str, named: str | None, severity: list[str]
+) -> None:
+    """After an upgrade to 5.5.1 a broker does not find half of the keys of segments that are there."""
+    store = copied(golden_store(f"more/{written}-tiered"), tmp_path / "store")
+    outcome = verify(store, conf=conf_of(store), version=named)
+    found = [each for each in outcome.findings if each.details.get("problem") == "hash"]
+    assert [each.severity for each in found] == severity
+
+
 def test_what_the_next_dispatch_deletes(store: Path) -> None:
     """How many messages only the tier has, and how many are nowhere any more."""
     [finding] = [
@@ -72,14 +114,53 @@ def test_what_the_next_dispatch_deletes(store: Path) -> None:
     assert details["missing"] == details["local_begin"] - 50 > 0
 
 
-@pytest.mark.parametrize(("name", "count"), [("no metadata", 155), ("the tier ends early", 50), ("a unit", 0)])
-def test_what_consumers_lose(store: Path, name: str, count: int) -> None:
-    """Messages that only the tier has and that a start takes away; a repair keeps them."""
+LOST = {
+    "no metadata": (155, 155), "torn metadata": (155, 155), "the tier ends early": (78, 78),
+    "no last segment of units": (56, 0), "no log segment": (90, 80), "torn units": (63, 0), "a torn end": (56, 0),
+    "another name": (50, 50), "a unit": (1, 1), "a tag": (0, 0), "a body": (1, 1), "zeros after the log": (0, 0),
+}  # fmt: skip
+"""What consumers of 5.1.4 and of 5.5.1 did not get, as these served it; 5.1.4 deletes a tier that ends early later."""
+
+
+@pytest.mark.parametrize("name", LOST)
+@pytest.mark.parametrize("version", ["5.1.4", "5.5.1"])
+def test_what_consumers_lose(golden_store: GoldenStore, tmp_path: Path, version: str, name: str) -> None:
+    """Messages of the tier and those after them that no pull reaches; a repair brings back what it can."""
+    store = copied(golden_store(f"more/{version}-tiered"), tmp_path / "store")
     if name != "the tier ends early":
         expire(store)
-    outcome = verify(damaged(store, name), conf=conf_of(store))
+    outcome = verify(damaged(store, name), conf=conf_of(store), version=version)
     assert outcome.clients is not None
-    assert abs(outcome.clients.counts()["tiered_lost"] - count) <= 1  # the local log of 5.1.4 begins one later
+    assert outcome.clients.counts()["tiered_lost"] == LOST[name][version != "5.1.4"]
+
+
+def _moved(path: Path) -> None:
+    path.rename(path.with_name("x"))
+
+
+@pytest.mark.parametrize(("version", "apply", "lost"), [
+    ("5.5.1", lambda s: os.truncate(s / LOG / FIRST, 1673), 86),  # where the record ends of which a part is left
+    ("5.1.4", lambda s: overwrite(max((s / LOG).iterdir(), key=lambda path: path.name[8:]), 96, bytes(215)), 1),
+    ("5.3.3", lambda s: _moved(s / LOG.parent.with_name("1") / "COMMIT_LOG" / FIRST), 83),
+], ids=["cut", "zeros", "renamed"])  # fmt: skip
+def test_where_reads_go(
+    golden_store: GoldenStore, tmp_path: Path, version: str, apply: Callable[[Path], None], lost: int
+) -> None:
+    """Messages come one read after the other: what is passed over may be read locally, or not at all, as it was."""
+    store = copied(golden_store(f"more/{version}-tiered"), tmp_path / "store")
+    expire(store)
+    apply(store)
+    outcome = verify(store, conf=conf_of(store), version=version)
+    assert outcome.clients is not None
+    assert outcome.clients.counts()["tiered_lost"] == lost
+
+
+@pytest.mark.parametrize("name", ["no metadata", "the tier ends early", "a unit", "another name"])
+def test_what_a_plan_gives_back(store: Path, name: str) -> None:
+    """All, where the tier's log has it."""
+    if name != "the tier ends early":
+        expire(store)
+    damaged(store, name)
     plan = rmqtool("verify", store, "--tiered-path", store / "tiered", "--json").document["result"]["plan"]
     assert plan["clients"]["tiered_lost"] == 0
 

@@ -51,7 +51,9 @@ public final class Main {
                 save(RowFilter.run(root), Path.of(argument));
                 break;
             case "tiered-write": // classes that are there with the tiered store alone
-                Class.forName("Tiered").getDeclaredMethod("write", Path.class, String.class).invoke(null, root, argument);
+            case "tiered-kill":
+                Class.forName("Tiered").getDeclaredMethod("write", Path.class, String.class, boolean.class)
+                    .invoke(null, root, argument, command.equals("tiered-kill"));
                 break;
             case "tiered-read":
                 @SuppressWarnings("unchecked")

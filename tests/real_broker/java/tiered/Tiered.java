@@ -4,9 +4,12 @@ import java.nio.ByteBuffer;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.security.MessageDigest;
+import java.security.NoSuchAlgorithmException;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.Properties;
 import java.util.stream.Stream;
 import org.apache.rocketmq.common.BrokerConfig;
@@ -23,6 +26,10 @@ final class Tiered {
     private static final String TOPIC = "history";
     private static final int QUEUES = 2;
     private static final long UPLOAD_MS = 240_000;
+    private static final int KEYS_OF_MESSAGE = 3;
+    private static final int INDEX_HEADER = 28;
+    private static final int KEYS = 240; // of those that the messages have, one each
+    private static final int PULLED = 32; // what a push consumer asks for
 
     private final Session session;
     private final TieredMessageStore store;
@@ -52,8 +59,8 @@ final class Tiered {
         session.settle();
     }
 
-    /** Put messages into queues in turn, wait until all are in the tier, and stop. */
-    static void write(Path root, String count) throws Exception {
+    /** Put messages into queues in turn, wait until all are in the tier, and stop; or end as a kill ends a broker. */
+    static void write(Path root, String count, boolean isKilled) throws Exception {
         Tiered tiered = new Tiered(root);
         new ConfigFiles(tiered.session).write();
         for (int number = 0; number < Integer.parseInt(count); number++) {
@@ -68,7 +75,23 @@ final class Tiered {
             }
             Thread.sleep(200);
         }
+        while (isKilled && indexed(root) < units * KEYS_OF_MESSAGE) {
+            Thread.sleep(100);
+        }
+        if (isKilled) {
+            Runtime.getRuntime().halt(0);
+        }
         tiered.stop();
+    }
+
+    /** How many items the index has that is still written. */
+    private static int indexed(Path root) throws Exception {
+        try (Stream<Path> files = Files.list(root.resolve("tiered_index_file"))) {
+            Path file = files.filter(Files::isRegularFile).findFirst().orElseThrow();
+            try (InputStream bytes = Files.newInputStream(file)) {
+                return ByteBuffer.wrap(bytes.readNBytes(INDEX_HEADER)).getInt(INDEX_HEADER - Integer.BYTES);
+            }
+        }
     }
 
     /** What a consumer gets of each queue from offset 0 on: status, offset and digest of each message. */
@@ -83,7 +106,7 @@ final class Tiered {
             String status = "";
             while (offset < max) {
                 GetMessageResult result =
-                    tiered.store.getMessageAsync("harness", TOPIC, queue, offset, 16, null).get();
+                    tiered.store.getMessageAsync("harness", TOPIC, queue, offset, PULLED, null).get();
                 status = result.getStatus().name();
                 List<Long> offsets = result.getMessageQueueOffset();
                 List<ByteBuffer> buffers = result.getMessageBufferList();
@@ -100,8 +123,25 @@ final class Tiered {
             queues.add(Json.object("queue_id", queue, "min_offset", min, "max_offset", max, "status", status,
                 "messages", messages));
         }
+        Map<String, Object> keys = tiered.found();
         tiered.stop();
-        return Json.object("queues", queues);
+        return Json.object("queues", queues, "keys", keys);
+    }
+
+    /** What is found by the key that each message has alone: digests; nothing where the query fails. */
+    private Map<String, Object> found() {
+        Map<String, Object> keys = new LinkedHashMap<>();
+        for (int number = 0; number < KEYS; number++) {
+            List<String> digests = new ArrayList<>();
+            try {
+                store.queryMessage(TOPIC, "k" + number, PULLED, 0, Long.MAX_VALUE).getMessageBufferList()
+                    .forEach(message -> digests.add(digest(message)));
+            } catch (RuntimeException error) {
+                digests.clear();
+            }
+            keys.put("k" + number, digests);
+        }
+        return keys;
     }
 
     private void stop() {
@@ -118,10 +158,14 @@ final class Tiered {
         }
     }
 
-    private static String digest(ByteBuffer message) throws Exception {
+    private static String digest(ByteBuffer message) {
         byte[] bytes = new byte[message.remaining()];
         message.duplicate().get(bytes);
         Arrays.fill(bytes, 28, 36, (byte) 0);
-        return new BigInteger(1, MessageDigest.getInstance("SHA-256").digest(bytes)).toString(16);
+        try {
+            return new BigInteger(1, MessageDigest.getInstance("SHA-256").digest(bytes)).toString(16);
+        } catch (NoSuchAlgorithmException error) {
+            throw new IllegalStateException(error);
+        }
     }
 }

@@ -1,0 +1,126 @@
+"""How many messages of a tiered queue consumers no longer get, though log, entries or metadata show that they did."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmqtool.base.files import OpenFiles
+from rmqtool.broker.tiered_reads import TieredConsumer, TieredReads, flat_file_of
+from rmqtool.formats.consume_queue import UNIT_SIZE
+from rmqtool.scan.frames import RecordRun
+from rmqtool.store.snapshot import Snapshot
+from rmqtool.store.tiered import QUEUE_KINDS, Tier, TieredQueue, are_of, is_tier_read
+from rmqtool.store.unit_files import open_units
+
+_PIECE = 1 << 16  # units that are read at once
+
+
+class TieredLosses:
+    """The messages of one queue, in the tier and in the local store: those that were there, and those still served.
+
+    A message counts that comes damaged. Of a queue on which all pulls fail at an offset all that follows is lost.
+    """
+
+    def __init__(self, snapshot: Snapshot, tier: Tier, queue: TieredQueue) -> None:
+        self._snapshot, self._tier, self._queue = snapshot, tier, queue
+        local = snapshot.queue(queue.topic, queue.queue_id)
+        is_held = local is not None and local.range.max_offset > local.range.min_offset
+        self._local = range(local.range.min_offset, local.range.max_offset) if local and is_held else range(0)
+        spans = [span for span in (*self._unit_spans, self._local) if span]
+        self._first = min((span.start for span in spans), default=0)
+        self._had = np.zeros(max((span.stop for span in spans), default=0) - self._first, np.bool_)
+        self._records = 0
+
+    @cached_property
+    def _unit_spans(self) -> list[range]:
+        """Queue offsets of the segments of units that are there, and of those of the metadata next to them."""
+        rows = self._tier.rows(self._queue, "CONSUME_QUEUE")
+        files = {file.start_offset: file.size for file in self._queue.units}
+        spans = {base: base + min(size, rows[base].size if base in rows else size) for base, size in files.items()}
+        missing = {base: base + row.size for base, row in rows.items() if base not in files}
+        while missing:
+            borders = {*spans, *spans.values()}
+            near = {base: end for base, end in missing.items() if not spans or borders & {base, end}}
+            if not near:
+                break
+            spans |= near
+            missing = {base: end for base, end in missing.items() if base not in near}
+        limit = self._local.stop if self._local else max(spans.values(), default=0)
+        found = [range(base // UNIT_SIZE, min(end // UNIT_SIZE, limit)) for base, end in sorted(spans.items())]
+        held, kept = [span for span in found if span], list[range]()
+        for span in held:  # a name may be any: what is far away takes no memory
+            if kept and span.start - kept[-1].stop > sum(map(len, held)):
+                break
+            kept.append(span)
+        return kept
+
+    def note(self, run: RecordRun, is_own: NDArray[np.bool_]) -> None:
+        """Note the records of a run that are of the queue, and whole."""
+        numbers = run.headers.field("queue_offset").astype(np.int64)[is_own]
+        self._records += len(numbers)
+        rows = numbers - self._first
+        rows = rows[(rows >= 0) & (rows < len(self._had) + self._records)]  # a damaged one takes no memory
+        if len(rows):
+            lacking = int(rows.max()) + 1 - len(self._had)
+            if lacking > 0:
+                self._had = np.concatenate([self._had, np.zeros(lacking + len(self._had) // 2, np.bool_)])
+            self._had[rows] = True
+
+    def count(self, *, is_lost: bool) -> int:
+        """How many messages consumers do not get; with `is_lost` a start forgets or deletes the tier of the queue."""
+        had = self._had.copy()
+        for span in self._unit_spans:
+            had[span.start - self._first : span.stop - self._first] = True
+        had[: max(0, self._first_served - self._first)] = False
+        if self._local:
+            had[self._local.start - self._first : self._local.stop - self._first] = True
+        return int(np.count_nonzero(had & ~self._served(len(had), is_lost=is_lost)))
+
+    @cached_property
+    def _first_served(self) -> int:
+        """The first message of the log, before which units have expired."""
+        begin = min(self._log_bases, default=0)
+        if not begin:
+            return self._first
+        with open_units(self._queue.queue, self._snapshot.reading) as units:
+            for file in self._queue.units:
+                for index in range(0, units.room_of(file), _PIECE):
+                    places = units.units_in(file, index, _PIECE)["physical_offset"]
+                    if len(rows := np.flatnonzero(places == begin)):
+                        return file.start_offset // UNIT_SIZE + index + int(rows[0])
+        noted = np.flatnonzero(self._had)
+        return self._first + (int(noted[0]) if len(noted) else 0)
+
+    @property
+    def _log_bases(self) -> set[int]:
+        """Where segments of the log begin, of which others follow those that only the metadata have."""
+        rows, files = self._tier.rows(self._queue, "COMMIT_LOG"), {file.start_offset for file in self._queue.log}
+        return files | {base for base, row in rows.items() if base + row.size in files or not files}
+
+    def _served(self, size: int, *, is_lost: bool) -> NDArray[np.bool_]:
+        """By queue offset from the first on what a consumer gets that begins with the first message."""
+        served, local_begin = np.zeros(size, np.bool_), self._local.start
+        if not is_lost and self._tier.is_known(self._queue) and is_tier_read(self._snapshot.store):
+            with closing(OpenFiles(self._snapshot.reading)) as open_files:
+                reads = self._reads(open_files)
+                consumer = TieredConsumer(reads, reads.min_offset)
+                for run in consumer.pull(min(reads.max_offset, self._local.start) if self._local else reads.max_offset):
+                    is_right = are_of(run, self._queue.topic, self._queue.queue_id) & ~run.wrong_bodies
+                    rows = run.headers.field("queue_offset").astype(np.int64)[is_right] - self._first
+                    served[rows[(rows >= 0) & (rows < size)]] = True
+            if consumer.is_stuck:
+                return served
+            local_begin = max(local_begin, consumer.queue_offset if reads.min_offset < local_begin else 0)
+        if self._local:
+            served[local_begin - self._first : self._local.stop - self._first] = True
+        return served
+
+    def _reads(self, open_files: OpenFiles) -> TieredReads:
+        log, units = (
+            flat_file_of(self._tier, self._queue, kind, self._snapshot.release, open_files) for kind in QUEUE_KINDS
+        )
+        return TieredReads(log, units)
