@@ -127,9 +127,7 @@ def _show_losses(console: Console, outcome: Outcome, most: int | None) -> None:
     for queue in clients.unreachable.queues:
         by_topic.setdefault(queue.topic, []).append(queue.messages)
     lost = sorted(by_topic.items(), key=lambda item: (-sum(item[1]), item[0]))
-    topics = [
-        f"{topic} {counted(sum(counts), 'message')} of {counted(len(counts), 'queue')}" for topic, counts in lost
-    ]
+    topics = [f"{topic} {counted(sum(counts), 'message')} of {counted(len(counts), 'queue')}" for topic, counts in lost]
     groups = [
         f"{each.group} at {each.topic} queue {each.queue_id}: {_at(each.next_after)} instead of {_at(each.next_had)}"
         for each in clients.groups

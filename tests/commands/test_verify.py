@@ -222,9 +222,7 @@ def test_a_plan_comes_last(store: Path) -> None:
     assert verify(store).err.splitlines()[-1] == f"next: rmqtool inspect {store}"
     found = verify(damaged(store, "hole", "body"), "--broker-version", "5.3.3")
     last = found.out.rpartition("\n\n")[2].splitlines()
-    assert last[0].startswith(
-        "verdict  corrupt - see the findings; after a start now: 10 messages of 2 queues"
-    )
+    assert last[0].startswith("verdict  corrupt - see the findings; after a start now: 10 messages of 2 queues")
     assert last[1] == "What to do  Do not start a broker until step 1 is done"
     assert last[3].strip() == f"rmqtool repair {store} --broker-version 5.3.3"
     assert last[-2:] == ["  3. Start the broker.", AFTER]
