@@ -229,11 +229,11 @@ def pages_of(path: Path) -> list[int]:
 def faults_of(store: Path, name: str) -> Iterator[Fault]:
     """All faults of one file; of those that begin later, `since` is in parts of the reads that there are."""
     yield Fault(name, "pieces")
-    for mode in ("fails", "ends"):
-        for page in pages_of(store / name):
-            yield Fault(name, mode, page, page + PAGE)
-    for mode in ("fails", "ends", "changes"):
-        yield from (Fault(name, mode, since=part) for part in range(_LATER))
+    missing: tuple[Mode, ...] = ("fails", "ends")
+    for page in pages_of(store / name):
+        yield from (Fault(name, mode, page, page + PAGE) for mode in missing)
+    for part in range(_LATER):
+        yield from (Fault(name, mode, since=part) for mode in (*missing, "changes"))
 
 
 def placed(fault: Fault, reads: int) -> Fault:
@@ -270,8 +270,10 @@ def try_store(name: str, store: Path, every: int, drawn: random.Random) -> Tally
         for command, words in commands(store, _topic(store)).items():
             for file in files_of(store):
                 faults = [fault for fault in faults_of(store, file) if not drawn.randrange(every)]
-                sound = tried(store, words, Fault(file, "changes", since=_WHOLE[1])) if faults else None
-                for fault in faults if sound is not None and sound.reads else ():
+                if not faults:
+                    continue
+                sound = tried(store, words, Fault(file, "changes", since=_WHOLE[1]))
+                for fault in faults if sound.reads else ():
                     placed_fault = placed(fault, sound.reads)
                     tally.add(command, placed_fault, tried(store, words, placed_fault), sound)
     return tally
@@ -336,8 +338,8 @@ def main() -> int:
                 print(*(f"  {problem}" for problem in tally.problems), sep="\n", flush=True)
     wrong = sum(len(row["problems"]) for row in rows)
     if given.record and not wrong:
-        command = f"python -m tests.faults.reading --every {given.every}"
-        results.record("reads", command, time.monotonic() - begin, str(SEED), rows)
+        words = f"make reads READS_EVERY={given.every}"
+        results.record("reads", words, time.monotonic() - begin, str(SEED), rows)
     return int(wrong > 0)
 
 
