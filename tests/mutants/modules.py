@@ -19,11 +19,7 @@ class Decides:
 
 
 MODULES: Mapping[str, Decides] = {
-    "verdict": Decides(
-        "the verdict",
-        "rmqtool/findings/report.py",
-        ("tests/findings", "tests/verify/test_verdicts.py", "tests/verify/test_parts.py"),
-    ),
+    "verdict": Decides("the verdict", "rmqtool/findings/report.py", ("tests/findings",)),
     "minimum": Decides(
         "the minimum offset of a queue",
         "rmqtool/store/queue_units.py",
