@@ -39,6 +39,7 @@ MODULES: Mapping[str, Decides] = {
             "rows_min_offset",
             "_first_at",
         ),
+        is_quick=False,
     ),
     "retention": Decides(
         "what the cleaner's settings are", "rmqtool/rules/retention.py", ("tests/rules/test_retention.py",)
