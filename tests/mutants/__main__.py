@@ -177,11 +177,11 @@ def try_module(decides: Decides, every: int) -> Score:
             continue
         some = (tests.get(change.line) or tests.get(change.statement, ()))[:_MOST_TESTS]
         outcome = outcome_of(decides, change, some, sum(seconds[test] for test in some))
-        if outcome == _SURVIVED and change.text in decides.same:
+        if outcome == _SURVIVED and (change.within, change.text) in decides.same:
             outcome = "the same"
         score.counts[outcome] += 1
         if outcome in (_SURVIVED, _NO_TEST):
-            print(f"  {decides.path}:{change.line}: {outcome}: {change.text}", flush=True)
+            print(f"  {decides.path}:{change.line}: {outcome}: {change.text}    in: {change.within}", flush=True)
     return score
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
@@ -33,30 +32,31 @@ _NAMES = {"min": "max", "max": "min", "any": "all", "all": "any"}
 
 @dataclass(frozen=True)
 class Change:
-    """One change: its line and that of its statement, what it was and has become, and the module with it."""
+    """One change: its line and that of its statement, how this begins, what it was and has become, and the module."""
 
     line: int
     statement: int
+    within: str
     text: str
     source: str
 
 
 def changes_of(source: str, functions: Collection[str] = ()) -> Iterator[Change]:
     """All changes of a module, or of the functions that are named; docstrings, types and imports stay."""
-    tree = ast.parse(source)
-    for number, (statement, node) in enumerate(_places(tree, functions)):
-        for form, changed in enumerate(_changed(node)):
-            copied = copy.deepcopy(tree)
-            place = [*_places(copied, functions)][number][1]
-            whole = _Replacing(place, [*_changed(place)][form]).visit(copied)
-            text = f"{ast.unparse(node)}  ->  {ast.unparse(changed)}"
-            yield Change(node.lineno, statement.lineno, text, ast.unparse(ast.fix_missing_locations(whole)))
+    tree: ast.AST = ast.parse(source)
+    for statement, node in [*_places(tree, functions)]:
+        within, line = ast.unparse(statement).splitlines()[0], ast.unparse(node)
+        for changed in _changed(node):
+            tree = _Replacing(node, changed).visit(tree)
+            text = f"{line}  ->  {ast.unparse(changed)}"
+            yield Change(node.lineno, statement.lineno, within, text, ast.unparse(ast.fix_missing_locations(tree)))
+            tree = _Replacing(changed, node).visit(tree)
 
 
 Place = ast.expr | ast.stmt
 
 
-def _places(tree: ast.Module, functions: Collection[str]) -> Iterator[tuple[ast.stmt, Place]]:
+def _places(tree: ast.AST, functions: Collection[str]) -> Iterator[tuple[ast.stmt, Place]]:
     """What may be changed, in the order of the module, each with its statement."""
     for node in ast.walk(tree):
         is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)

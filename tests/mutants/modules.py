@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Decides:
-    """A module, or some `functions` of it; `same` are changes that mean the same, each as it is printed."""
+    """A module, or some `functions` of it; `same` are changes that mean the same, and why, by statement and change."""
 
     what: str
     path: str
     tests: tuple[str, ...]
     functions: tuple[str, ...] = ()
-    same: Mapping[str, str] = field(default_factory=dict)
+    same: Mapping[tuple[str, str], str] = field(default_factory=dict)
     is_quick: bool = True
 
 
@@ -39,7 +39,11 @@ MODULES: Mapping[str, Decides] = {
             "rows_min_offset",
             "_first_at",
         ),
-        is_quick=False,
+        {
+            ("if written <= 0:", "0  ->  1"): "a queue of one unit is read again",
+            ("if written <= 0:", "written <= 0  ->  written < 0"): "a queue of no unit is read by the other way",
+            ("while high - low > 1:", "1  ->  2"): "the last three units are read one by one",
+        },
     ),
     "retention": Decides(
         "what the cleaner's settings are", "rmqtool/rules/retention.py", ("tests/rules/test_retention.py",)

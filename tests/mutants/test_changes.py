@@ -64,3 +64,11 @@ def test_the_modules_are_there(name: str) -> None:
     assert all(f"def {function}(" in source for function in decides.functions)
     first = next(changes_of(source, decides.functions))
     compile(first.source, decides.path, "exec")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in MODULES if MODULES[name].same])
+def test_what_means_the_same_is_there(name: str) -> None:
+    decides = MODULES[name]
+    source = (_ROOT / decides.path).read_text(encoding="utf-8")
+    assert decides.same.keys() <= {(change.within, change.text) for change in changes_of(source, decides.functions)}

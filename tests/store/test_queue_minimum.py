@@ -212,3 +212,40 @@ def test_a_range_of_nothing_moves(tmp_path: Path) -> None:
     known = queue_range(queue, 0, NEWEST)
     assert (known.max_offset, known.last_physical_offset) == (3, None)
     assert moved_range(queue, known, 200, NEWEST) == queue_range(queue, 200, NEWEST)
+
+
+def batch_queue(directory: Path, *files: list[tuple[int, int, int]]) -> Queue:
+    """A batch queue with files of two units, each with physical offset, first queue offset and number of messages."""
+    for number, units in enumerate(files):
+        stored = np.zeros(2, BATCH_UNIT_DTYPE)
+        for at, (physical_offset, base, size) in enumerate(units):
+            stored[at]["physical_offset"], stored[at]["message_size"] = physical_offset, 100
+            stored[at]["base_queue_offset"], stored[at]["batch_size"] = base, size
+        (directory / file_name(number * stored.nbytes)).write_bytes(stored.tobytes())
+    return Queue("orders", 0, "batch", list_mapped_files(directory))
+
+
+FULL = [(100, 0, 4), (200, 4, 5)]
+
+
+@pytest.mark.parametrize(
+    ("files", "log_min_offset", "expected"),
+    [
+        ([FULL], 0, QueueRange(0, 9, 200)),
+        ([FULL], 101, QueueRange(4, 9, 200)),
+        ([FULL], 201, QueueRange(9, 9, 200)),
+        ([FULL, [(300, 9, 2)]], 0, QueueRange(0, 11, 300)),
+        ([FULL, [(300, 9, 2), (400, 11, 3)]], 101, QueueRange(4, 14, 400)),
+        ([FULL, []], 0, QueueRange(0, 9, 200)),
+        ([FULL, []], 300, QueueRange(9, 9, 200)),
+        ([[]], 0, QueueRange(-1, 0)),
+        ([[(100, 7, 4)]], 0, QueueRange(7, 11, 100)),
+    ],
+)
+def test_the_range_of_batches(
+    tmp_path: Path, files: list[list[tuple[int, int, int]]], log_min_offset: int, expected: QueueRange
+) -> None:
+    """By the messages in the batches; of an empty last file the one before counts."""
+    queue = batch_queue(tmp_path, *files)
+    assert queue_range(queue, log_min_offset, NEWEST) == expected
+    assert moved_range(queue, queue_range(queue, 0, NEWEST), log_min_offset, NEWEST) == expected
