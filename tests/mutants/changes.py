@@ -59,8 +59,7 @@ Place = ast.expr | ast.stmt
 def _places(tree: ast.AST, functions: Collection[str]) -> Iterator[tuple[ast.stmt, Place]]:
     """What may be changed, in the order of the module, each with its statement."""
     for node in ast.walk(tree):
-        is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        if is_function and (not functions or node.name in functions):
+        if isinstance(node, ast.FunctionDef) and (not functions or node.name in functions):
             for statement in node.body:
                 yield from _below(statement, statement)
 
