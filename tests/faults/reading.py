@@ -338,7 +338,7 @@ def main() -> int:
                 print(*(f"  {problem}" for problem in tally.problems), sep="\n", flush=True)
     wrong = sum(len(row["problems"]) for row in rows)
     if given.record and not wrong:
-        words = f"make reads READS_EVERY={given.every}"
+        words = " ".join(["python -m tests.faults.reading", *given.names, f"--every {given.every}"])
         results.record("reads", words, time.monotonic() - begin, str(SEED), rows)
     return int(wrong > 0)
 

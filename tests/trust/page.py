@@ -40,7 +40,7 @@ _INTRO = """# Trust
 
 rmqtool is pointed at what may be the only copy of a store. This page says what it promises, how each promise is tried,
 and what the last run of each has found. The figures are written by the runs themselves (`make trust` puts them
-together); every command can be run in a clone.
+together); every command can be run in a clone. A plus sign after a commit: with changes that were committed after it.
 """
 
 

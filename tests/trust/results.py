@@ -12,6 +12,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 _ROOT = HERE.parents[1]
+_SHOWN = 8  # digits of a commit
 
 
 @dataclass(frozen=True)
@@ -27,9 +28,9 @@ class Result:
 
 
 def commit() -> str:
-    """The commit that is checked out, with a plus sign where something is changed that is not of it."""
-    head = _git("rev-parse", "--short=10", "HEAD")
-    return head + ("+" if _git("status", "--porcelain", "--untracked-files=no", "rmqtool", "formats") else "")
+    """The last commit that others have, too, with a plus sign where the program has been changed since."""
+    base = _git("merge-base", "HEAD", "@{upstream}") or _git("rev-parse", "HEAD")
+    return base[:_SHOWN] + ("+" if _git("diff", "--name-only", base, "--", "rmqtool", "formats") else "")
 
 
 def record(name: str, command: str, seconds: float, seed: str, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -47,5 +48,6 @@ def recorded(name: str) -> Result | None:
 
 
 def _git(*arguments: str) -> str:
+    """What git says; nothing where it fails."""
     command = ["git", "-C", str(_ROOT), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run(command, check=False, capture_output=True, text=True).stdout.strip()
