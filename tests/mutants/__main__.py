@@ -39,6 +39,7 @@ _MOST_TESTS = 40
 """Of the tests that reach a line so many are run."""
 _KILLED, _SURVIVED, _HANGS, _NO_TEST = "killed", "survived", "hangs", "no test"
 _LEAST_S = 60
+_QUICK = "not (slow or rare or broker or spark)"  # without the limits of time of `--quick`: what is traced takes longer
 
 
 class _Changed(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -123,7 +124,7 @@ def reached(decides: Decides) -> tuple[Mapping[int, Sequence[str]], Mapping[str,
 
     def work() -> Any:
         plugin = _Reached(_ROOT / decides.path)
-        status = _pytest([*decides.tests, "--quick"] if decides.is_quick else decides.tests, plugin)
+        status = _pytest([*decides.tests, "-m", _QUICK] if decides.is_quick else decides.tests, plugin)
         return [status, {line: sorted(found) for line, found in plugin.tests.items()}, plugin.seconds]
 
     status, tests, seconds = _in_copy(work, 3600)

@@ -91,7 +91,7 @@ def _reads() -> Iterator[str]:
         "A command whose reads fail, end early, come in pieces or change ends by itself, without a traceback, with a\n"
         "documented exit status. What was not read is mentioned, and the verdict is never clean then. The store stays\n"
         "as it was. A library between the program and the kernel does this to each kind of file, at each page and\n"
-        "from several reads on, under `verify`, `inspect`, `query` and `status`.\n"
+        "from several reads on, under `verify`, `inspect`, `query` and `status`; `--every` takes some of them.\n"
     )
     yield _run(result)
     yield f"{tried:,} faults in {len(result.rows)} stores, of which reads met {met:,}. The verdicts of `verify`:\n"

@@ -29,7 +29,7 @@ def test_each_part_has_its_figures() -> None:
     assert [row["target"] for row in fuzz.rows] == [*TARGETS]
     assert not any(row["found"] for row in fuzz.rows)
     assert all(row["problems"] == [] for row in reads.rows)
-    assert {mode for mode, _ in trust._by_mode(reads.rows)} == {*MODES}
+    assert {"fails", "ends"} <= {mode for mode, _ in trust._by_mode(reads.rows)} <= {*MODES}
     assert not [verdict for verdict in trust._by_mode(reads.rows) if verdict in (("fails", "clean"), ("ends", "clean"))]
     assert {row["module"] for row in mutants.rows} <= {each.path for each in MODULES.values()}
 
