@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo quick test lint ruff pages site flips golden starts losses clients repairs tiers table rebuilds replays copies randoms faults cleaner settings everything matrix speed bench clean
+.PHONY: help demo quick test lint ruff pages site flips golden starts losses clients repairs tiers table rebuilds replays copies randoms faults reads fuzz mutants trust cleaner settings everything matrix speed bench clean
 
 define show
 	@printf '\n$$ %s\n' '$(1)'
@@ -124,6 +124,19 @@ randoms: $(VENV)/.test ## compare random stores, with and without RocksDB, with 
 faults: $(VENV)/.test ## let every system call of a rebuild, a repair and their undo fail in seven ways, and power fail
 	$(BIN)/python -m tests.rebuild.faults
 	$(BIN)/python -m tests.repair.faults
+
+reads: $(VENV)/.test ## let every read of golden stores fail, end early, come in pieces or change; READS_EVERY=50: one of 50
+	$(BIN)/python -m tests.faults.reading --every $(or $(READS_EVERY),1) --record
+
+fuzz: $(VENV)/.test ## fuzz everything that reads bytes, each target for an hour; FUZZ_SECONDS=60: for a minute
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]'
+	$(BIN)/python -m tests.fuzz --seconds $(or $(FUZZ_SECONDS),3600) --record
+
+mutants: $(VENV)/.test ## change the modules that decide, one place at a time, and see which change no test sees
+	$(BIN)/python -m tests.mutants --record
+
+trust: $(VENV)/.test ## write docs/trust.md of what these targets have found
+	$(BIN)/python -m tests.trust
 
 cleaner: $(VENV)/.test ## compare 600 predictions of `clean` with the cleaners of RocketMQ itself
 	@tests/setup-java.sh

@@ -19,7 +19,7 @@ from rmqtool.base.errors import RmqtoolError, UnreadableError, UsageError
 from rmqtool.base.files import Closing
 
 _NUMBER_AS_KEY = re.compile(r"([{,]\s*)(-?\d+)(\s*:)")
-_REST_OF_STRING = re.compile(r'(?:[^"\\]+|\\.)*"', re.DOTALL)
+_REST_OF_STRING = re.compile(r'[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 
 
 def load_json(data: bytes) -> Any:

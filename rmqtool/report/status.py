@@ -188,7 +188,7 @@ def _findings(snapshot: Snapshot, releases: Releases, left: _Time) -> Iterator[F
     check_environment(snapshot, report)
     sizes = _sizes_in(store.root / CONFIG)
     if sum(sizes.values()) <= _MOST_CONFIG:
-        check_config_files(snapshot, report)
+        check_config_files(snapshot, report, is_alone=True)
     else:
         left.left_out["files in config/"] = None
     yield from report.findings()

@@ -106,6 +106,8 @@ def _when_full(disk: DiskStatus, now: int) -> str:
 
 def _lag(status: Status) -> str:
     lags, is_whole = status.lags, "lags" not in status.not_looked_at
+    if not lags and status.snapshot.committed.file.problem:
+        return "committed offsets cannot be read"
     if not lags:
         return "no committed offsets" if is_whole else "not read: too many committed offsets"
     groups, total = len({each.group for each in lags}), sum(each.messages for each in lags)

@@ -66,12 +66,15 @@ VERSIONED_FILES = (TOPICS, GROUPS)
 """Files whose data version grows with each change of their main table; offsets change without it."""
 
 
-def check_config_files(snapshot: Snapshot, report: Report) -> None:
-    """Check that the files can be read, and that two copies of the same data version agree."""
+def check_config_files(snapshot: Snapshot, report: Report, *, is_alone: bool = False) -> None:
+    """Check that the files can be read, and that two copies of the same data version agree.
+
+    `is_alone` where no `check_config_databases` follows, which says more of a damaged database.
+    """
     store, version = snapshot.store, _version_of_reading(snapshot.releases)
     in_doubt = _doubt_which_offsets(snapshot, report)
     for each in () if in_doubt else offset_findings(store, snapshot.committed.file):
-        if each.code != "config.rocksdb-damaged" or snapshot.holder is not None:  # `check_config_databases` reports it
+        if each.code != "config.rocksdb-damaged" or is_alone or snapshot.holder is not None:
             report.add_finding(each)
     _check_filters(snapshot, report)
     for name in _config_names(store):

@@ -26,6 +26,7 @@ from tests.clean.planning import FOUR, aged_log
 from tests.commands.many_queues import many_queues
 from tests.commands.running import ROOT, Result, environment, finish, rmqtool, spawn
 from tests.conftest import GoldenStore
+from tests.golden.stores import unpack
 from tests.store.other_process import JAVA, another_process
 from tests.unchanged import unchanged
 from tests.verify.damages import DAMAGES
@@ -98,6 +99,18 @@ def test_what_names_and_sizes_show(tmp_path: Path) -> None:
     document = status(store, "--json").document
     assert "commitlog.file-size" in {each["code"] for each in document["findings"]}
     assert document["result"]["checks"]["verdict"] == "corrupt"
+
+
+def test_damaged_offsets_in_rocksdb(tmp_path: Path) -> None:
+    """Offsets that cannot be read are no store without a problem; found where reads of a table fail."""
+    store = unpack("more/5.5.0-rocksdb", tmp_path)
+    table = store / "config/consumerOffsets/000009.sst"
+    table.write_bytes(table.read_bytes()[:600])
+    found = status(store)
+    lines = lines_of(found.out)
+    assert found.status == Exit.FINDINGS
+    assert lines["checks"] == f"corrupt: config.rocksdb-damaged; next: rmqtool verify {store}"
+    assert lines["lag"] == "committed offsets cannot be read"
 
 
 def test_nothing_is_known_of_an_empty_store(tmp_path: Path) -> None:

@@ -103,7 +103,18 @@ def test_keys_without_quotes() -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"{", b'{"a', b"[1,", b"\xff", b"[" * 100_000, b'{1:"' + b'\\"' * 200_000, b"1" * 9999]
+    "data",
+    [
+        b"",
+        b"{",
+        b'{"a',
+        b"[1,",
+        b"\xff",
+        b"[" * 100_000,
+        b'{1:"' + b'\\"' * 200_000,
+        b"1" * 9999,
+        b'{1:"' + b"order paid shipped " * 50_000,
+    ],
 )
 def test_text_that_is_no_json(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):

@@ -1,0 +1,347 @@
+"""Reads of golden stores that fail, end early, come in pieces or change: `python -m tests.faults.reading`.
+
+Whatever a read gives, a command ends by itself, with a documented exit status and no traceback; where something that
+it asked for was not read, it says so, and no verdict is clean; and the store is as it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import io
+import json
+import os
+import random
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from rmqtool.base.errors import Exit
+from rmqtool.cli import run
+from tests.golden import stores
+from tests.trust import results
+from tests.unchanged import data_extents, unchanged
+
+Mode = Literal["fails", "ends", "pieces", "changes"]
+MODES: tuple[Mode, ...] = ("fails", "ends", "pieces", "changes")
+"""What a read does: as a bad sector; as a file that was cut; as a signal may leave it; as if somebody wrote."""
+PAGE = 4096
+SEED = 1
+_LIBRARY = Path(__file__).parent / "bad.c"
+_LONGEST_S = 120
+_COUNTS = ("reads", "hits", "maps")
+_WHOLE = (0, 1 << 62)
+_PER_KIND = 3
+"""Of the files of a kind the first, the last and the one between."""
+_LATER = 12
+"""Of the reads of a file at most so many are the first that fails."""
+_STATUSES = frozenset(Exit)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What happens to the bytes from `first` to before `behind` of a file, from its read number `since` on."""
+
+    file: str
+    mode: Mode
+    first: int = _WHOLE[0]
+    behind: int = _WHOLE[1]
+    since: int = 0
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended: its status, what it printed, its traceback; reads of the file, and those that were bad."""
+
+    status: int | None
+    out: str
+    problem: str | None
+    reads: int
+    hits: int
+    maps: int
+
+
+def compiled(into: Path) -> Path | None:
+    """The library, built in a directory; None without a C compiler, or where there is no such library."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None or sys.platform != "linux":
+        return None
+    library = into / "bad.so"
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", str(library), str(_LIBRARY), "-ldl"], check=True)
+    return library
+
+
+@cache
+def _shim() -> ctypes.CDLL:
+    library = ctypes.CDLL(None)
+    library.bad_set.argtypes = [ctypes.c_int, ctypes.c_char_p, *[ctypes.c_long] * 3]
+    library.bad_count.restype = ctypes.c_long
+    return library
+
+
+def commands(store: Path, topic: str) -> dict[str, list[str]]:
+    """The command lines that are tried."""
+    return {
+        "verify": ["verify", str(store), "--json", "--jobs", "1"],
+        "inspect": ["inspect", str(store), "--json", "--scan"],
+        "query": ["query", str(store), "--json", "--topic", topic, "--limit", "5"],
+        "key": ["query", str(store), "--json", "--topic", topic, "--key", "k1"],
+        "status": ["status", str(store), "--json"],
+    }
+
+
+def tried(store: Path, words: Sequence[str], fault: Fault | None) -> Ended:
+    """Run a command line in a copy of this process, with a fault; the store itself is looked at by whoever calls."""
+    path, number = b"", 0
+    first, behind, since = (*_WHOLE, 0)
+    if fault is not None:
+        path, number = os.fsencode(store / fault.file), 1 + MODES.index(fault.mode)
+        first, behind, since = fault.first, fault.behind, fault.since
+    assert _shim().bad_set(number, path, first, behind, since) == 0
+    ours, others = os.pipe()
+    process = os.fork()
+    if not process:
+        os.close(ours)
+        with os.fdopen(others, "w") as file:
+            json.dump(_in_copy(words), file)
+            file.flush()
+            os._exit(0)
+    os.close(others)
+    with os.fdopen(ours) as file:
+        answer = _awaited(process, file)
+    counts = [_shim().bad_count(each) for each in range(len(_COUNTS))]
+    _shim().bad_set(0, b"", 0, 0, 0)
+    return Ended(*(answer or (None, "", "it does not end by itself")), *counts)
+
+
+def _in_copy(words: Sequence[str]) -> tuple[int | None, str, str | None]:
+    data, err = io.BytesIO(), io.StringIO()
+    out = io.TextIOWrapper(data, encoding="utf-8", newline="")
+    try:
+        with redirect_stdout(out), redirect_stderr(err):
+            status = run([*words])
+        out.flush()
+    except BaseException as error:  # noqa: BLE001 - whatever it is, it is what is looked for
+        place = error.__traceback__
+        while place is not None and place.tb_next is not None:
+            place = place.tb_next
+        where = f"{place.tb_frame.f_code.co_filename}:{place.tb_lineno}" if place else ""
+        return None, "", f"{type(error).__name__}: {error} at {where}"
+    return status, data.getvalue().decode(), None
+
+
+def _awaited(process: int, file: io.TextIOBase) -> Any:
+    """What a process says; None where it says nothing in time."""
+    said, until = "", time.monotonic() + _LONGEST_S
+    while select.select([file], [], [], max(0, until - time.monotonic()))[0]:
+        piece = os.read(file.fileno(), 1 << 20).decode()
+        if not piece:
+            break
+        said += piece
+    else:
+        os.kill(process, signal.SIGKILL)
+    os.waitpid(process, 0)
+    return json.loads(said) if said else None
+
+
+def problem_of(command: str, fault: Fault, ended: Ended, sound: Ended) -> str | None:
+    """What is wrong with the end of a command; `sound` is that without a fault. None where nothing is."""
+    if ended.problem is not None:
+        return ended.problem
+    if ended.status not in _STATUSES:
+        return f"exit status {ended.status}"
+    if ended.maps:
+        return "it maps the file: a bad sector would end the process"
+    if fault.mode == "pieces" and command != "status" and (ended.status, ended.out) != (sound.status, sound.out):
+        return "reads in pieces change what it says"
+    if fault.mode in ("fails", "ends") and ended.hits:
+        is_same = _is_of_database(fault) and ended.out == sound.out
+        if ended.status == Exit.OK and not (is_same or (command == "inspect" and _is_told(ended.out))):
+            return "something was not read, and it does not say so"
+        if command == "verify" and _verdict(ended.out) == "clean":
+            return "clean, though something was not read"
+    return None
+
+
+def _verdict(out: str) -> str | None:
+    result = json.loads(out).get("result") if out else None
+    return result["verdict"] if result else None
+
+
+def _is_told(out: str) -> bool:
+    """Whether there is a finding above information: `inspect` ends with 0 all the same."""
+    return any(finding["severity"] != "info" for finding in json.loads(out).get("findings", ()))
+
+
+def _is_of_database(fault: Fault) -> bool:
+    """Whether RocksDB reads the file, which asks for more than is wanted of it, and may do without."""
+    return Path(fault.file).name.startswith(("MANIFEST", "CURRENT", "OPTIONS")) or fault.file.endswith((".sst", ".log"))
+
+
+def kind_of(name: str) -> str:
+    """What a file of a store is for: the first parts of its path, and of a database each kind of its files."""
+    path = Path(name)
+    top = path.parts[0].partition(".")[0].partition("-n")[0]
+    if top in ("config", "tiered", "compaction", "dledger"):
+        top = "/".join(path.parts[:-1][:2]) if len(path.parts) > 2 else name
+    word = re.match(r"[A-Z]{4,}", path.name)
+    part = word[0] if word else path.suffix if path.suffix in (".sst", ".log") else ""
+    return f"{top}/{part}"
+
+
+def files_of(store: Path) -> list[str]:
+    """Of each kind of file some, those without a byte left out."""
+    kinds: defaultdict[str, list[str]] = defaultdict(list)
+    for path in sorted(store.rglob("*")):
+        if path.is_file() and path.stat().st_size:
+            name = str(path.relative_to(store))
+            kinds[kind_of(name)].append(name)
+    chosen = []
+    for names in kinds.values():
+        middle = [names[len(names) * number // (_PER_KIND - 1) - (number > 0)] for number in range(_PER_KIND)]
+        chosen += sorted(set(middle) | {names[0], names[-1]})
+    return chosen
+
+
+def pages_of(path: Path) -> list[int]:
+    """Where the pages of a file begin that hold something; the first one always."""
+    found = {0}
+    with path.open("rb") as file:
+        for start, stop in data_extents(file.fileno(), path.stat().st_size):
+            for at in range(start - start % PAGE, stop, PAGE):
+                if any(os.pread(file.fileno(), PAGE, at)):
+                    found.add(at)
+    return sorted(found)
+
+
+def faults_of(store: Path, name: str) -> Iterator[Fault]:
+    """All faults of one file; of those that begin later, `since` is in parts of the reads that there are."""
+    yield Fault(name, "pieces")
+    missing: tuple[Mode, ...] = ("fails", "ends")
+    for page in pages_of(store / name):
+        yield from (Fault(name, mode, page, page + PAGE) for mode in missing)
+    for part in range(_LATER):
+        yield from (Fault(name, mode, since=part) for mode in (*missing, "changes"))
+
+
+def placed(fault: Fault, reads: int) -> Fault:
+    """A fault that begins at a read of so many."""
+    return replace(fault, since=-(-reads * fault.since // _LATER))
+
+
+@dataclass
+class Tally:
+    """What was tried with one store, how many faults were met, and what came out."""
+
+    store: str
+    trials: int = 0
+    hits: int = 0
+    verdicts: dict[str, int] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    def add(self, command: str, fault: Fault, ended: Ended, sound: Ended) -> None:
+        """Count one run of a command."""
+        self.trials += 1
+        self.hits += ended.hits > 0
+        if command == "verify" and ended.hits and ended.problem is None:
+            came_out = f"{fault.mode}: {_verdict(ended.out) or 'none'}"
+            self.verdicts[came_out] = self.verdicts.get(came_out, 0) + 1
+        problem = problem_of(command, fault, ended, sound)
+        if problem:
+            self.problems.append(f"{self.store}: rmqtool {command}, {fault}: {problem}")
+
+
+def try_store(name: str, store: Path, every: int, drawn: random.Random) -> Tally:
+    """One in `every` of all faults of a store."""
+    tally = Tally(name)
+    with unchanged(store):
+        for command, words in commands(store, _topic(store)).items():
+            for file in files_of(store):
+                faults = [fault for fault in faults_of(store, file) if not drawn.randrange(every)]
+                if not faults:
+                    continue
+                sound = tried(store, words, Fault(file, "changes", since=_WHOLE[1]))
+                for fault in faults if sound.reads else ():
+                    placed_fault = placed(fault, sound.reads)
+                    tally.add(command, placed_fault, tried(store, words, placed_fault), sound)
+    return tally
+
+
+def _topic(store: Path) -> str:
+    for base in ("consumequeue", "batchconsumequeue"):
+        names = sorted(path.name for path in (store / base).glob("*") if path.is_dir() and path.name.isalpha())
+        if names:
+            return "orders" if "orders" in names else names[0]
+    return "orders"
+
+
+def load_all() -> None:
+    """Load what the commands need, without a thread: copies of this process have it."""
+    for name in ("verify", "inspect", "inspect_location", "query", "status"):
+        __import__(f"rmqtool.commands.{name}")
+    for name in (
+        "verify.verification",
+        "inspect.overview",
+        "query.lookup",
+        "report.status",
+        "show.verify",
+        "show.query",
+    ):
+        __import__(f"rmqtool.{name}")
+
+
+def all_names() -> list[str]:
+    """The golden stores, those of whole brokers with other files than log and queues among them."""
+    more = sorted(path.name.removesuffix(".tar.xz") for path in (stores.HERE / "more").glob("*.tar.xz"))
+    return [*stores.names(), *(f"more/{name}" for name in more)]
+
+
+def main() -> int:
+    """Try stores; print, and with `--record` keep, the figures. Starts itself again with the library."""
+    parser = argparse.ArgumentParser(prog="python -m tests.faults.reading")
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--every", type=int, default=1, help="one in so many of all faults")
+    parser.add_argument("--json", action="store_true", help="one line for each store")
+    parser.add_argument("--record", action="store_true")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory:
+        if "bad.so" not in os.environ.get("LD_PRELOAD", ""):
+            library = compiled(Path(directory))
+            if library is None:
+                print("no C compiler, or not Linux: nothing is tried")
+                return 0
+            environment = {**os.environ, "LD_PRELOAD": str(library)}
+            command = [sys.executable, "-m", "tests.faults.reading", *sys.argv[1:]]
+            return subprocess.run(command, check=False, env=environment).returncode
+        load_all()
+        begin, rows, drawn = time.monotonic(), [], random.Random(SEED)
+        for name in given.names or all_names():
+            tally = try_store(name, stores.unpack(name, Path(directory)), given.every, drawn)
+            shutil.rmtree(Path(directory) / name)
+            rows.append(asdict(tally))
+            if given.json:
+                print(json.dumps(rows[-1]), flush=True)
+            else:
+                print(f"{name:30} {tally.trials:6} faults, {tally.hits:6} met: {tally.verdicts}", flush=True)
+                print(*(f"  {problem}" for problem in tally.problems), sep="\n", flush=True)
+    wrong = sum(len(row["problems"]) for row in rows)
+    if given.record and not wrong:
+        words = " ".join(["python -m tests.faults.reading", *given.names, f"--every {given.every}"])
+        results.record("reads", words, time.monotonic() - begin, str(SEED), rows)
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,88 @@
+"""Fuzz every target, or those that are named, one after the other: `python -m tests.fuzz [--seconds N] [NAME...]`.
+
+Inputs that lead somewhere new are kept outside of the checkout, a few hundred for each target; what fails is left
+there, too, with the command that runs it again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.fuzz.targets import TARGETS
+from tests.trust import results
+
+SEED = 1
+_CORPUS = Path(tempfile.gettempdir()) / f"rmqtool-fuzz-{os.getuid()}"
+_KEPT = 300
+_MOST_MIB = 2048
+_LONGEST_S = 30
+_DONE = re.compile(r"Done (\d+) runs? in (\d+) second")
+_STATUS = re.compile(r"#(\d+)\s.*?cov: (\d+)")
+_FOUND = re.compile(r"Test unit written to (\S+)")
+
+
+def corpus_of(name: str, base: Path) -> Path:
+    """The folder of a target's inputs, with its seeds; of what earlier runs have kept only the smallest."""
+    folder = base / name
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in sorted(folder.iterdir(), key=lambda path: path.stat().st_size)[_KEPT:]:
+        path.unlink()
+    for seed in TARGETS[name].seeds():
+        (folder / hashlib.sha1(seed, usedforsecurity=False).hexdigest()).write_bytes(seed)
+    return folder
+
+
+def fuzz(name: str, seconds: int, base: Path) -> dict[str, Any]:
+    """Run one target; its figures, and the input that fails."""
+    begin = time.monotonic()
+    command = [sys.executable, "-m", "tests.fuzz.one", name, f"-max_total_time={seconds}", f"-seed={SEED}"]
+    command += [f"-rss_limit_mb={_MOST_MIB}", f"-timeout={_LONGEST_S}", f"-artifact_prefix={base}/{name}-"]
+    command.append(str(corpus_of(name, base)))
+    run = subprocess.run(command, check=False, capture_output=True, text=True, errors="replace")
+    (base / f"{name}.log").write_text(run.stderr + run.stdout, encoding="utf-8")
+    statuses = _STATUS.findall(run.stderr)
+    done, found = _DONE.search(run.stderr), _FOUND.search(run.stderr)
+    runs, coverage = (int(number) for number in statuses[-1]) if statuses else (0, 0)
+    if run.returncode and not found:
+        sys.exit(f"{name}: it has ended with {run.returncode}, see {base}/{name}.log")
+    return {
+        "target": name,
+        "runs": int(done[1]) if done else runs,
+        "seconds": round(time.monotonic() - begin),
+        "coverage": coverage,
+        "found": found[1] if found else None,
+    }
+
+
+def main() -> int:
+    """Fuzz; print and with `--record` keep the figures."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
+    parser.add_argument("names", nargs="*", choices=[[], *TARGETS], default=[])
+    parser.add_argument("--seconds", type=int, default=3600)
+    parser.add_argument("--corpus", type=Path, default=_CORPUS)
+    parser.add_argument("--record", action="store_true")
+    given = parser.parse_args()
+    begin, rows = time.monotonic(), []
+    for name in given.names or TARGETS:
+        row = fuzz(name, given.seconds, given.corpus)
+        rows.append(row)
+        end = f"fails: python -m tests.fuzz.one {name} {row['found']}" if row["found"] else "nothing found"
+        print(f"{name:11} {row['runs']:10} runs, {row['seconds']} s, {row['coverage']} branches: {end}", flush=True)
+    found = any(row["found"] for row in rows)
+    if given.record and not found:
+        command = f"make fuzz FUZZ_SECONDS={given.seconds}"
+        results.record("fuzz", command, time.monotonic() - begin, str(SEED), rows)
+    return int(found)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

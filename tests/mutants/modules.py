@@ -1,0 +1,61 @@
+"""The modules that decide what is said of a store or done to it, with the tests that are theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Decides:
+    """A module, or some `functions` of it; `same` are changes that mean the same, and why, by statement and change."""
+
+    what: str
+    path: str
+    tests: tuple[str, ...]
+    functions: tuple[str, ...] = ()
+    same: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    is_quick: bool = True
+
+
+MODULES: Mapping[str, Decides] = {
+    "verdict": Decides("the verdict", "rmqtool/findings/report.py", ("tests/findings",)),
+    "minimum": Decides(
+        "the minimum offset of a queue",
+        "rmqtool/store/queue_units.py",
+        ("tests/store/test_queue_minimum.py", "tests/store/test_queue_range.py"),
+        (
+            "queue_range",
+            "_range_in_files",
+            "moved_range",
+            "_rocksdb_range",
+            "_simple_range",
+            "_batch_range",
+            "is_expired",
+            "min_offset",
+            "_search",
+            "batch_min_offset",
+            "end_of_batch",
+            "rows_min_offset",
+            "_first_at",
+        ),
+        {
+            ("if written <= 0:", "0  ->  1"): "a queue of one unit is read again",
+            ("if written <= 0:", "written <= 0  ->  written < 0"): "a queue of no unit is read by the other way",
+            ("while high - low > 1:", "1  ->  2"): "the last three units are read one by one",
+        },
+    ),
+    "retention": Decides(
+        "what the cleaner's settings are", "rmqtool/rules/retention.py", ("tests/rules/test_retention.py",)
+    ),
+    "recovery": Decides("what a start recovers", "rmqtool/broker/recovery.py", ("tests/broker",)),
+    "queues": Decides("which queue entries a start cuts", "rmqtool/broker/queue_recovery.py", ("tests/broker",)),
+    "dispatch": Decides(
+        "which entries and keys a record gives", "rmqtool/broker/dispatcher.py", ("tests/broker", "tests/rebuild")
+    ),
+    "plan": Decides("what a repair does", "rmqtool/repair/plan.py", ("tests/repair",)),
+    "diagnosis": Decides("which repair treats a finding", "rmqtool/repair/diagnosis.py", ("tests/repair",)),
+    "clean": Decides("which files the cleaner deletes", "rmqtool/broker/cleaner.py", ("tests/broker", "tests/clean")),
+    "transaction": Decides("how files change", "rmqtool/transaction/transaction.py", ("tests/transaction",)),
+    "clients": Decides("what consumers get of a queue", "rmqtool/clients/queue_view.py", ("tests/clients",)),
+}
