@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,6 +15,8 @@ from rmqtool.base.files import Progress, RateLimit, ReadPolicy, no_progress
 from rmqtool.base.mapped_files import list_mapped_files
 from rmqtool.copy.log_end import LogEnd, end_log
 from rmqtool.copy.manifest import CopiedFile, Manifest, Origin
+from rmqtool.copy.notes import Notes, name_of
+from rmqtool.copy.objects import Uploads
 from rmqtool.copy.order import STEPS, Database, Found, Step, inventory
 from rmqtool.copy.transfer import (
     Content,
@@ -38,7 +40,6 @@ from rmqtool.store.store import COMMIT_LOG, Store
 from rmqtool.transaction.system import SYSTEM
 
 BLOCK = 512  # of st_blocks, bytes
-_BOOT = Path("/proc/sys/kernel/random/boot_id")
 _BULK_PASSES = 3  # files that are full meanwhile are copied by the next one
 _BUFFERED = 1.0  # seconds for which an acknowledged message may be in the broker's memory alone, and more
 _LARGE = 1 << 20  # bytes
@@ -70,6 +71,7 @@ class Copied:
     started: int
     index_geometry: Geometry | None = None  # of the newest index file, as the store showed it
     totals: Totals = field(default_factory=Totals)
+    there: Sequence[CopiedFile] = ()  # what of the earlier copy stays on another machine
 
     @property
     def log_bytes(self) -> int:
@@ -79,15 +81,21 @@ class Copied:
 
 @dataclass(frozen=True)
 class Earlier:
-    """A copy that is brought up to date: where it is, and its manifest; with `prune` what the source lacks goes."""
+    """A copy that is brought up to date: where it is, and its manifest; with `prune` what the source lacks goes.
 
-    root: Path
+    `root` is None of one on another machine.
+    """
+
+    root: Path | None
     manifest: Manifest
     prune: bool = False
 
 
 class Copying:
-    """Copies a store into `new`; `earlier` is the copy that it follows."""
+    """Copies a store into `new`; `earlier` is the copy that it follows.
+
+    With `uploads` full files go to another machine, and `new` has links that lead to them in the source.
+    """
 
     def __init__(
         self,
@@ -97,6 +105,7 @@ class Copying:
         limit: RateLimit | None = None,
         earlier: Earlier | None = None,
         expected: Manifest | None = None,
+        uploads: Uploads | None = None,
         progress: Progress = no_progress,
     ) -> None:
         self._snapshot, self._store, self._new = snapshot, snapshot.store, new
@@ -107,7 +116,9 @@ class Copying:
         self._is_live = snapshot.holder is not None
         self._reading = ReadPolicy(limit, drop_page_cache=self._is_live)
         self._progress = progress
-        self._notes = _Notes(new, self._store)
+        self._uploads = uploads
+        self._there: list[CopiedFile] = []  # what only the earlier copy on another machine has
+        self._notes = Notes(new.notes, name_of(self._store))
         self._files: dict[str, CopiedFile] = {}
         self._stamps: dict[str, tuple[int, int]] = {}
         self._totals = Totals()
@@ -128,19 +139,21 @@ class Copying:
                 end = self._end()
         self._keep_earlier()
         kept = list_mapped_files(self._root / COMMIT_LOG).files
-        end = replace(end, start=kept[0].start_offset if kept else end.start)
+        starts = [file.first for file in self._there if file.kind == "log" and file.first is not None]
+        end = replace(end, start=min([*starts, kept[0].start_offset if kept else end.start]))
         self._totals.bulk_seconds = ordered - began
         self._totals.ordered_seconds = time.monotonic() - ordered
-        return Copied(end, self._files, self._stamps, started, self._index_geometry, self._totals)
+        return Copied(end, self._files, self._stamps, started, self._index_geometry, self._totals, self._there)
 
     def _begin(self) -> None:
         """Go on with what an interrupted run has copied, where that was of the same store."""
-        known = self._notes.read()
+        known = None if self._uploads else self._notes.read()
         if known is None:
             self._new.begin_anew()
             known = {}
         self._known = known
-        self._notes.open(is_new=not known)
+        if not self._uploads:
+            self._notes.open(is_new=not known)
         for name, directory in inventory(self._store).directories:
             self._make_like(self._root / name, directory)
 
@@ -162,12 +175,38 @@ class Copying:
         """Copy a file that the broker writes no more; one that an earlier run or copy has is taken from there."""
         with vanishing(file.path) as gone:
             status = os.stat(file.path)
-            if not (self._take_known(file, status) or self._take_linked(file, status)):
+            if self._uploads:
+                self._upload(file, status, self._uploads)
+            elif not (self._take_known(file, status) or self._take_linked(file, status)):
                 self._copy(file, status)
                 self._notes.add(self._files[file.name])
                 if self._is_live and status.st_size >= _LARGE:
                     self._forget(self._root / file.name)
         self._totals.vanished += len(gone)
+
+    def _upload(self, file: Found, status: os.stat_result, uploads: Uploads) -> None:
+        """Let another machine have a full file; one that is there is known by what it was when it was copied."""
+        known, is_earlier = uploads.known(file.name, lambda each: each.is_full and each.origin == Origin.of(status))
+        if known:
+            self._totals.linked += is_earlier
+            self._totals.went_on += not is_earlier
+            self._count(_allocated(status))
+        else:
+            content, there = uploads.put(file.name, file.path, self._count)
+            made = described(file.name, file.step, content, status.st_mtime_ns)
+            known = replace(made, is_full=True, origin=Origin.of(status), object=there)
+            uploads.note(known)
+            self._totals.copied += 1
+        link = self._made(file.name)
+        link.unlink(missing_ok=True)
+        link.symlink_to(os.path.realpath(file.path))
+        self._have(known)
+
+    def _drop_vanished(self) -> None:
+        """Leave out what the broker has deleted in the meantime, the oldest files of the log first."""
+        self._totals.vanished += len(dropped := drop_dangling(self._root))
+        for name in dropped:
+            self._files.pop(name, None)
 
     def _forget(self, path: Path) -> None:
         """Leave a copied file out of the page cache, on which the broker lives."""
@@ -203,6 +242,9 @@ class Copying:
 
     def _link(self, before: CopiedFile, earlier: Earlier) -> bool:
         """Give a file of the earlier copy a second name here; where the file system has none, copy it."""
+        if earlier.root is None:
+            self._there.append(before)
+            return True
         path, to = earlier.root / before.path, self._made(before.path)
         status = os.stat(path)
         if (status.st_size, status.st_mtime_ns) != (before.size, before.mtime_ns):
@@ -226,6 +268,7 @@ class Copying:
 
     def _drop_gap(self) -> None:
         """Drop the log files before a gap that the broker's cleaner has made meanwhile: it deletes the oldest first."""
+        self._drop_vanished()
         files = list_mapped_files(self._root / COMMIT_LOG).files
         there = {file.path.name for file in inventory(self._store, "log").of("log")}
         for before, after in reversed([*pairwise(files)]):
@@ -363,6 +406,21 @@ class Copying:
         self._progress(size)
 
 
+def drop_dangling(root: Path) -> list[str]:
+    """Remove the links below a directory that lead nowhere any more, of the newest files first; their names.
+
+    A cleaner deletes the oldest files first: where the newest is looked at first, no gap is left.
+    """
+    dropped = []
+    for above, _, names in os.walk(root):
+        for name in sorted(names, reverse=True):
+            path = Path(above, name)
+            if path.is_symlink() and not path.exists():
+                path.unlink()
+                dropped.append(path.relative_to(root).as_posix())
+    return dropped
+
+
 def _first_files(files: dict[str, CopiedFile]) -> dict[str, int]:
     """The start of the first mapped file of each directory."""
     firsts: dict[str, int] = {}
@@ -397,12 +455,17 @@ def _allocated(status: os.stat_result) -> int:
     return min(status.st_size, status.st_blocks * BLOCK)
 
 
-def needed_bytes(store: Store, earlier: Earlier | None = None) -> int:
-    """About how many bytes a copy reads and writes: what the files hold that an earlier one does not have."""
+def needed_bytes(store: Store, earlier: Earlier | None = None, *, only_changing: bool = False) -> int:
+    """About how many bytes a copy reads and writes: what the files hold that an earlier one does not have.
+
+    With `only_changing` without the files that are full.
+    """
     found = inventory(store)
     known = earlier.manifest.by_path if earlier else {}
     total = 0
     for file in found.files:
+        if only_changing and file.is_full:
+            continue
         with suppress(OSError):
             status = os.stat(file.path)
             before = known.get(file.name)
@@ -418,54 +481,3 @@ def allocated_below(directory: Path) -> int:
     """What the files of a copy take already, bytes, without those that another copy has, too."""
     found = (os.lstat(Path(above, name)) for above, _, names in os.walk(directory) for name in names)
     return sum(_allocated(status) for status in found if status.st_nlink == 1)
-
-
-class _Notes:
-    """What is copied, beside the copy: a process that was killed has left it, a machine that fell has not.
-
-    The data of a file may be in memory when it is noted: what another start of the machine has noted does not count.
-    """
-
-    def __init__(self, new: NewStore, store: Store) -> None:
-        self._path = new.notes
-        status = os.stat(store.root)
-        boot = _BOOT.read_text().strip() if _BOOT.exists() else ""
-        self._head = {"store": os.path.realpath(store.root), "inode": status.st_ino, "boot": boot}
-        self._descriptor = -1
-
-    def read(self) -> dict[str, CopiedFile] | None:
-        """What an earlier run has copied of this store; None without one."""
-        try:
-            lines = self._path.read_bytes().splitlines()
-        except FileNotFoundError:
-            return None
-        with suppress(ValueError, KeyError, TypeError, IndexError):
-            if json.loads(lines[0]) != self._head or not self._head["boot"]:
-                return None
-            found: dict[str, CopiedFile] = {}
-            for line in lines[1:]:
-                with suppress(ValueError, TypeError):  # the last one may be cut
-                    document = json.loads(line)
-                    each = CopiedFile(**{**document, "origin": Origin(**document["origin"])})
-                    found[each.path] = each
-            return found
-        return None
-
-    def open(self, *, is_new: bool) -> None:
-        """Begin to write."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | (os.O_TRUNC if is_new else 0)
-        self._descriptor = os.open(self._path, flags, 0o600)
-        self._write(self._head if is_new else {})
-
-    def add(self, file: CopiedFile) -> None:
-        """Note a file that is copied."""
-        self._write(asdict(file))
-
-    def close(self) -> None:
-        """Write no more."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
-
-    def _write(self, document: dict[str, object]) -> None:
-        os.write(self._descriptor, (json.dumps(document) + "\n").encode())

@@ -45,7 +45,7 @@ class Content:
     sha256: str
 
 
-class _Hashed:
+class Hashed:
     """SHA-256 of data that comes in pieces, with holes between them; zeros at the end do not count."""
 
     def __init__(self) -> None:
@@ -53,6 +53,7 @@ class _Hashed:
         self.used = 0
 
     def add(self, data: bytes, position: int) -> None:
+        """Hash a piece that is at a position, after those before it."""
         length = length_without_zeros(data)
         if not length:
             return
@@ -64,6 +65,7 @@ class _Hashed:
         self.used = position + length
 
     def content(self, size: int) -> Content:
+        """That of a file of so many bytes."""
         return Content(size, self.used, self._hash.hexdigest())
 
 
@@ -71,7 +73,7 @@ class _HashedBeside:
     """The same in a thread of its own, a few pieces behind."""
 
     def __init__(self, thread: Executor) -> None:
-        self._hashed, self._thread = _Hashed(), thread
+        self._hashed, self._thread = Hashed(), thread
         self._waiting: deque[Future[None]] = deque()
 
     def add(self, data: bytes, position: int) -> None:
@@ -90,7 +92,7 @@ class _HashedBeside:
         return self._hashed.content(size)
 
 
-def _pieces(source: InputFile, stop: int) -> Iterator[tuple[int, bytes]]:
+def pieces(source: InputFile, stop: int) -> Iterator[tuple[int, bytes]]:
     """The data of a file before `stop`, with positions; holes and zeros are left out."""
     position = 0
     while (position := source.next_data(position, stop)) < stop:
@@ -118,7 +120,7 @@ def content_of(path: Path, reading: ReadPolicy, progress: Progress) -> Content:
     """Read a file, and hash it; `progress` takes what was read since its last call, bytes."""
     with InputFile(path, reading) as source, _hashing(source.size) as hashed:
         size = source.size
-        for position, data in _pieces(source, size):
+        for position, data in pieces(source, size):
             hashed.add(data, position)
             progress(len(data))
     return hashed.content(size)
@@ -134,7 +136,7 @@ def copy_content(
     to.unlink(missing_ok=True)
     with InputFile(path, reading) as source, new_file(to, source.size) as target:
         with _hashing(source.size) as hashed:
-            for position, data in _pieces(source, source.size if stop is None else min(stop, source.size)):
+            for position, data in pieces(source, source.size if stop is None else min(stop, source.size)):
                 hashed.add(data, position)
                 for start, end in _written(data):
                     at = position + start
@@ -145,10 +147,10 @@ def copy_content(
 
 
 @contextmanager
-def _hashing(size: int) -> Iterator[_Hashed | _HashedBeside]:
+def _hashing(size: int) -> Iterator[Hashed | _HashedBeside]:
     """A hash, for large files in a thread beside the one that reads and writes."""
     if size < _LARGE:
-        yield _Hashed()
+        yield Hashed()
         return
     with ThreadPoolExecutor(1) as thread:
         hashed = _HashedBeside(thread)

@@ -14,6 +14,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,11 +22,14 @@ from typing import Any, NamedTuple
 
 import rmqtool
 from rmqtool.copy.manifest import Manifest, read_manifest
+from rmqtool.copy.objects import read_remote_manifest
 from rmqtool.copy.order import Step
 from rmqtool.copy.run import Copying
 from tests.commands.running import rmqtool as run
 from tests.commands.running import spawn
 from tests.copies import copied
+from tests.other_machines.conftest import remote
+from tests.other_machines.servers import s3_server, s3_uri
 from tests.real_broker.harness import Harness
 
 ROCKSDB = {"storeType": "defaultRocksDB"}
@@ -139,11 +143,18 @@ def wrong_answers(
 
 
 def copies(
-    broker: Harness, scratch: Path, count: int, settings: dict[str, str], options: Sequence[str], form: str = "full"
+    broker: Harness,
+    scratch: Path,
+    count: int,
+    settings: dict[str, str],
+    options: Sequence[str],
+    form: str = "full",
+    s3: str = "",
 ) -> Iterator[tuple[Path, int]]:
     """Copy a store while its broker is sent to; the copies with the exit statuses, then nothing more is sent.
 
-    A copy of the form ``update`` is made earlier, and brought up to date; one that is ``killed`` is made again.
+    A copy of the form ``update`` is made earlier, and brought up to date; one that is ``killed`` is made again; one of
+    the form ``s3`` is made on the server at `s3`, brought up to date there, and restored.
     """
     root = scratch / "store"
     root.mkdir()
@@ -161,6 +172,9 @@ def copies(
                 broker.version,
                 *options,
             )
+            if form == "s3":
+                made.append((copy, _there_and_back(root, copy, s3, words[4:])))
+                continue
             if form == "update":
                 run(*words)
                 time.sleep(_UPDATED_AFTER_S)
@@ -178,6 +192,20 @@ def copies(
             made.append((copy, found.status))
             time.sleep(1)
     yield from made
+
+
+def _there_and_back(root: Path, copy: Path, s3: str, words: Sequence[str | Path]) -> int:
+    """Make a copy on an S3 server, bring it up to date, and restore it with its manifest; the exit status."""
+    uri = s3_uri(s3, copy.name)
+    first = run("copy", root, "--output", uri, *words)
+    time.sleep(_UPDATED_AFTER_S)
+    found = run("copy", root, "--output", uri, "--update", "--prune", *words)
+    print(first.err, found.out, found.err, file=sys.stderr)
+    back = run("copy", uri, "--output", copy, "--yes")
+    manifest = read_remote_manifest(remote(uri))
+    assert manifest
+    manifest.write(copy)
+    return first.status or found.status or back.status
 
 
 def pausing(seconds: float) -> None:
@@ -198,7 +226,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=3)
     parser.add_argument("--rocksdb", action="store_true")
     parser.add_argument("--raw", action="store_true")
-    parser.add_argument("--form", choices=["full", "update", "killed"], default="full")
+    parser.add_argument("--form", choices=["full", "update", "killed", "s3"], default="full")
     parser.add_argument("--pause", type=float, default=0, help="between two steps: stands for a large store (s)")
     given = parser.parse_args()
     settings = {**LOAD, **(ROCKSDB if given.rocksdb else {})}
@@ -208,8 +236,10 @@ def main() -> None:
     failed = False
     for version in given.versions:
         total, broker = Judged(), Harness(version)
-        with TemporaryDirectory(prefix="rmqtool-copies-") as directory:
-            made = [*copies(broker, Path(directory), given.count, settings, ["--raw"] if given.raw else [], given.form)]
+        server = s3_server() if given.form == "s3" else nullcontext("")
+        with TemporaryDirectory(prefix="rmqtool-copies-") as directory, server as s3:
+            options = ["--raw"] if given.raw else []
+            made = [*copies(broker, Path(directory), given.count, settings, options, given.form, s3)]
             sent = sent_messages(Path(directory) / "store")
             for copy, status in made:
                 judged = judge(broker, copy, sent, settings)
@@ -220,7 +250,7 @@ def main() -> None:
                 failed |= bool(status)
         lost = ", ".join(f"{count} {what}" for what, count in sorted(total.wrong.items())) or "nothing"
         name = f"{version}{', RocksDB' if given.rocksdb else ''}{', --raw' if given.raw else ''}"
-        name += {"full": "", "update": ", --update", "killed": ", killed and gone on with"}[given.form]
+        name += {"full": "", "update": ", --update", "killed": ", killed and gone on with", "s3": ", S3"}[given.form]
         name += f", {given.pause:g} s between steps" if given.pause else ""
         print(f"| {name} | {len(made)} | {total.before} | {total.later} | {lost} |", flush=True)
         failed |= bool(total.wrong)
