@@ -7,6 +7,7 @@ many small files. Each run writes objects of its own names; those that no manife
 from __future__ import annotations
 
 import hashlib
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -28,7 +29,7 @@ _OBJECTS, _NOTES = f"{HOME}/objects", f"{HOME}/notes"
 _PACK = ".pack-"
 _SMALL = 1 << 20  # bytes of data up to which files share an object
 _MOST_PACKED = 256 << 20  # bytes of such an object
-_FLUSHED = 64 << 20  # bytes that may be on their way, and in memory
+_FLUSHED = 16 << 20  # bytes that may be on their way, and in memory
 _BLOCK = 4 << 20  # bytes
 _NOTED = 256 << 20  # bytes that are copied between two notes
 _NOTE_SECONDS = 20
@@ -43,8 +44,12 @@ class RemoteCopy:
     def __init__(self, root: RemotePath) -> None:
         self.root = root
         self.manifest = read_remote_manifest(root)
-        with _reading(root):
-            self._sizes = dict(files_in(root))
+        self.list_again()
+
+    def list_again(self) -> None:
+        """See what is there now."""
+        with _reading(self.root):
+            self._sizes = dict(files_in(self.root))
 
     @property
     def strangers(self) -> list[str]:
@@ -123,6 +128,7 @@ class Uploads:
         self._run = f"{time.time_ns() // 1_000_000}"
         self._noted = copy.noted(head)
         self._before = copy.manifest.by_path if copy.manifest else {}
+        self._noting = threading.Lock()
         self._unnoted: list[CopiedFile] = []
         self._unnoted_bytes, self._notes, self._packs = 0, 0, 0
         self._last_note = time.monotonic()
@@ -142,15 +148,16 @@ class Uploads:
         return content, there if content.used else None
 
     def note(self, file: CopiedFile) -> None:
-        """Note a file that is there, for a run that goes on."""
-        self._unnoted.append(file)
-        self._unnoted_bytes += file.used
-        if self._unnoted_bytes >= _NOTED or time.monotonic() - self._last_note > _NOTE_SECONDS:
-            self._notes += 1
-            name = f"{_NOTES}/{self._run}-{self._notes:06}"
-            with written_there(self._copy.root):
-                write_remote(self._copy.root / name, note_lines(self._head, self._unnoted))
-            self._unnoted, self._unnoted_bytes, self._last_note = [], 0, time.monotonic()
+        """Note a file that is there, for a run that goes on; for several threads."""
+        with self._noting:
+            self._unnoted.append(file)
+            self._unnoted_bytes += file.used
+            if self._unnoted_bytes >= _NOTED or time.monotonic() - self._last_note > _NOTE_SECONDS:
+                self._notes += 1
+                name = f"{_NOTES}/{self._run}-{self._notes:06}"
+                with written_there(self._copy.root):
+                    write_remote(self._copy.root / name, note_lines(self._head, self._unnoted))
+                self._unnoted, self._unnoted_bytes, self._last_note = [], 0, time.monotonic()
 
     def put_all(self, root: Path, files: Sequence[CopiedFile], progress: Progress) -> Iterator[CopiedFile]:
         """Write files of this machine, small ones together; each as the manifest names it."""
@@ -213,6 +220,11 @@ class Uploads:
         if _name_of(read_remote_manifest(root)) != _name_of(self._copy.manifest):
             raise ChangedError("another run has written this copy in the meantime: this one is left out", file=root,
                                hint="let one machine at a time write a copy")  # fmt: skip
+        self._copy.list_again()
+        for file in manifest.files:
+            if not self._copy.has(file):
+                raise ChangedError("what this run has written is not there any more: somebody else removes it",
+                                   file=root / str(file.object))  # fmt: skip
         with written_there(root):
             _write_manifest(root, manifest.encoded())
         try:

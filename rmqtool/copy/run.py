@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -13,6 +15,7 @@ from pathlib import Path
 from rmqtool.base.errors import UnreadableError
 from rmqtool.base.files import Progress, RateLimit, ReadPolicy, no_progress
 from rmqtool.base.mapped_files import list_mapped_files
+from rmqtool.base.signals import WAIT_SECONDS
 from rmqtool.copy.log_end import LogEnd, end_log
 from rmqtool.copy.manifest import CopiedFile, Manifest, Origin
 from rmqtool.copy.notes import Notes, name_of
@@ -40,6 +43,7 @@ from rmqtool.store.store import COMMIT_LOG, Store
 from rmqtool.transaction.system import SYSTEM
 
 BLOCK = 512  # of st_blocks, bytes
+_COPIES, _UPLOADS = 2, 8  # full files at once
 _BULK_PASSES = 3  # files that are full meanwhile are copied by the next one
 _BUFFERED = 1.0  # seconds for which an acknowledged message may be in the broker's memory alone, and more
 _LARGE = 1 << 20  # bytes
@@ -117,6 +121,8 @@ class Copying:
         self._reading = ReadPolicy(limit, drop_page_cache=self._is_live)
         self._progress = progress
         self._uploads = uploads
+        self._lock = threading.Lock()
+        self._is_stopped = False
         self._there: list[CopiedFile] = []  # what only the earlier copy on another machine has
         self._notes = Notes(new.notes, name_of(self._store))
         self._files: dict[str, CopiedFile] = {}
@@ -163,40 +169,53 @@ class Copying:
         for _ in range(_BULK_PASSES):
             found = inventory(self._store)
             left = [file for file in found.files if file.is_full and file.name not in self._files]
-            for file in left:
-                self._copy_full(file)
+            self._copy_all_full(left)
             for database in found.databases:
                 copy_tables(database.path, self._made(f"{database.name}/CURRENT").parent, self._reading, self._count)
             if not left:
                 break
         self._drop_gap()
 
-    def _copy_full(self, file: Found) -> None:
+    def _copy_all_full(self, files: Sequence[Found]) -> None:
+        """Copy files that the broker writes no more, some at once unless that is to be slow."""
+        at_once = 1 if self._reading.rate_limit else min(len(files), _UPLOADS if self._uploads else _COPIES)
+        with ThreadPoolExecutor(max(1, at_once)) as threads:
+            waiting = [threads.submit(self._copy_full, file, is_one_of_many=at_once > 1) for file in files]
+            try:
+                for each in waiting:
+                    while not each.done():
+                        wait([each], WAIT_SECONDS)
+                    each.result()
+            except BaseException:
+                self._is_stopped = True
+                threads.shutdown(wait=False, cancel_futures=True)
+                raise
+
+    def _copy_full(self, file: Found, *, is_one_of_many: bool) -> None:
         """Copy a file that the broker writes no more; one that an earlier run or copy has is taken from there."""
         with vanishing(file.path) as gone:
             status = os.stat(file.path)
             if self._uploads:
                 self._upload(file, status, self._uploads)
             elif not (self._take_known(file, status) or self._take_linked(file, status)):
-                self._copy(file, status)
+                self._copy(file, status, is_one_of_many=is_one_of_many)
                 self._notes.add(self._files[file.name])
                 if self._is_live and status.st_size >= _LARGE:
                     self._forget(self._root / file.name)
-        self._totals.vanished += len(gone)
+        self._tally("vanished", len(gone))
 
     def _upload(self, file: Found, status: os.stat_result, uploads: Uploads) -> None:
         """Let another machine have a full file; one that is there is known by what it was when it was copied."""
         known, is_earlier = uploads.known(file.name, lambda each: each.is_full and each.origin == Origin.of(status))
         if known:
-            self._totals.linked += is_earlier
-            self._totals.went_on += not is_earlier
+            self._tally("linked" if is_earlier else "went_on")
             self._count(_allocated(status))
         else:
             content, there = uploads.put(file.name, file.path, self._count)
             made = described(file.name, file.step, content, status.st_mtime_ns)
             known = replace(made, is_full=True, origin=Origin.of(status), object=there)
             uploads.note(known)
-            self._totals.copied += 1
+            self._tally("copied")
         link = self._made(file.name)
         link.unlink(missing_ok=True)
         link.symlink_to(os.path.realpath(file.path))
@@ -204,7 +223,7 @@ class Copying:
 
     def _drop_vanished(self) -> None:
         """Leave out what the broker has deleted in the meantime, the oldest files of the log first."""
-        self._totals.vanished += len(dropped := drop_dangling(self._root))
+        self._tally("vanished", len(dropped := drop_dangling(self._root)))
         for name in dropped:
             self._files.pop(name, None)
 
@@ -224,7 +243,7 @@ class Copying:
         with suppress(OSError):
             if os.stat(self._root / file.name).st_size == known.size:
                 self._have(known)
-                self._totals.went_on += 1
+                self._tally("went_on")
                 self._count(_allocated(status))
                 return True
         return False
@@ -236,7 +255,7 @@ class Copying:
             return False
         if not self._link(before, self._earlier):
             return False
-        self._totals.linked += 1
+        self._tally("linked")
         self._count(_allocated(status))
         return True
 
@@ -299,16 +318,17 @@ class Copying:
                     self._add(file, content_of(self._root / file.name, self._reading, self._count), status)
             else:
                 self._copy(file, os.stat(file.path))
-        self._totals.vanished += len(gone)
+        self._tally("vanished", len(gone))
 
-    def _copy(self, file: Found, status: os.stat_result) -> None:
+    def _copy(self, file: Found, status: os.stat_result, *, is_one_of_many: bool = False) -> None:
         to = self._made(file.name)
         if file.step == "index" and not file.is_full:
             geometry = self._index_geometry = self._geometry_of(file.path)
             content = copy_index(file.path, to, geometry, self._reading, self._count)
         else:
             content = copy_content(file.path, to, self._reading, self._count,
-                                   is_full=file.is_full or not self._is_live)  # fmt: skip
+                                   is_full=file.is_full or not self._is_live,
+                                   is_one_of_many=is_one_of_many)  # fmt: skip
         self._add(file, content, status)
 
     def _geometry_of(self, path: Path) -> Geometry | None:
@@ -328,7 +348,7 @@ class Copying:
         self._require_expected(file.name, content)
         made = described(file.name, file.step, content, expected.mtime_ns if expected else status.st_mtime_ns)
         self._have(replace(made, is_full=file.is_full, origin=Origin.of(status)))
-        self._totals.copied += 1
+        self._tally("copied")
 
     def _require_expected(self, name: str, content: Content) -> None:
         """Raise UnreadableError where a file of a copy that is restored is not as the manifest says."""
@@ -352,7 +372,7 @@ class Copying:
             content = content_of(self._root / path, ReadPolicy(), no_progress)
             self._require_expected(path, content)
             self._have(described(path, "database", content, status.st_mtime_ns))
-            self._totals.copied += 1
+            self._tally("copied")
 
     def _end(self) -> LogEnd:
         sources = {file.name: file.path for file in inventory(self._store, "log").of("log")}
@@ -402,8 +422,16 @@ class Copying:
                 os.chown(path, status.st_uid, status.st_gid)
 
     def _count(self, size: int) -> None:
-        self._totals.bytes_read += size
-        self._progress(size)
+        """Take note of what was read; raises CancelledError where another thread has met an error."""
+        if self._is_stopped:
+            raise CancelledError
+        with self._lock:
+            self._totals.bytes_read += size
+            self._progress(size)
+
+    def _tally(self, name: str, count: int = 1) -> None:
+        with self._lock:
+            setattr(self._totals, name, getattr(self._totals, name) + count)
 
 
 def drop_dangling(root: Path) -> list[str]:
