@@ -252,7 +252,7 @@ def main() -> None:
     print("| release | copies | messages before | later ones | lost |\n|---|---|---|---|---|")
     failed = False
     for version in given.versions:
-        total, broker = Judged(), Harness(version)
+        total, broker, asked = Judged(), Harness(version), 0
         server = s3_server() if given.form == "s3" else nullcontext("")
         with TemporaryDirectory(prefix="rmqtool-copies-") as directory, server as s3:
             options = ["--raw"] if given.raw else []
@@ -261,6 +261,7 @@ def main() -> None:
             for copy, status, then in made:  # of a store that is cleaned, what it had when the copy was done
                 judged = judge(broker, copy, then or sent, {**LOAD, **settings, "deleteWhen": "24"})
                 print(f"{version} {copy.name}: {judged}; exit {status}", file=sys.stderr)
+                asked += judged.before + judged.later > 0  # else the cleaner has deleted all of it meanwhile
                 total.before += judged.before
                 total.later += judged.later
                 total.wrong += judged.wrong
@@ -270,7 +271,7 @@ def main() -> None:
         name += {"full": "", "update": ", --update", "killed": ", killed and gone on with", "s3": ", S3"}[given.form]
         name += ", beside the cleaner" if given.cleaning else ""
         name += f", {given.pause:g} s between steps" if given.pause else ""
-        print(f"| {name} | {len(made)} | {total.before} | {total.later} | {lost} |", flush=True)
+        print(f"| {name} | {asked} | {total.before} | {total.later} | {lost} |", flush=True)
         failed |= bool(total.wrong)
     sys.exit(failed)
 
