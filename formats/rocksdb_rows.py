@@ -79,6 +79,8 @@ INDEX_HOUR = 3_600_000
 """Index entries are grouped by hours of the store time, ms."""
 INDEXED_TO = b"lastOffsetPy"
 """The key with the physical offset of the last message in the index."""
+INDEXED_TIME = b"lastStoreTimeStamp"
+"""The key with the time at which that one was stored, epoch ms."""
 
 TIMELINE = b"timeline_checkpoint"
 """The key with the time up to which timer messages were delivered, epoch ms."""
@@ -98,7 +100,8 @@ _TIMER_VALUE = struct_of(TIMER_VALUE_DTYPE, "message_size", "physical_offset")
 _TRANSACTION_VALUE = struct_of(dtype_of(TransactionValue), "check_times", "message_size")
 _OFFSET_SIZE, _QUEUE_ID_SIZE = 8, 4
 _SEPARATOR = b"@"
-_PROGRESS = (INDEXED_TO, b"lastStoreTimeStamp", TIMERS_INDEXED_TO, TIMELINE)
+PROGRESS = (INDEXED_TO, INDEXED_TIME, TIMERS_INDEXED_TO, TIMELINE)
+"""Keys of rows that are no entries."""
 
 
 class Row(NamedTuple):
@@ -177,7 +180,7 @@ def index_prefix(hour: int, topic: str | None = None, key_type: str = "", key: s
 
 def indexed_hour(key: bytes) -> int | None:
     """The hour of an index key, epoch ms; None for what is no index key."""
-    return None if not key or key in _PROGRESS else int.from_bytes(key[:_OFFSET_SIZE], "big")
+    return None if not key or key in PROGRESS else int.from_bytes(key[:_OFFSET_SIZE], "big")
 
 
 def indexed_message(key: bytes, value: bytes) -> tuple[int, int]:
@@ -187,7 +190,7 @@ def indexed_message(key: bytes, value: bytes) -> tuple[int, int]:
 
 def index_entry(key: bytes, value: bytes) -> Row:
     """A key of a message in `rocksdbstore`, or how far the index has come."""
-    if key in _PROGRESS:
+    if key in PROGRESS:
         return _progress(key, value)
     fields = fields_of(IndexKey, key, keep=("names",))
     names, offset = fields.pop("names")[:-_OFFSET_SIZE], key[-_OFFSET_SIZE:]
@@ -203,7 +206,7 @@ def index_entry(key: bytes, value: bytes) -> Row:
 
 def timer_entry(key: bytes, value: bytes) -> Row:
     """A timer message in `rocksdbstore`, or how far the time line has come."""
-    if key in _PROGRESS:
+    if key in PROGRESS:
         return _progress(key, value)
     return Row("timer-entry", fields_of(TimerKey, key), fields_of(TimerValue, value))
 
@@ -220,7 +223,7 @@ def transaction_row(key: bytes, value: bytes) -> tuple[int, int]:
 
 def is_progress(key: bytes) -> bool:
     """Whether a row says how far something has come."""
-    return key in _PROGRESS
+    return key in PROGRESS
 
 
 def progress_number(value: bytes) -> int:
@@ -228,9 +231,14 @@ def progress_number(value: bytes) -> int:
     return int(_NUMBER.unpack(value)[0])
 
 
+def progress_value(number: int) -> bytes:
+    """The value of a row that says how far something has come."""
+    return _NUMBER.pack(number)
+
+
 def transaction_entry(key: bytes, value: bytes) -> Row:
     """A half message in `rocksdbstore` that has no answer yet, or how far the scan of them has come."""
-    if key in _PROGRESS:
+    if key in PROGRESS:
         return _progress(key, value)
     fields = fields_of(TransactionKey, key, keep=("names",))
     topic, *transaction = _words(fields.pop("names"), ends=False)

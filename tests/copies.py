@@ -6,7 +6,9 @@ import os
 import shutil
 from pathlib import Path
 
-from tests.unchanged import data_extents
+from tests.building import LOG
+from tests.unchanged import data_extents, tree
+from tests.verify.small_store import small_log, small_store
 
 
 def copied(source: Path, target: Path) -> Path:
@@ -36,3 +38,27 @@ def _copy_file(source: str, target: str) -> None:
             data = os.pread(file.fileno(), stop - start, start)
             assert os.pwrite(into.fileno(), data, start) == stop - start
         into.truncate(size)
+
+
+_NOT_COPIED = {"lock", "abort", "abort.bak", "LOCK"}
+
+
+def grown(store: Path, records: int) -> None:
+    """Write a store again with more messages, as its broker does; files that stay as they were keep their inodes."""
+    new = small_store(store.with_name("grown"), small_log(records))
+    for name, content in tree(new).items():
+        path = store / name
+        if not path.exists() or path.read_bytes() != content:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+            if name.startswith(LOG):
+                os.utime(path)
+    shutil.rmtree(new)
+
+
+def contents(store: Path) -> dict[str, bytes]:
+    """The files of a store or copy that copies have."""
+    files = tree(store).items()
+    return {
+        name: data for name, data in files if Path(name).name not in _NOT_COPIED and not name.startswith(".rmqtool/")
+    }

@@ -32,12 +32,12 @@ MOST = 1 << 20
 _ZEROS = bytes(MOST)
 
 
-def is_zero(data: bytes) -> bool:
+def is_zero(data: bytes | memoryview) -> bool:
     """Whether all of at most `MOST` bytes are zero: a comparison of memory is ten times faster than stripping."""
     return data == _ZEROS[: len(data)]
 
 
-def length_without_zeros(data: bytes) -> int:
+def length_without_zeros(data: bytes | memoryview) -> int:
     """The same as ``len(data.rstrip(bytes(1)))``, but by halves, which are compared as memory."""
     if is_zero(data):
         return 0
@@ -255,6 +255,10 @@ class InputFile(Closing):
             position = start + len(data)
             size = min(2 * size, MOST)
         return end
+
+    def next_stored(self, position: int, end: int) -> int:
+        """First position from `position` on that is not in a hole; `end` when there is none before it."""
+        return min(self._skip_hole(position, end), end)
 
     def is_hole_from(self, position: int) -> bool:
         """Whether only a hole follows from `position` on; False where holes are not known."""

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
 from rmqtool.base.errors import Exit, UsageError
+from rmqtool.base.paths import is_remote
+from rmqtool.base.remote_path import RemotePath
 from rmqtool.base.visible import join
 from rmqtool.commands import shared_options as shared
 from rmqtool.commands import writing
-from rmqtool.commands.options import command, flag, jobs_option, option
+from rmqtool.commands.options import argument, command, flag, jobs_option, option
 from rmqtool.show.output import Style, note, write_document
 from rmqtool.show.progress import byte_progress, job_progress
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rmqtool.copy.job import CopyJob, CopyResult
+    from rmqtool.copy.remote_job import RestoreJob
     from rmqtool.salvage.new_store import NewStore
 
 
@@ -28,9 +29,10 @@ if TYPE_CHECKING:
 class CopyOptions(shared.OnStore):
     """What was asked for."""
 
+    path: Path = argument("STORE", shared.StorePath(may_be_remote=True))
     output: Path | None = shared.output_option(
-        "The copy: a new or empty directory; with --update an existing copy.",
-        "DIR", click.Path(path_type=Path),
+        "The copy: a new or empty directory; with --update an existing copy. Or its URI.",
+        "DIR", shared.StorePath(may_be_remote=True),
     )  # fmt: skip
     update: bool = flag("Update a copy: only changed files are read.")
     prune: bool = flag("With --update, drop what the store's cleaner has deleted. Otherwise the copy keeps it.")
@@ -70,6 +72,8 @@ class CopyOptions(shared.OnStore):
         "rmqtool copy --verify /backup/store",
         "rmqtool copy /backup/store --output /data/rocketmq/new-store --fresh-times",
         "rmqtool copy /data/rocketmq/store --output /data/slave --as slave",
+        "rmqtool copy /data/rocketmq/store --output s3://backups/broker-a",
+        "rmqtool copy s3://backups/broker-a --output /data/rocketmq/new-store",
     ),
     {
         Exit.OK: "done, planned, or the copy matches its manifest",
@@ -87,28 +91,46 @@ def copy(style: Style, given: CopyOptions) -> Exit:
     as after a clean stop. The manifest is written last: a directory without one is not a copy. If a run is
     interrupted, the same command continues it.
 
-    STORE may also be such a copy: it is then restored, and each byte is compared with the manifest.
+    STORE may also be such a copy: it is then restored, and each byte is compared with the manifest. The copy may be on
+    another machine (s3://, gs://, abfs://, hdfs://): files that no longer change are uploaded at once, the others are
+    first put together in the directory for temporary files (TMPDIR).
     """
     given.require_consistent()
     return _verify(style, given) if given.verify else _copy(style, given)
 
 
 def _copy(style: Style, given: CopyOptions) -> Exit:
-    from rmqtool.copy.job import CopyJob, CopyRequest
-    from rmqtool.store.store import require_plain_log
-
-    snapshot = given.opened.snapshot
-    require_plain_log(snapshot.store, "copy")
-    request = CopyRequest(given.target, given.update, given.prune, given.raw, given.fresh_times, given.as_,
-                          shared.processes_for(given.jobs, given.path), given.limit_rate)  # fmt: skip
-    job = CopyJob(snapshot, request)
+    job = _job(given)
     if given.dry_run:
         return _show_plan(style, given, job)
     _ask_about_retention(given, job)
     return _show(style, given, _run(style, given, job))
 
 
-def _ask_about_retention(given: CopyOptions, job: CopyJob) -> None:
+def _job(given: CopyOptions) -> CopyJob | RestoreJob:
+    """What these options ask for."""
+    from rmqtool.copy.job import CopyJob, CopyRequest
+    from rmqtool.store.store import require_plain_log
+
+    request = CopyRequest(given.target, given.update, given.prune, given.raw, given.fresh_times, given.as_,
+                          shared.processes_for(given.jobs, given.path), given.limit_rate)  # fmt: skip
+    if isinstance(given.path, RemotePath):
+        from rmqtool.copy.objects import RemoteCopy
+        from rmqtool.copy.remote_job import RestoreJob
+
+        if is_remote(given.target):
+            raise UsageError("a copy on another machine is restored to this one: --output DIR", file=given.path)
+        return RestoreJob(RemoteCopy(given.path), request, given.broker_conf, given.broker_version)
+    snapshot = given.opened.snapshot
+    require_plain_log(snapshot.store, "copy")
+    if isinstance(given.target, RemotePath):
+        from rmqtool.copy.remote_job import RemoteCopyJob
+
+        return RemoteCopyJob(snapshot, request, given.target)
+    return CopyJob(snapshot, request)
+
+
+def _ask_about_retention(given: CopyOptions, job: CopyJob | RestoreJob) -> None:
     """Ask before files are restored that the broker's cleaner would delete at once."""
     from rmqtool.show.copy import expired_sentence
 
@@ -117,30 +139,39 @@ def _ask_about_retention(given: CopyOptions, job: CopyJob) -> None:
         writing.confirm("Restore with these times anyway?", yes=given.yes)
 
 
-def _run(style: Style, given: CopyOptions, job: CopyJob) -> CopyResult:
+def _run(style: Style, given: CopyOptions, job: CopyJob | RestoreJob) -> CopyResult:
+    from rmqtool.copy.run import allocated_below
     from rmqtool.salvage.new_store import NewStore
 
-    new = NewStore(given.target, goes_on=True)
-    with new.making(), _kept_for_later(style, new):
+    there = given.target if isinstance(given.target, RemotePath) else None
+    if there:
+        from rmqtool.copy.remote_job import staging_of
+
+    new = NewStore(staging_of(there) if there else given.target, goes_on=there is None)
+    with new.making(), _kept_for_later(style, new, there):
         with byte_progress("copying", job.plan.needed, style=style) as bar:
             copied = job.copy(new, bar.add)
         with byte_progress("completing queues and index", copied.log_bytes, style=style) as bar:
             settled = job.settle(new, copied, bar.update)
-        return job.finish(new, copied, settled)
+        size = allocated_below(new.directory) if there else 0
+        with byte_progress("uploading what is new", size, style=style) as bar:
+            return job.finish(new, copied, settled, bar.add)
 
 
 @contextmanager
-def _kept_for_later(style: Style, new: NewStore) -> Iterator[None]:
+def _kept_for_later(style: Style, new: NewStore, there: RemotePath | None) -> Iterator[None]:
     """Say what becomes of what is copied when an error or a signal ends the block."""
     try:
         yield
     except BaseException:
         if not style.quiet and new.notes.exists():
             note(f"the files copied so far are kept in {new.directory.parent}: the same command continues from there")
+        elif not style.quiet and there:
+            note("the same command continues with what has been uploaded")
         raise
 
 
-def _show_plan(style: Style, given: CopyOptions, job: CopyJob) -> Exit:
+def _show_plan(style: Style, given: CopyOptions, job: CopyJob | RestoreJob) -> Exit:
     from rmqtool.show.copy import plan_json, show_copy_plan
 
     if style.json:
@@ -183,6 +214,8 @@ def _verify(style: Style, given: CopyOptions) -> Exit:
     from rmqtool.store.snapshot import Snapshot
     from rmqtool.verify.task import VerifyRequest
 
+    if isinstance(given.path, RemotePath):
+        return _verify_there(style, given, given.path)
     manifest = read_manifest(given.path)
     if manifest is None:
         if not given.path.exists():
@@ -207,4 +240,25 @@ def _verify(style: Style, given: CopyOptions) -> Exit:
         write_document(style, "copy", result, findings=findings, status=status)
         return status
     show_check(manifest, different, verified.verdict, findings, style)
+    return status
+
+
+def _verify_there(style: Style, given: CopyOptions, path: RemotePath) -> Exit:
+    """Compare a copy on another machine with its manifest."""
+    from rmqtool.base.files import ReadPolicy
+    from rmqtool.copy.objects import RemoteCopy, remote_differences
+    from rmqtool.show.copy import check_json, show_check
+
+    there = RemoteCopy(path)
+    manifest = there.manifest
+    if manifest is None:
+        raise UsageError("not a copy: it has no manifest", file=path,
+                         hint="a copy that was interrupted has none; rmqtool verify checks any store")  # fmt: skip
+    with byte_progress("comparing with the manifest", sum(file.used for file in manifest.files), style=style) as bar:
+        different = [*remote_differences(there, ReadPolicy(given.limit_rate), bar.add)]
+    status = Exit.FINDINGS if different else Exit.OK
+    if style.json:
+        write_document(style, "copy", check_json(manifest, different, None, given.path), status=status)
+    else:
+        show_check(manifest, different, None, (), style)
     return status

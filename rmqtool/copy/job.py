@@ -31,7 +31,7 @@ from rmqtool.copy.settle import Settled, copy_store, leave_unsettled, problems, 
 from rmqtool.copy.transfer import content_of
 from rmqtool.findings.finding import Finding
 from rmqtool.rules.broker_conf import BrokerConf
-from rmqtool.rules.retention import settings_of
+from rmqtool.rules.retention import RetentionSettings, settings_of
 from rmqtool.salvage.new_store import NewStore, require_free_name
 from rmqtool.store.index_files import Geometry
 from rmqtool.store.lock import ABORT_FILE
@@ -97,7 +97,8 @@ class CopyJob:
         self._store: Store = snapshot.store
         self._expected = self._manifest_of_source()
         self.mode: Mode = "update" if request.update else "restore" if self._expected else "full"
-        self._check()
+        self._require_copyable()
+        self._require_place()
 
     @cached_property
     def plan(self) -> CopyPlan:
@@ -130,19 +131,13 @@ class CopyJob:
 
     # What may be copied, and where
 
-    def _check(self) -> None:
-        request, store, holder = self._request, self._store, self._snapshot.holder
-        if holder and holder.program:  # unlike a broker it replaces files that are full
-            raise holder.refusal(store.root, effect="nothing is copied", hint="wait until it ends, then copy the store")
+    def _require_place(self) -> None:
+        """Raise an error for a target that cannot have this copy."""
+        request, store = self._request, self._store
         sources = [store.root, *store.log_directories]
-        if request.prune and not request.update:
-            raise UsageError("--prune is for --update: a new copy has only what the store has")
-        if request.fresh_times and self.mode != "restore":
-            raise UsageError("--fresh-times is for restoring a copy, and this is not a copy")
-        require_possible(store, request.identity)
         if self._earlier:
             _require_apart(request.target, sources)
-            if self._earlier.root.is_mount():
+            if request.target.is_mount():
                 raise UsageError("a mount point cannot be replaced by the new copy: name a directory in it",
                                  file=request.target)  # fmt: skip
             self._require_same_source(self._earlier.manifest)
@@ -150,6 +145,17 @@ class CopyJob:
             raise UsageError("there is already a copy", file=request.target, hint="--update updates it")
         else:
             require_free_name(request.target, sources)
+
+    def _require_copyable(self) -> None:
+        """Raise an error for a store, and options, of which there cannot be a copy."""
+        request, store, holder = self._request, self._store, self._snapshot.holder
+        if holder and holder.program:  # unlike a broker it replaces files that are full
+            raise holder.refusal(store.root, effect="nothing is copied", hint="let it end, then copy the store")
+        if request.prune and not request.update:
+            raise UsageError("--prune is for --update: a new copy has only what the store has")
+        if request.fresh_times and self.mode != "restore":
+            raise UsageError("--fresh-times is for what is restored of a copy, and this is none")
+        require_possible(store, request.identity)
         if store.reads_only_rocksdb or store.layout == "rocksdb":
             if not is_readable():
                 raise without_library(store.root)
@@ -165,7 +171,7 @@ class CopyJob:
         """Raise ChangedError unless the source goes on from where the copy ends."""
         if not before.files:
             return
-        now, there = self._store.commit_log(), list_mapped_files(self._request.target / COMMIT_LOG)
+        now = self._store.commit_log()
         hint = "check the source first; copy its present state to another directory"
         if not now.files or now.files[0].start_offset > before.end_offset:
             has = f"begins at {now.files[0].start_offset}" if now.files else "is empty"
@@ -173,7 +179,7 @@ class CopyJob:
                 f"the log of the source {has}, and the copy ends at {before.end_offset}: it is not updated",
                 file=self._store.root, hint=hint,
             )  # fmt: skip
-        start, data = _before(there, before.end_offset)
+        start, data = self._end_of_earlier(before)
         start = max(start, now.files[0].start_offset)
         data = data[len(data) - (before.end_offset - start) :]
         if data and read_at(now.files, start, len(data)) != data:
@@ -183,18 +189,15 @@ class CopyJob:
                 file=self._store.root, hint=hint,
             )  # fmt: skip
 
+    def _end_of_earlier(self, before: Manifest) -> tuple[int, bytes]:
+        """The last bytes of the log of the copy that is brought up to date, and where they begin."""
+        return _before(list_mapped_files(self._request.target / COMMIT_LOG), before.end_offset)
+
     def _expired(self) -> Expired:
         """What the first cleaning would delete of what is restored."""
         settings = settings_of(self._store.conf.settings, {}, self._snapshot.release)
-        if self.mode != "restore" or self._request.fresh_times:
-            return Expired(reserved_hours=settings.file_reserved_time)
-        files = [file for file in self._expected.files if file.kind == "log"] if self._expected else []
-        now = time.time_ns() // _MS
-        expired = 0
-        while expired < len(files) - 1 and now >= settings.expires(files[expired].mtime_ns // _MS):
-            expired += 1
-        size = sum(file.size for file in files[:expired])
-        return Expired(expired, len(files), size, settings.file_reserved_time)
+        is_asked = self.mode == "restore" and not self._request.fresh_times
+        return expired_of(self._expected if is_asked else None, settings)
 
     # Copying
 
@@ -223,7 +226,7 @@ class CopyJob:
                       is_live=self._is_live, limit=limit,
                       jobs=self._request.jobs, progress=progress)  # fmt: skip
 
-    def finish(self, new: NewStore, copied: Copied, settled: Settled | None) -> CopyResult:
+    def finish(self, new: NewStore, copied: Copied, settled: Settled | None, progress: Progress) -> CopyResult:
         """Write the manifest, and bring the copy to its place."""
         root, releases = new.directory, self._snapshot.releases
         cut_epochs(root, copied.end.end)
@@ -249,15 +252,35 @@ class CopyJob:
             last_record=copied.end.last_record,
             last_store_timestamp=copied.end.last_store_timestamp,
             identity=self._request.identity,
-            files=tuple(_as_they_are(root, copied)),
+            files=tuple(self._described(root, copied, progress)),
         )
+        self._put_in_place(new, manifest)
+        return CopyResult(self.mode, manifest, copied.totals, settled, tuple(findings))
+
+    def _described(self, root: Path, copied: Copied, progress: Progress) -> Sequence[CopiedFile]:  # noqa: ARG002
+        """The files of the copy for its manifest."""
+        return as_they_are(root, copied)
+
+    def _put_in_place(self, new: NewStore, manifest: Manifest) -> None:
+        """Make the copy the one that is there."""
+        root = new.directory
         if self.mode == "restore":
             if self._request.fresh_times:
                 make_times_fresh(root)
         else:
             manifest.write(root)
         new.finish(None)
-        return CopyResult(self.mode, manifest, copied.totals, settled, tuple(findings))
+
+
+def expired_of(manifest: Manifest | None, settings: RetentionSettings) -> Expired:
+    """The files of a copy's log that the first cleaning of a restored store would delete; none without a copy."""
+    files = [file for file in manifest.files if file.kind == "log"] if manifest else []
+    now = time.time_ns() // _MS
+    expired = 0
+    while expired < len(files) - 1 and now >= settings.expires(files[expired].mtime_ns // _MS):
+        expired += 1
+    size = sum(file.size for file in files[:expired])
+    return Expired(expired, len(files), size, settings.file_reserved_time)
 
 
 def _with_geometry(conf: BrokerConf, geometry: Geometry | None) -> BrokerConf:
@@ -291,7 +314,7 @@ def _before(log: MappedFiles, end: int) -> tuple[int, bytes]:
     return end, b""
 
 
-def _as_they_are(root: Path, copied: Copied) -> list[CopiedFile]:
+def as_they_are(root: Path, copied: Copied) -> list[CopiedFile]:
     """The files that a copy has in the end; what the settling has changed is read again."""
     found, files, stamps = [], copied.files, copied.stamps
     for above, directories, names in os.walk(root):
@@ -299,7 +322,12 @@ def _as_they_are(root: Path, copied: Copied) -> list[CopiedFile]:
         for name in sorted(names):
             path = Path(above, name)
             relative = path.relative_to(root).as_posix()
-            status, known = os.stat(path), files.get(relative)
+            known = files.get(relative)
+            try:
+                status = os.stat(path)
+            except FileNotFoundError:  # of a link: another machine has it, and the broker has deleted it
+                found += [known] if known else []
+                continue
             if known and stamps.get(relative) == stamp_of(status):
                 found.append(replace(known, mtime_ns=status.st_mtime_ns))
                 continue

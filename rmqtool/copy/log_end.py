@@ -155,7 +155,7 @@ def _zero_from(path: Path, position: int) -> None:
         if file.next_data(position, size) >= size:
             return
     status = os.stat(path)
-    if status.st_nlink > 1:
+    if status.st_nlink > 1 or path.is_symlink():
         own = path.with_name(f"{path.name}.own")
         copy_content(path, own, UNLIMITED, lambda _: None)
         copy_attributes(status, own)

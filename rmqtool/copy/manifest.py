@@ -43,7 +43,7 @@ class CopiedFile:
     """One file of a copy; `used` is where its data ends, `sha256` of all up to there.
 
     `first` and `end` are offsets: of a log file bytes of the log, of a queue file units. `is_full`: the broker writes
-    it no more, so that the same `origin` is the same file.
+    it no more, so that the same `origin` is the same file. On another machine its data is in an `object`, from `at` on.
     """
 
     path: str
@@ -56,6 +56,8 @@ class CopiedFile:
     end: int | None = None
     is_full: bool = False
     origin: Origin | None = None
+    object: str | None = None
+    at: int = 0
 
 
 @dataclass(frozen=True)
@@ -82,10 +84,14 @@ class Manifest:
         """Write it into a copy, on the disk as a whole; raises OSError."""
         path = root / MANIFEST
         path.parent.mkdir(exist_ok=True)
-        lines = ",\n".join(json.dumps(asdict(file), ensure_ascii=False) for file in self.files)
-        head = json.dumps({name: value for name, value in vars(self).items() if name != "files"}, ensure_ascii=False)
         with whole_file(path) as target:
-            target.write(f'{head[:-1]}, "files": [\n{lines}\n]}}\n'.encode("utf-8", "surrogateescape"))
+            target.write(self.encoded())
+
+    def encoded(self) -> bytes:
+        """It as a JSON document, with a line for each file."""
+        lines = ",\n".join(json.dumps(_document(file), ensure_ascii=False) for file in self.files)
+        head = json.dumps({name: value for name, value in vars(self).items() if name != "files"}, ensure_ascii=False)
+        return f'{head[:-1]}, "files": [\n{lines}\n]}}\n'.encode("utf-8", "surrogateescape")
 
     @property
     def by_path(self) -> dict[str, CopiedFile]:
@@ -93,9 +99,9 @@ class Manifest:
         return {file.path: file for file in self.files}
 
 
-def read_manifest(root: Path) -> Manifest | None:
+def read_manifest(root: Path, name: str = MANIFEST) -> Manifest | None:
     """The manifest of a copy, None without one; raises UnreadableError, UnsupportedError."""
-    path = root / MANIFEST
+    path = root / name
     try:
         data = read_all(path, _MOST)
     except UnreadableError as error:
@@ -106,13 +112,22 @@ def read_manifest(root: Path) -> Manifest | None:
         document: dict[str, Any] = json.loads(data.decode("utf-8", "surrogateescape"))
         if document["format"] != FORMAT:
             raise UnsupportedError(f"a manifest of format {document['format']}, not {FORMAT}", file=path)
-        files = [_copied(each) for each in document["files"]]
+        files = [copied_file(each) for each in document["files"]]
         return Manifest(**{**document, "files": tuple(files)})
     except (ValueError, KeyError, TypeError) as error:
         raise UnreadableError(f"not a manifest of a copy: {error}", file=path) from error
 
 
-def _copied(document: dict[str, Any]) -> CopiedFile:
+def _document(file: CopiedFile) -> dict[str, Any]:
+    """A file in a manifest; one that is no object is a file of its path."""
+    document = asdict(file)
+    if file.object is None:
+        del document["object"], document["at"]
+    return document
+
+
+def copied_file(document: dict[str, Any]) -> CopiedFile:
+    """A file of a document as manifests and notes have them; raises TypeError, KeyError."""
     origin = document["origin"]
     return CopiedFile(**{**document, "origin": origin and Origin(**origin)})
 

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import os
+import threading
 import time
+from collections.abc import Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
 from rmqtool.base.errors import UnreadableError
 from rmqtool.base.files import Progress, RateLimit, ReadPolicy, no_progress
 from rmqtool.base.mapped_files import list_mapped_files
+from rmqtool.base.signals import WAIT_SECONDS
 from rmqtool.copy.log_end import LogEnd, end_log
 from rmqtool.copy.manifest import CopiedFile, Manifest, Origin
+from rmqtool.copy.notes import Notes, name_of
+from rmqtool.copy.objects import Uploads
 from rmqtool.copy.order import STEPS, Database, Found, Step, inventory
 from rmqtool.copy.transfer import (
     Content,
@@ -38,7 +43,7 @@ from rmqtool.store.store import COMMIT_LOG, Store
 from rmqtool.transaction.system import SYSTEM
 
 BLOCK = 512  # of st_blocks, bytes
-_BOOT = Path("/proc/sys/kernel/random/boot_id")
+_COPIES, _UPLOADS = 2, 8  # full files at once
 _BULK_PASSES = 3  # files that are full meanwhile are copied by the next one
 _BUFFERED = 1.0  # seconds for which an acknowledged message may be in the broker's memory alone, and more
 _LARGE = 1 << 20  # bytes
@@ -70,6 +75,7 @@ class Copied:
     started: int
     index_geometry: Geometry | None = None  # of the newest index file, as the store showed it
     totals: Totals = field(default_factory=Totals)
+    there: Sequence[CopiedFile] = ()  # what of the earlier copy stays on another machine
 
     @property
     def log_bytes(self) -> int:
@@ -79,15 +85,21 @@ class Copied:
 
 @dataclass(frozen=True)
 class Earlier:
-    """A copy that is brought up to date: where it is, and its manifest; with `prune` what the source lacks goes."""
+    """A copy that is brought up to date: where it is, and its manifest; with `prune` what the source lacks goes.
 
-    root: Path
+    `root` is None of one on another machine.
+    """
+
+    root: Path | None
     manifest: Manifest
     prune: bool = False
 
 
 class Copying:
-    """Copies a store into `new`; `earlier` is the copy that it follows."""
+    """Copies a store into `new`; `earlier` is the copy that it follows.
+
+    With `uploads` full files go to another machine, and `new` has links that lead to them in the source.
+    """
 
     def __init__(
         self,
@@ -97,6 +109,7 @@ class Copying:
         limit: RateLimit | None = None,
         earlier: Earlier | None = None,
         expected: Manifest | None = None,
+        uploads: Uploads | None = None,
         progress: Progress = no_progress,
     ) -> None:
         self._snapshot, self._store, self._new = snapshot, snapshot.store, new
@@ -107,7 +120,11 @@ class Copying:
         self._is_live = snapshot.holder is not None
         self._reading = ReadPolicy(limit, drop_page_cache=self._is_live)
         self._progress = progress
-        self._notes = _Notes(new, self._store)
+        self._uploads = uploads
+        self._lock = threading.Lock()
+        self._is_stopped = False
+        self._there: list[CopiedFile] = []  # what only the earlier copy on another machine has
+        self._notes = Notes(new.notes, name_of(self._store))
         self._files: dict[str, CopiedFile] = {}
         self._stamps: dict[str, tuple[int, int]] = {}
         self._totals = Totals()
@@ -128,19 +145,21 @@ class Copying:
                 end = self._end()
         self._keep_earlier()
         kept = list_mapped_files(self._root / COMMIT_LOG).files
-        end = replace(end, start=kept[0].start_offset if kept else end.start)
+        starts = [file.first for file in self._there if file.kind == "log" and file.first is not None]
+        end = replace(end, start=min([*starts, kept[0].start_offset if kept else end.start]))
         self._totals.bulk_seconds = ordered - began
         self._totals.ordered_seconds = time.monotonic() - ordered
-        return Copied(end, self._files, self._stamps, started, self._index_geometry, self._totals)
+        return Copied(end, self._files, self._stamps, started, self._index_geometry, self._totals, self._there)
 
     def _begin(self) -> None:
         """Go on with what an interrupted run has copied, where that was of the same store."""
-        known = self._notes.read()
+        known = None if self._uploads else self._notes.read()
         if known is None:
             self._new.begin_anew()
             known = {}
         self._known = known
-        self._notes.open(is_new=not known)
+        if not self._uploads:
+            self._notes.open(is_new=not known)
         for name, directory in inventory(self._store).directories:
             self._make_like(self._root / name, directory)
 
@@ -150,24 +169,63 @@ class Copying:
         for _ in range(_BULK_PASSES):
             found = inventory(self._store)
             left = [file for file in found.files if file.is_full and file.name not in self._files]
-            for file in left:
-                self._copy_full(file)
+            self._copy_all_full(left)
             for database in found.databases:
                 copy_tables(database.path, self._made(f"{database.name}/CURRENT").parent, self._reading, self._count)
             if not left:
                 break
         self._drop_gap()
 
-    def _copy_full(self, file: Found) -> None:
+    def _copy_all_full(self, files: Sequence[Found]) -> None:
+        """Copy files that the broker writes no more, some at once unless that is to be slow."""
+        at_once = 1 if self._reading.rate_limit else min(len(files), _UPLOADS if self._uploads else _COPIES)
+        with ThreadPoolExecutor(max(1, at_once)) as threads:
+            waiting = [threads.submit(self._copy_full, file, is_one_of_many=at_once > 1) for file in files]
+            try:
+                for each in waiting:
+                    while not each.done():
+                        wait([each], WAIT_SECONDS)
+                    each.result()
+            except BaseException:
+                self._is_stopped = True
+                threads.shutdown(wait=False, cancel_futures=True)
+                raise
+
+    def _copy_full(self, file: Found, *, is_one_of_many: bool) -> None:
         """Copy a file that the broker writes no more; one that an earlier run or copy has is taken from there."""
         with vanishing(file.path) as gone:
             status = os.stat(file.path)
-            if not (self._take_known(file, status) or self._take_linked(file, status)):
-                self._copy(file, status)
+            if self._uploads:
+                self._upload(file, status, self._uploads)
+            elif not (self._take_known(file, status) or self._take_linked(file, status)):
+                self._copy(file, status, is_one_of_many=is_one_of_many)
                 self._notes.add(self._files[file.name])
                 if self._is_live and status.st_size >= _LARGE:
                     self._forget(self._root / file.name)
-        self._totals.vanished += len(gone)
+        self._tally("vanished", len(gone))
+
+    def _upload(self, file: Found, status: os.stat_result, uploads: Uploads) -> None:
+        """Let another machine have a full file; one that is there is known by what it was when it was copied."""
+        known, is_earlier = uploads.known(file.name, lambda each: each.is_full and each.origin == Origin.of(status))
+        if known:
+            self._tally("linked" if is_earlier else "went_on")
+            self._count(_allocated(status))
+        else:
+            content, there = uploads.put(file.name, file.path, self._count)
+            made = described(file.name, file.step, content, status.st_mtime_ns)
+            known = replace(made, is_full=True, origin=Origin.of(status), object=there)
+            uploads.note(known)
+            self._tally("copied")
+        link = self._made(file.name)
+        link.unlink(missing_ok=True)
+        link.symlink_to(os.path.realpath(file.path))
+        self._have(known)
+
+    def _drop_vanished(self) -> None:
+        """Leave out what the broker has deleted in the meantime, the oldest files of the log first."""
+        self._tally("vanished", len(dropped := drop_dangling(self._root)))
+        for name in dropped:
+            self._files.pop(name, None)
 
     def _forget(self, path: Path) -> None:
         """Leave a copied file out of the page cache, on which the broker lives."""
@@ -185,7 +243,7 @@ class Copying:
         with suppress(OSError):
             if os.stat(self._root / file.name).st_size == known.size:
                 self._have(known)
-                self._totals.went_on += 1
+                self._tally("went_on")
                 self._count(_allocated(status))
                 return True
         return False
@@ -197,12 +255,15 @@ class Copying:
             return False
         if not self._link(before, self._earlier):
             return False
-        self._totals.linked += 1
+        self._tally("linked")
         self._count(_allocated(status))
         return True
 
     def _link(self, before: CopiedFile, earlier: Earlier) -> bool:
         """Give a file of the earlier copy a second name here; where the file system has none, copy it."""
+        if earlier.root is None:
+            self._there.append(before)
+            return True
         path, to = earlier.root / before.path, self._made(before.path)
         status = os.stat(path)
         if (status.st_size, status.st_mtime_ns) != (before.size, before.mtime_ns):
@@ -226,6 +287,7 @@ class Copying:
 
     def _drop_gap(self) -> None:
         """Drop the log files before a gap that the broker's cleaner has made meanwhile: it deletes the oldest first."""
+        self._drop_vanished()
         files = list_mapped_files(self._root / COMMIT_LOG).files
         there = {file.path.name for file in inventory(self._store, "log").of("log")}
         for before, after in reversed([*pairwise(files)]):
@@ -256,16 +318,17 @@ class Copying:
                     self._add(file, content_of(self._root / file.name, self._reading, self._count), status)
             else:
                 self._copy(file, os.stat(file.path))
-        self._totals.vanished += len(gone)
+        self._tally("vanished", len(gone))
 
-    def _copy(self, file: Found, status: os.stat_result) -> None:
+    def _copy(self, file: Found, status: os.stat_result, *, is_one_of_many: bool = False) -> None:
         to = self._made(file.name)
         if file.step == "index" and not file.is_full:
             geometry = self._index_geometry = self._geometry_of(file.path)
             content = copy_index(file.path, to, geometry, self._reading, self._count)
         else:
             content = copy_content(file.path, to, self._reading, self._count,
-                                   is_full=file.is_full or not self._is_live)  # fmt: skip
+                                   is_full=file.is_full or not self._is_live,
+                                   is_one_of_many=is_one_of_many)  # fmt: skip
         self._add(file, content, status)
 
     def _geometry_of(self, path: Path) -> Geometry | None:
@@ -285,7 +348,7 @@ class Copying:
         self._require_expected(file.name, content)
         made = described(file.name, file.step, content, expected.mtime_ns if expected else status.st_mtime_ns)
         self._have(replace(made, is_full=file.is_full, origin=Origin.of(status)))
-        self._totals.copied += 1
+        self._tally("copied")
 
     def _require_expected(self, name: str, content: Content) -> None:
         """Raise UnreadableError where a file of a copy that is restored is not as the manifest says."""
@@ -309,7 +372,7 @@ class Copying:
             content = content_of(self._root / path, ReadPolicy(), no_progress)
             self._require_expected(path, content)
             self._have(described(path, "database", content, status.st_mtime_ns))
-            self._totals.copied += 1
+            self._tally("copied")
 
     def _end(self) -> LogEnd:
         sources = {file.name: file.path for file in inventory(self._store, "log").of("log")}
@@ -359,8 +422,31 @@ class Copying:
                 os.chown(path, status.st_uid, status.st_gid)
 
     def _count(self, size: int) -> None:
-        self._totals.bytes_read += size
-        self._progress(size)
+        """Take note of what was read; raises CancelledError where another thread has met an error."""
+        if self._is_stopped:
+            raise CancelledError
+        with self._lock:
+            self._totals.bytes_read += size
+            self._progress(size)
+
+    def _tally(self, name: str, count: int = 1) -> None:
+        with self._lock:
+            setattr(self._totals, name, getattr(self._totals, name) + count)
+
+
+def drop_dangling(root: Path) -> list[str]:
+    """Remove the links below a directory that lead nowhere any more, of the newest files first; their names.
+
+    A cleaner deletes the oldest files first: where the newest is looked at first, no gap is left.
+    """
+    dropped = []
+    for above, _, names in os.walk(root):
+        for name in sorted(names, reverse=True):
+            path = Path(above, name)
+            if path.is_symlink() and not path.exists():
+                path.unlink()
+                dropped.append(path.relative_to(root).as_posix())
+    return dropped
 
 
 def _first_files(files: dict[str, CopiedFile]) -> dict[str, int]:
@@ -397,12 +483,17 @@ def _allocated(status: os.stat_result) -> int:
     return min(status.st_size, status.st_blocks * BLOCK)
 
 
-def needed_bytes(store: Store, earlier: Earlier | None = None) -> int:
-    """About how many bytes a copy reads and writes: what the files hold that an earlier one does not have."""
+def needed_bytes(store: Store, earlier: Earlier | None = None, *, only_changing: bool = False) -> int:
+    """About how many bytes a copy reads and writes: what the files hold that an earlier one does not have.
+
+    With `only_changing` without the files that are full.
+    """
     found = inventory(store)
     known = earlier.manifest.by_path if earlier else {}
     total = 0
     for file in found.files:
+        if only_changing and file.is_full:
+            continue
         with suppress(OSError):
             status = os.stat(file.path)
             before = known.get(file.name)
@@ -418,54 +509,3 @@ def allocated_below(directory: Path) -> int:
     """What the files of a copy take already, bytes, without those that another copy has, too."""
     found = (os.lstat(Path(above, name)) for above, _, names in os.walk(directory) for name in names)
     return sum(_allocated(status) for status in found if status.st_nlink == 1)
-
-
-class _Notes:
-    """What is copied, beside the copy: a process that was killed has left it, a machine that fell has not.
-
-    The data of a file may be in memory when it is noted: what another start of the machine has noted does not count.
-    """
-
-    def __init__(self, new: NewStore, store: Store) -> None:
-        self._path = new.notes
-        status = os.stat(store.root)
-        boot = _BOOT.read_text().strip() if _BOOT.exists() else ""
-        self._head = {"store": os.path.realpath(store.root), "inode": status.st_ino, "boot": boot}
-        self._descriptor = -1
-
-    def read(self) -> dict[str, CopiedFile] | None:
-        """What an earlier run has copied of this store; None without one."""
-        try:
-            lines = self._path.read_bytes().splitlines()
-        except FileNotFoundError:
-            return None
-        with suppress(ValueError, KeyError, TypeError, IndexError):
-            if json.loads(lines[0]) != self._head or not self._head["boot"]:
-                return None
-            found: dict[str, CopiedFile] = {}
-            for line in lines[1:]:
-                with suppress(ValueError, TypeError):  # the last one may be cut
-                    document = json.loads(line)
-                    each = CopiedFile(**{**document, "origin": Origin(**document["origin"])})
-                    found[each.path] = each
-            return found
-        return None
-
-    def open(self, *, is_new: bool) -> None:
-        """Begin to write."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | (os.O_TRUNC if is_new else 0)
-        self._descriptor = os.open(self._path, flags, 0o600)
-        self._write(self._head if is_new else {})
-
-    def add(self, file: CopiedFile) -> None:
-        """Note a file that is copied."""
-        self._write(asdict(file))
-
-    def close(self) -> None:
-        """Write no more."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
-
-    def _write(self, document: dict[str, object]) -> None:
-        os.write(self._descriptor, (json.dumps(document) + "\n").encode())

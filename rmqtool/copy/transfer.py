@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -23,10 +24,11 @@ from rmqtool.store.config_json import parse_fastjson
 from rmqtool.store.index_files import Geometry
 from rmqtool.store.rocksdb import RocksDb, is_readable
 
-_BLOCK = 4 << 20  # bytes
+_BLOCK = 1 << 20  # bytes: what is read is still in the processor's cache when it is hashed
 _PAGE = 4096
 _LARGE = 8 << 20  # bytes of a file that is hashed in a thread of its own
 _WAITING = 8  # pieces that are read and not hashed yet
+Piece = bytes | memoryview
 _ZEROS = bytes(_BLOCK)
 _TRIES, _PAUSE = 50, 0.002  # a broker writes a small file in less, seconds
 _DATABASE_PAUSE = 0.1  # while a database writes a table
@@ -45,36 +47,42 @@ class Content:
     sha256: str
 
 
-class _Hashed:
+class Hashed:
     """SHA-256 of data that comes in pieces, with holes between them; zeros at the end do not count."""
+
+    kept = 1  # pieces that must stay as they are
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
         self.used = 0
 
-    def add(self, data: bytes, position: int) -> None:
+    def add(self, data: Piece, position: int) -> None:
+        """Hash a piece that is at a position, after those before it."""
         length = length_without_zeros(data)
         if not length:
             return
         while self.used < position:
-            zeros = min(_BLOCK, position - self.used)
+            zeros = min(len(_ZEROS), position - self.used)
             self._hash.update(memoryview(_ZEROS)[:zeros])
             self.used += zeros
         self._hash.update(memoryview(data)[:length])
         self.used = position + length
 
     def content(self, size: int) -> Content:
+        """That of a file of so many bytes."""
         return Content(size, self.used, self._hash.hexdigest())
 
 
 class _HashedBeside:
     """The same in a thread of its own, a few pieces behind."""
 
+    kept = _WAITING + 2
+
     def __init__(self, thread: Executor) -> None:
-        self._hashed, self._thread = _Hashed(), thread
+        self._hashed, self._thread = Hashed(), thread
         self._waiting: deque[Future[None]] = deque()
 
-    def add(self, data: bytes, position: int) -> None:
+    def add(self, data: Piece, position: int) -> None:
         """Hash a piece, once those before it are done."""
         self._waiting.append(self._thread.submit(self._hashed.add, data, position))
         while len(self._waiting) > _WAITING:
@@ -90,17 +98,24 @@ class _HashedBeside:
         return self._hashed.content(size)
 
 
-def _pieces(source: InputFile, stop: int) -> Iterator[tuple[int, bytes]]:
-    """The data of a file before `stop`, with positions; holes and zeros are left out."""
-    position = 0
-    while (position := source.next_data(position, stop)) < stop:
+def pieces(source: InputFile, stop: int, kept: int = 1) -> Iterator[tuple[int, memoryview]]:
+    """The data of a file before `stop`, with positions; holes and zeros are left out.
+
+    The last `kept` pieces are as they were read; those before them are not.
+    """
+    position, buffers = 0, cycle([memoryview(bytearray(min(_BLOCK, max(1, stop)))) for _ in range(kept)])
+    while (position := source.next_stored(position, stop)) < stop:
         position -= position % _PAGE
-        data = source.read(position, min(_BLOCK, stop - position))
-        yield position, data
+        buffer = next(buffers)[: stop - position]
+        data = buffer[: source.read_into(buffer, position)]
+        if not data:
+            return
+        if not is_zero(data):
+            yield position, data
         position += len(data)
 
 
-def _written(data: bytes) -> Iterator[tuple[int, int]]:
+def _written(data: Piece) -> Iterator[tuple[int, int]]:
     """The parts of some data, in whole pages, that are not zero: a wheel of timers has few pages with data."""
     firsts = np.frombuffer(data, np.uint8)[::_PAGE]
     start = 0
@@ -118,37 +133,46 @@ def content_of(path: Path, reading: ReadPolicy, progress: Progress) -> Content:
     """Read a file, and hash it; `progress` takes what was read since its last call, bytes."""
     with InputFile(path, reading) as source, _hashing(source.size) as hashed:
         size = source.size
-        for position, data in _pieces(source, size):
+        for position, data in pieces(source, size, hashed.kept):
             hashed.add(data, position)
             progress(len(data))
     return hashed.content(size)
 
 
 def copy_content(
-    path: Path, to: Path, reading: ReadPolicy, progress: Progress, stop: int | None = None, *, is_full: bool = False
+    path: Path,
+    to: Path,
+    reading: ReadPolicy,
+    progress: Progress,
+    stop: int | None = None,
+    *,
+    is_full: bool = False,
+    is_one_of_many: bool = False,
 ) -> Content:
     """Copy a file's data, up to `stop` if that is given, into a new file of the same size; raises as `InputFile`.
 
-    What `is_full` stays as it is: the system copies by itself what is hashed beside that.
+    What `is_full` stays as it is: the system copies by itself what is hashed. A large file is hashed in a thread of its
+    own, unless it is one of many that are copied at the same time.
     """
     to.unlink(missing_ok=True)
     with InputFile(path, reading) as source, new_file(to, source.size) as target:
-        with _hashing(source.size) as hashed:
-            for position, data in _pieces(source, source.size if stop is None else min(stop, source.size)):
+        with _hashing(0 if is_one_of_many else source.size) as hashed:
+            end_of_data = source.size if stop is None else min(stop, source.size)
+            for position, data in pieces(source, end_of_data, hashed.kept):
                 hashed.add(data, position)
                 for start, end in _written(data):
                     at = position + start
                     done = copy_range(source, at, end - start, target, at) if is_full else 0
-                    write_all(target, memoryview(data)[start + done : end], at + done)
+                    write_all(target, data[start + done : end], at + done)
                 progress(len(data))
         return hashed.content(source.size)
 
 
 @contextmanager
-def _hashing(size: int) -> Iterator[_Hashed | _HashedBeside]:
+def _hashing(size: int) -> Iterator[Hashed | _HashedBeside]:
     """A hash, for large files in a thread beside the one that reads and writes."""
     if size < _LARGE:
-        yield _Hashed()
+        yield Hashed()
         return
     with ThreadPoolExecutor(1) as thread:
         hashed = _HashedBeside(thread)

@@ -15,12 +15,12 @@ from rmqtool.cut.files import CutIndex, checkpoint_change, cut_index, epoch_chan
 from rmqtool.cut.place import At, Place, place_of
 from rmqtool.cut.positions import Positions, PositionsAfter, position_changes
 from rmqtool.cut.queues import CutQueue, cut_queues, queue_changes
-from rmqtool.cut.rows import NewRows, row_stops
+from rmqtool.cut.rows import NewIndexRows, NewRows, row_stops
 from rmqtool.cut.tail import Tail, read_tail
 from rmqtool.cut.timer import timer_changes
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.repair.change import Change, TakenOut
-from rmqtool.rules.system_topics import TIMER_TOPIC
+from rmqtool.rules.system_topics import OP_TOPIC, ROCKSDB_OP_TOPIC, TIMER_TOPIC
 from rmqtool.store.compaction import list_compacted
 from rmqtool.store.dledger_node import EPOCH_FILE
 from rmqtool.store.lock import ABORT_FILE
@@ -115,6 +115,12 @@ class CutJob:
         timer = next((each.max_after for each in queues if each.name.topic == TIMER_TOPIC), None)
         yield from timer_changes(snapshot, place.offset, timer, tail)
         yield from index.changes
+        newest = RocksDbIndex(store).last_offset()
+        if newest is not None and newest >= place.offset:
+            what = f"{SIDE_STORE}: index without the rows of what is deleted"
+            last = place.last_record, place.last_store_timestamp
+            yield NewIndexRows(codes=frozenset(), what=what, directory=store.root / SIDE_STORE, offset=place.offset,
+                               first=tail.first_store_timestamp, last=last)  # fmt: skip
         yield from queue_changes(store, queues)
         database = snapshot.database
         stops = row_stops(database, place.offset) if database is not None else {}
@@ -157,13 +163,10 @@ class CutJob:
                                    "messages", file=store.root)  # fmt: skip
         if tail.records and tier_of(store) is not None:
             raise UnsupportedError("tiered storage may have deleted messages", file=store.root)
-        newest = RocksDbIndex(store).last_offset() if (store.root / SIDE_STORE).is_dir() else None
-        if newest is not None and newest >= place.offset:
-            raise UnsupportedError("the index is in RocksDB, and its rows would point past the end of the log",
-                                   file=store.root / SIDE_STORE)  # fmt: skip
         halves = half_rows(store)
-        if halves is not None and bool((halves.physical_offsets >= place.offset).any()):
-            raise UnsupportedError("half messages are in RocksDB, and their rows would point past the end of the log",
+        answered = topics & {OP_TOPIC, ROCKSDB_OP_TOPIC}
+        if halves is not None and (answered or bool((halves.physical_offsets >= place.offset).any())):
+            raise UnsupportedError("half messages are in RocksDB, and some of them, or their answers, would go",
                                    file=store.root / SIDE_STORE)  # fmt: skip
 
 

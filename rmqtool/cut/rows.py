@@ -8,11 +8,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rmqtool.base.files import list_directory
+from rmqtool.base.new_files import copy_file
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.formats.layout import FormatError
-from rmqtool.formats.rocksdb_rows import config_entry, config_offset_row
+from rmqtool.formats.rocksdb_rows import (
+    INDEX_HOUR,
+    INDEXED_TIME,
+    INDEXED_TO,
+    PROGRESS,
+    config_entry,
+    config_offset_row,
+    index_prefix,
+    progress_value,
+)
 from rmqtool.rebuild.existing import StoredRows
-from rmqtool.rebuild.staged import DatabaseWriter, stage_database, write_database
+from rmqtool.rebuild.staged import DatabaseWriter, drop_rows, stage_database, write_database
 from rmqtool.repair.change import Change
 from rmqtool.store.config_tables import CONSUMER_OFFSET, DEFAULT_FAMILY, SECOND, TABLES
 from rmqtool.store.config_text import entries_of, value_of, with_values
@@ -21,6 +31,7 @@ from rmqtool.store.rocksdb_queues import LastUnit, QueueDatabase
 from rmqtool.store.store import CONFIG
 from rmqtool.transaction.transaction import Transaction
 
+_LOCK = "LOCK"
 _ROWS_AT_ONCE = 1 << 16
 
 GroupQueue = tuple[str, str, int]
@@ -82,6 +93,39 @@ class NewRows(_NewDatabase):
             first += _ROWS_AT_ONCE
         if name not in self.stops:
             writer.end(name, last)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewIndexRows(_NewDatabase):
+    """The index in RocksDB without the rows of messages at an offset or after it, of which `first` was stored first.
+
+    Then `last` is the last message in it: its physical offset, and when it was stored, epoch ms.
+    """
+
+    offset: int
+    first: int
+    last: tuple[int, int]
+
+    def stage(self, transaction: Transaction) -> None:
+        """Write its files without these rows, and put them in place of those that are there."""
+        name = self.directory.name
+        with transaction.scratch() as scratch:
+            for entry in list_directory(self.directory):
+                if entry.is_file() and entry.name != _LOCK:
+                    copy_file(self.directory / entry.name, scratch / entry.name)
+            keys = (INDEXED_TO, INDEXED_TIME)
+            drop_rows(scratch, index_prefix(self.first - self.first % INDEX_HOUR), self._is_gone,
+                      {key: progress_value(each) for key, each in zip(keys, self.last, strict=True)})  # fmt: skip
+            (scratch / _LOCK).unlink(missing_ok=True)  # the store keeps its own
+            names = stage_database(transaction, scratch, name)
+        for entry in list_directory(self.directory):
+            if entry.is_file() and entry.name != _LOCK and f"{name}/{entry.name}" not in names:
+                transaction.remove(f"{name}/{entry.name}")
+        for each in names:
+            transaction.put(each)
+
+    def _is_gone(self, key: bytes) -> bool:
+        return key not in PROGRESS and int.from_bytes(key[-8:], "big") >= self.offset
 
 
 def row_stops(database: QueueDatabase, offset: int) -> dict[QueueName, int]:

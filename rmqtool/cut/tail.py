@@ -45,6 +45,11 @@ class Tail:
     keys: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))  # hashes, ascending
     copied_halves: tuple[tuple[int, int], ...] = ()  # queue and first queue offset of those that were asked for again
 
+    @property
+    def has_delivered_timers(self) -> bool:
+        """Whether timer messages were delivered, or put off, there."""
+        return self.delivered_timer != _NEVER
+
     def has(self, unique_key: str | None, reconsume_times: int) -> bool:
         """Whether a record of it has a unique key, and was consumed as often: each retry has the same key."""
         if unique_key is None:

@@ -47,7 +47,9 @@ def timer_changes(snapshot: Snapshot, offset: int, queue_end: int | None, tail: 
     """
     store = snapshot.store
     rows = timer_rows(store)
-    if rows is not None and tail.records:
+    if rows is not None and (
+        queue_end is not None or tail.has_delivered_timers or bool((rows.physical_offsets >= offset).any())
+    ):
         raise UnsupportedError("the timer's rows in RocksDB would point past the end of the log", file=store.root)
     state = timer_state_of(snapshot)
     position = _first_gone(state, offset)

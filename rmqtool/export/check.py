@@ -66,7 +66,7 @@ def size_and_crc32(path: Path) -> tuple[int, int]:
 def stored_names(output: Path) -> list[str]:
     """The paths of all files below an output; raises OSError."""
     if isinstance(output, RemotePath):
-        from rmqtool.export.sink import files_in
+        from rmqtool.base.remote_files import files_in
 
         return sorted(name for name, _ in files_in(output))
     return sorted(str(path.relative_to(output)) for path in output.rglob("*") if path.is_file())

@@ -28,9 +28,10 @@ from typing import Any
 from rmqtool.base.errors import RmqtoolError, UnreadableError, UsageError, notice
 from rmqtool.base.files import Closing
 from rmqtool.base.new_files import sync, whole_file
+from rmqtool.base.remote_files import files_in, read_remote, remove_remote, write_remote
 from rmqtool.base.remote_path import RemotePath
 from rmqtool.export.options import DELTA, ICEBERG, Mode, Target
-from rmqtool.export.sink import DataFile, files_in, output_errors, read_remote, remove_remote, unwritable, write_remote
+from rmqtool.export.sink import DataFile, output_errors, unwritable
 
 MANIFEST = "_manifest.json"
 SUCCESS = "_SUCCESS"

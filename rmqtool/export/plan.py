@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from rmqtool.base.errors import RmqtoolError, UsageError, notice
+from rmqtool.base.remote_files import files_in
 from rmqtool.base.remote_path import RemotePath
 from rmqtool.export.options import ExportOptions, Mode, Target, null_before_of, watermarks
 from rmqtool.export.output import OURS, TEMPORARY, check_mode, check_table
 from rmqtool.export.results import ExportTotals, queue_sums
-from rmqtool.export.sink import files_in, output_errors
+from rmqtool.export.sink import output_errors
 from rmqtool.export.write import SplitTask
 from rmqtool.scan.block import Damage
 from rmqtool.scan.frames import RecordRun

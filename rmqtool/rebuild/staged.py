@@ -247,6 +247,23 @@ def write_database(directory: Path, families: Mapping[str, Mapping[bytes, bytes]
     drop_traces(directory)
 
 
+def drop_rows(directory: Path, start: bytes, is_gone: Callable[[bytes], bool], rows: Mapping[bytes, bytes]) -> None:
+    """Remove rows of the default column family from `start` on, and write `rows`; raises UnwritableError."""
+    library = library_for(directory)
+    with reported(directory):
+        families = library.Rdict.list_cf(str(directory), options_of(library))
+        options = {name: options_of(library) for name in families}
+        database = library.Rdict(str(directory), options_of(library), column_families=options)
+        for key in database.keys(from_key=start):
+            if is_gone(key):
+                database.delete(key)
+        for key, value in rows.items():
+            database.put(key, value)
+        database.flush(True)
+        database.close()
+    drop_traces(directory)
+
+
 def stage_database(transaction: Transaction, source: Path, directory: str) -> list[str]:
     """Stage the files of the finished database at `source` for `directory`; their names in the store."""
     names = sorted(os.listdir(source))

@@ -105,7 +105,7 @@ class CopyAnswer(Shape):
     files: CopiedFiles | None  # What happened to its files; null unless done.
     expired: ExpiredFiles | None  # What the cleaner would delete of a restored log; null where nothing.
     differences: list[DifferentFile]  # Differences from the manifest, with --verify.
-    verdict: str | None  # That of verify on the copy; null without --verify.
+    verdict: str | None  # That of verify on the copy; null without --verify, and for a copy on another machine.
 
 
 def plan_json(plan: CopyPlan, source: Path, target: Path) -> dict[str, Any]:
@@ -221,4 +221,5 @@ def show_check(
             write_text(f"  and {len(different) - _MOST_SHOWN} more\n")
     for finding in findings:
         show_finding(console, finding)
-    write_text(f"verify: {verdict}\n")
+    if verdict is not None:
+        write_text(f"verify: {verdict}\n")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +19,8 @@ HOME = ".rmqtool"
 """Directory in the store that holds everything of ours; every broker from 4.4.0 to 5.5.1 ignores it."""
 
 _MAX_NAME = 255  # bytes
-_NOT_OURS = frozenset({HOME, "lock", "rocksdbstore"})  # they keep brokers and transactions apart: never changed
+_NOT_OURS = frozenset({HOME, "lock"})  # they keep brokers and transactions apart: never changed
+_WITH_LOCK = "rocksdbstore"  # a database that is never replaced as a whole: its LOCK shows that a broker runs
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class StorePaths:
         parts = name.split("/")
         if os.path.isabs(name):
             raise UnsupportedError("outside the store: it can't be replaced in one step", file=name, hint=_ELSEWHERE)
-        if any(not _is_plain(part) for part in parts) or parts[0] in _NOT_OURS:
+        if any(not _is_plain(part) for part in parts) or _is_of_others(parts):
             raise UnwritableError(f"{name!r} is not a name inside a store: nothing is written there")
 
     def _check_parents(self, name: str) -> None:
@@ -141,6 +143,10 @@ _ELSEWHERE = (
     "move it into the store; or build queues and index elsewhere with rebuild-cq and rebuild-index --output DIR, and "
     "put them in place while the broker is stopped; or create a new store with salvage --output NEW"
 )
+
+
+def _is_of_others(parts: Sequence[str]) -> bool:
+    return parts[0] in _NOT_OURS or (parts[0] == _WITH_LOCK and (len(parts) == 1 or parts[1] == "LOCK"))
 
 
 def _is_plain(name: str) -> bool:

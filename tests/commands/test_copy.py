@@ -16,12 +16,11 @@ from rmqtool.store.lock import Holder
 from tests.building import LOG
 from tests.commands.running import Result, killed_at_a_call, rmqtool
 from tests.conftest import GoldenStore
-from tests.copies import copied
+from tests.copies import contents, copied, grown
 from tests.sampling import one_in
-from tests.unchanged import snapshot, tree, unchanged
-from tests.verify.small_store import FILE_SIZE, StoreBuilder, small_log, small_store
+from tests.unchanged import snapshot, unchanged
+from tests.verify.small_store import FILE_SIZE, StoreBuilder, small_store
 
-NOT_COPIED = {"lock", "abort", "abort.bak", "LOCK"}
 GOLDEN = ("4.4.0-clean", "4.9.7-clean", "5.3.3-shop", "5.5.0-clean", "5.5.0-trimmed", "5.3.3-empty",
           "more/5.3.3-rocksdb-twice", "more/4.7.1-differing")  # fmt: skip
 DAY_S = 86_400
@@ -41,27 +40,6 @@ def copy(store: Path, target: Path, *options: str | Path) -> Result:
     """Copy a store, and assert that it is as before."""
     with unchanged(store):
         return rmqtool("copy", store, "--output", target, *options)
-
-
-def grown(store: Path, records: int) -> None:
-    """Write a store again with more messages, as its broker does; files that stay as they were keep their inodes."""
-    new = small_store(store.with_name("grown"), small_log(records))
-    for name, content in tree(new).items():
-        path = store / name
-        if not path.exists() or path.read_bytes() != content:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
-            if name.startswith(LOG):
-                os.utime(path)
-    shutil.rmtree(new)
-
-
-def contents(store: Path) -> dict[str, bytes]:
-    """The files of a store or copy that copies have."""
-    files = tree(store).items()
-    return {
-        name: data for name, data in files if Path(name).name not in NOT_COPIED and not name.startswith(".rmqtool/")
-    }
 
 
 @pytest.mark.slow

@@ -10,7 +10,11 @@ import pytest
 
 import rmqtool
 from rmqtool.base.errors import Exit
+from rmqtool.formats.rocksdb_rows import INDEXED_TIME, INDEXED_TO
+from rmqtool.rules.system_topics import OP_TOPIC
+from rmqtool.store.rocksdb import RocksDb
 from tests.building import LOG
+from tests.changed_rocksdb import changed
 from tests.commands.running import rmqtool as run
 from tests.conftest import GoldenStore
 from tests.copies import copied
@@ -171,10 +175,58 @@ def test_what_was_delivered_after_the_cut_is_delivered_again(golden_store: Golde
     assert (result["delivered_again"], result["halves_unanswered"]) == (4, 2)
 
 
+SIDE = "more/5.5.0-rocksdb-side"
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["more/5.5.0-rocksdb-side", "more/5.3.3-compacted", "more/5.5.1-tiered"])
+def test_an_index_in_rocksdb_ends_with_the_log(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """Rows of what goes go, all others stay; the database keeps its lock, and undo brings each byte back."""
+    root = copied(golden_store(SIDE), tmp_path / "cut")
+    before, offset, rows = files(root), starts_of(root)[-12], index_rows(root)
+    assert any(at >= offset for at in rows.values())
+    assert run("cut", root, "--at", str(offset), "--yes").status == Exit.OK
+    last = max(at for at in starts_of(root))
+    left = {key: at for key, at in rows.items() if at < offset and len(key) > len(INDEXED_TIME)}
+    assert index_rows(root) == {**left, INDEXED_TO: last, INDEXED_TIME: index_rows(root)[INDEXED_TIME]}
+    (conf := tmp_path / "broker.conf").write_text("indexRocksDBEnable=true\ntimerRocksDBEnable=true\n")
+    checked = run("verify", root, "--broker-conf", conf, "--json").document
+    assert [each for each in checked["findings"] if each["severity"] != "info"] == []
+    assert run("undo", root, "--yes").status == Exit.OK
+    assert files(root) == before
+
+
+def index_rows(root: Path) -> dict[bytes, int]:
+    """The physical offset that each row of an index in RocksDB leads to, or holds."""
+    with RocksDb(root / "rocksdbstore") as database:
+        return {
+            key: int.from_bytes((value if key in (INDEXED_TO, INDEXED_TIME) else key)[-8:], "big")
+            for key, value in database.rows("default")
+        }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["timer", "trans"])
+def test_rows_of_timers_and_halves_that_would_go(golden_store: GoldenStore, tmp_path: Path, family: str) -> None:
+    """Of them, and of half messages whose answers go, there is no cut."""
+    root = copied(golden_store(SIDE), tmp_path / "cut")
+    offset = starts_of(root)[-12]
+    with changed(root / "rocksdbstore") as families:
+        if family == "timer":
+            timer = (1).to_bytes(4, "big") + offset.to_bytes(8, "big")
+            families["timer"][(1 << 40).to_bytes(8, "big") + b"key"] = timer
+        else:
+            families["trans"][(100).to_bytes(8, "big") + b"@orders@id"] = bytes(8)
+            offset = next(each.physical_offset for each in rmqtool.open(root).messages(topic=OP_TOPIC))
+    with unchanged(root):
+        refused = run("cut", root, "--at", str(offset), "--dry-run")
+    assert refused.status == Exit.FAILED
+    assert ("timer's rows" if family == "timer" else "half messages are in RocksDB") in refused.err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [SIDE, "more/5.3.3-compacted", "more/5.5.1-tiered"])
 def test_what_cannot_follow_is_refused(golden_store: GoldenStore, tmp_path: Path, name: str) -> None:
-    """The index in RocksDB, compacted logs and tiers would still lead to what goes."""
+    """Timers in RocksDB, compacted logs and tiers would still lead to what goes."""
     root = copied(golden_store(name), tmp_path / "cut")
     with unchanged(root):
         refused = run("cut", root, "--at", str(starts_of(root)[1]), "--dry-run")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import http.server
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -93,3 +95,31 @@ def place(request: pytest.FixtureRequest) -> Place:
     """Each kind of server."""
     found: Place = request.getfixturevalue(request.param)
     return found
+
+
+class _Denying(http.server.BaseHTTPRequestHandler):
+    """An S3 server that allows nothing; `asked` are the requests."""
+
+    asked: list[str]
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        self.send_response(403)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    do_HEAD = do_GET  # noqa: N815
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def denying() -> Iterator[tuple[str, list[str]]]:
+    """Host and port of a server that denies everything, and what it was asked for."""
+    asked: list[str] = []
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), type("Denying", (_Denying,), {"asked": asked}))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"127.0.0.1:{server.server_port}", asked
+    server.shutdown()
+    server.server_close()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import http.server
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,34 +47,6 @@ def test_nothing_there(s3: Place, command: tuple[str, ...], tmp_path: Path) -> N
     done = run(command, s3.uri("empty/store"), tmp_path)
     assert done.status == Exit.NOT_A_STORE
     assert "rmqtool: s3://bucket/empty/store: not a RocketMQ store: neither commitlog/ nor consumequeue/" in done.err
-
-
-class _Denying(http.server.BaseHTTPRequestHandler):
-    """An S3 server that allows nothing; `asked` are the requests."""
-
-    asked: list[str]
-
-    def do_GET(self) -> None:
-        self.asked.append(self.path)
-        self.send_response(403)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    do_HEAD = do_GET  # noqa: N815
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-
-@pytest.fixture
-def denying() -> Iterator[tuple[str, list[str]]]:
-    """Host and port of a server that denies everything, and what it was asked for."""
-    asked: list[str] = []
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), type("Denying", (_Denying,), {"asked": asked}))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"127.0.0.1:{server.server_port}", asked
-    server.shutdown()
-    server.server_close()
 
 
 @pytest.mark.parametrize("command", PLACES)

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from rmqtool.base.errors import Exit, RmqtoolError, UsageError
+from rmqtool.base.remote_files import files_in, read_remote, write_remote
 from rmqtool.export import output as remote_output
 from rmqtool.export.check import open_stored
 from rmqtool.export.options import ExportOptions, Mode
 from rmqtool.export.plan import ExportPlan, names_in
 from rmqtool.export.results import SplitResult
 from rmqtool.export.run import Exported, open_output, run_export
-from rmqtool.export.sink import files_in, read_remote, write_remote
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.scan.filters import Filters
 from rmqtool.store.message_reader import make_query

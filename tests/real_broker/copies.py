@@ -14,18 +14,23 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import rmqtool
+from rmqtool.base.errors import UnreadableError
 from rmqtool.copy.manifest import Manifest, read_manifest
+from rmqtool.copy.objects import read_remote_manifest
 from rmqtool.copy.order import Step
 from rmqtool.copy.run import Copying
 from tests.commands.running import rmqtool as run
 from tests.commands.running import spawn
 from tests.copies import copied
+from tests.other_machines.conftest import remote
+from tests.other_machines.servers import s3_server, s3_uri
 from tests.real_broker.harness import Harness
 
 ROCKSDB = {"storeType": "defaultRocksDB"}
@@ -37,11 +42,16 @@ LOAD = {
     # Instead of 60 s and 10 s: a copy of seconds stands for one of minutes.
     **dict.fromkeys(("flushConsumeQueueThoroughInterval", "flushCommitLogThoroughInterval"), "2000"),
 }
+CLEANING = {  # all but the last file of the log, once in a few seconds
+    "fileReservedTime": "0",
+    "deleteWhen": ";".join(f"{hour:02}" for hour in range(24)),
+    "cleanResourceInterval": "3000",
+}
 RATE = 2000  # messages a second
 _VERSIONS = ("4.9.7", "5.3.3", "5.5.0")
 _UPDATED_AFTER_S = 3.0
 _KILLED_AFTER_S = (0.8, 3.0)  # of which one goes by before it copies
-_BEFORE_S = 8.0  # between the start of the load and the first copy
+_BEFORE_S, _BEFORE_CLEANING_S = 8.0, 66.0  # between the start of the load, or of the cleaner, and the first copy
 _AT_ONCE = 30  # messages of a pull, which ends at the end of a queue file of 300 units
 _KEY_ONE_IN = 7
 
@@ -78,6 +88,13 @@ def sent_messages(root: Path) -> list[Sent]:
              int(each.store_timestamp.timestamp() * 1000), each.keys[0])
         for each in found
     ]  # fmt: skip
+
+
+def _sent_now(root: Path) -> list[Sent]:
+    """All messages that a store has whose broker deletes files."""
+    while True:
+        with suppress(UnreadableError):
+            return sent_messages(root)
 
 
 def judge(broker: Harness, copy: Path, sent: Sequence[Sent], settings: dict[str, str]) -> Judged:
@@ -139,17 +156,27 @@ def wrong_answers(
 
 
 def copies(
-    broker: Harness, scratch: Path, count: int, settings: dict[str, str], options: Sequence[str], form: str = "full"
-) -> Iterator[tuple[Path, int]]:
+    broker: Harness,
+    scratch: Path,
+    count: int,
+    settings: dict[str, str],
+    options: Sequence[str],
+    form: str = "full",
+    s3: str = "",
+) -> Iterator[tuple[Path, int, list[Sent]]]:
     """Copy a store while its broker is sent to; the copies with the exit statuses, then nothing more is sent.
 
-    A copy of the form ``update`` is made earlier, and brought up to date; one that is ``killed`` is made again.
+    Of a store that is cleaned meanwhile with the messages that it still had when the copy was done.
+
+    A copy of the form ``update`` is made earlier, and brought up to date; one that is ``killed`` is made again; one of
+    the form ``s3`` is made on the server at `s3`, brought up to date there, and restored.
     """
     root = scratch / "store"
     root.mkdir()
-    made = []
+    made: list[tuple[Path, int, list[Sent]]] = []
+    is_cleaning = settings.keys() >= CLEANING.keys()
     with broker.hold(root, RATE, settings, many=True):
-        time.sleep(_BEFORE_S)
+        time.sleep(_BEFORE_CLEANING_S if is_cleaning else _BEFORE_S)
         for number in range(count):
             copy = scratch / f"copy-{number}"
             words: tuple[str | Path, ...] = (
@@ -161,6 +188,9 @@ def copies(
                 broker.version,
                 *options,
             )
+            if form == "s3":
+                made.append((copy, _there_and_back(root, copy, s3, words[4:]), []))
+                continue
             if form == "update":
                 run(*words)
                 time.sleep(_UPDATED_AFTER_S)
@@ -175,9 +205,23 @@ def copies(
                 continue
             if found.status:
                 print(found.out, found.err, file=sys.stderr)
-            made.append((copy, found.status))
+            made.append((copy, found.status, _sent_now(root) if is_cleaning else []))
             time.sleep(1)
     yield from made
+
+
+def _there_and_back(root: Path, copy: Path, s3: str, words: Sequence[str | Path]) -> int:
+    """Make a copy on an S3 server, bring it up to date, and restore it with its manifest; the exit status."""
+    uri = s3_uri(s3, copy.name)
+    first = run("copy", root, "--output", uri, *words)
+    time.sleep(_UPDATED_AFTER_S)
+    found = run("copy", root, "--output", uri, "--update", "--prune", *words)
+    print(first.err, found.out, found.err, file=sys.stderr)
+    back = run("copy", uri, "--output", copy, "--yes")
+    manifest = read_remote_manifest(remote(uri))
+    assert manifest
+    manifest.write(copy)
+    return first.status or found.status or back.status
 
 
 def pausing(seconds: float) -> None:
@@ -198,31 +242,36 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=3)
     parser.add_argument("--rocksdb", action="store_true")
     parser.add_argument("--raw", action="store_true")
-    parser.add_argument("--form", choices=["full", "update", "killed"], default="full")
+    parser.add_argument("--cleaning", action="store_true", help="the broker deletes old files meanwhile")
+    parser.add_argument("--form", choices=["full", "update", "killed", "s3"], default="full")
     parser.add_argument("--pause", type=float, default=0, help="between two steps: stands for a large store (s)")
     given = parser.parse_args()
-    settings = {**LOAD, **(ROCKSDB if given.rocksdb else {})}
+    settings = {**LOAD, **(ROCKSDB if given.rocksdb else {}), **(CLEANING if given.cleaning else {})}
     if given.pause:
         pausing(given.pause)
     print("| release | copies | messages before | later ones | lost |\n|---|---|---|---|---|")
     failed = False
     for version in given.versions:
-        total, broker = Judged(), Harness(version)
-        with TemporaryDirectory(prefix="rmqtool-copies-") as directory:
-            made = [*copies(broker, Path(directory), given.count, settings, ["--raw"] if given.raw else [], given.form)]
+        total, broker, asked = Judged(), Harness(version), 0
+        server = s3_server() if given.form == "s3" else nullcontext("")
+        with TemporaryDirectory(prefix="rmqtool-copies-") as directory, server as s3:
+            options = ["--raw"] if given.raw else []
+            made = [*copies(broker, Path(directory), given.count, settings, options, given.form, s3)]
             sent = sent_messages(Path(directory) / "store")
-            for copy, status in made:
-                judged = judge(broker, copy, sent, settings)
+            for copy, status, then in made:  # of a store that is cleaned, what it had when the copy was done
+                judged = judge(broker, copy, then or sent, {**LOAD, **settings, "deleteWhen": "24"})
                 print(f"{version} {copy.name}: {judged}; exit {status}", file=sys.stderr)
+                asked += judged.before + judged.later > 0  # else the cleaner has deleted all of it meanwhile
                 total.before += judged.before
                 total.later += judged.later
                 total.wrong += judged.wrong
                 failed |= bool(status)
         lost = ", ".join(f"{count} {what}" for what, count in sorted(total.wrong.items())) or "nothing"
         name = f"{version}{', RocksDB' if given.rocksdb else ''}{', --raw' if given.raw else ''}"
-        name += {"full": "", "update": ", --update", "killed": ", killed and continued"}[given.form]
+        name += {"full": "", "update": ", --update", "killed": ", killed and continued", "s3": ", S3"}[given.form]
+        name += ", beside the cleaner" if given.cleaning else ""
         name += f", {given.pause:g} s between steps" if given.pause else ""
-        print(f"| {name} | {len(made)} | {total.before} | {total.later} | {lost} |", flush=True)
+        print(f"| {name} | {asked} | {total.before} | {total.later} | {lost} |", flush=True)
         failed |= bool(total.wrong)
     sys.exit(failed)
 

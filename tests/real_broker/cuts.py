@@ -26,6 +26,7 @@ _MORE = 200  # of the same size, after the cut
 _FIRST_OF_MORE = 50_000_000
 _AT_ONCE = 30  # messages of a pull, which ends at the end of a queue file of 300 units
 _KEY_ONE_IN = 7
+INDEX_IN_ROCKSDB = {"indexRocksDBEnable": "true", "indexFileReadEnable": "false"}
 _VERSIONS = ("4.9.7", "5.3.3", "5.5.0")
 
 
@@ -97,8 +98,9 @@ def main() -> None:
     parser.add_argument("versions", nargs="*", default=_VERSIONS)
     parser.add_argument("--count", type=int, default=20)
     parser.add_argument("--rocksdb", action="store_true")
+    parser.add_argument("--index", action="store_true", help="keys in RocksDB, from 5.4.0 on")
     given = parser.parse_args()
-    settings = {**LOAD, **(ROCKSDB if given.rocksdb else {})}
+    settings = {**LOAD, **(ROCKSDB if given.rocksdb else {}), **(INDEX_IN_ROCKSDB if given.index else {})}
     print("| release | cuts | after a clean stop | after a kill | more messages, a kill, two starts |")
     print("|---|---|---|---|---|", flush=True)
     failed = False
@@ -117,7 +119,7 @@ def main() -> None:
                     total += wrong
                 found.append(", ".join(f"{count} {what}" for what, count in sorted(total.items())) or "nothing wrong")
                 failed |= bool(total)
-        name = f"{version}{', RocksDB' if given.rocksdb else ''}"
+        name = f"{version}{', RocksDB' if given.rocksdb else ''}{', index in RocksDB' if given.index else ''}"
         print(f"| {name} | {given.count} | {' | '.join(found)} |", flush=True)
     sys.exit(failed)
 

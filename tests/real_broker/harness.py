@@ -49,6 +49,7 @@ SHOP_SETTINGS = {
     "autoCreateSubscriptionGroup": "true",
     "mappedFileSizeTimerLog": "5200",  # 100 units
 }
+_QUESTIONS = ("query", "look", "pull", "time", "read")  # kinds of them, see Questions.java
 _WRITTEN_AS = {"compacted": "extras"}  # the same messages under other settings
 _WRITING_AT_MOST_S = 120
 _POLL_S = 0.05
@@ -208,12 +209,15 @@ class Harness:
     def ask(self, root: Path, questions: dict[str, Any], settings: dict[str, str] | None = None) -> dict[str, Any]:
         """Start on `root` itself, put all questions (see Questions.java) to the store, stop; the answers in order."""
         with TemporaryDirectory(prefix="rmqtool-harness-") as scratch:
-            file = Path(scratch, "questions.json")
-            file.write_text(json.dumps(questions), encoding="utf-8")
+            file = Path(scratch, "questions.jsonl")  # line by line: the JVM holds one at a time
+            with file.open("w", encoding="utf-8") as lines:
+                for kind, asked in questions.items():
+                    lines.writelines(f"{json.dumps([kind, each])}\n" for each in asked)
             with self._jvm(["ask", str(root), str(file)], settings) as jvm:
                 jvm.finish()
-            answers: dict[str, Any] = json.loads(Path(f"{file}.answers").read_bytes())
-            return answers
+            with Path(f"{file}.answers").open(encoding="utf-8") as lines:
+                answers = {kind: [json.loads(next(lines)) for _ in asked] for kind, asked in questions.items()}
+            return {kind: answers.get(kind, []) for kind in _QUESTIONS}
 
     def filter_rows(self, root: Path, settings: dict[str, str]) -> int:
         """Let the store at `root` clean itself and its queues in RocksDB once; where its log begins then."""

@@ -22,7 +22,7 @@ def test_a_copy_of_a_running_broker(
 ) -> None:
     """The broker that starts on it has each message by its place, in its queue, and by its key."""
     broker, settings = harness(version), {**LOAD, **more}
-    [(copy, status)] = copies(broker, tmp_path, 1, settings, options)
+    [(copy, status, _)] = copies(broker, tmp_path, 1, settings, options)
     judged = judge(broker, copy, sent_messages(tmp_path / "store"), settings)
     assert (status, judged.wrong) == (0, {})
     assert judged.before > 1000

@@ -59,7 +59,7 @@ def store(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     "name",
     ["", "..", "../x", "/etc/passwd", "consumequeue/../../x", "a//b", "./x", "consumequeue/./x", "a\0b", "x/",
-     "consumequeue/" + "t" * 256, ".rmqtool", ".rmqtool/x", "lock", "rocksdbstore/LOCK"],
+     "consumequeue/" + "t" * 256, ".rmqtool", ".rmqtool/x", "lock", "rocksdbstore", "rocksdbstore/LOCK"],
 )  # fmt: skip
 def test_a_name_outside_the_store_is_refused(store: Path, name: str) -> None:
     with Transaction(store, "test") as transaction:

@@ -1,6 +1,8 @@
 import com.alibaba.fastjson.JSON;
 import com.alibaba.fastjson.JSONArray;
-import com.alibaba.fastjson.JSONObject;
+import java.io.BufferedOutputStream;
+import java.io.BufferedReader;
+import java.io.OutputStream;
 import java.math.BigInteger;
 import java.nio.ByteBuffer;
 import java.nio.file.Files;
@@ -9,7 +11,6 @@ import java.security.MessageDigest;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
-import java.util.Map;
 import java.util.Set;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.store.DefaultMessageStore;
@@ -30,31 +31,30 @@ final class Questions {
         this.store = store;
     }
 
-    /** Start on `root` itself, answer what stands in `file` into `file`.answers, stop. */
+    /** Start on `root` itself, answer each line of `file`, [kind, arguments], as a line of `file`.answers, stop. */
     static void answer(Path root, Path file) throws Exception {
-        JSONObject asked = JSON.parseObject(new String(Files.readAllBytes(file), "UTF-8"));
         Session session = Session.start(root);
         Questions questions = new Questions(session.store);
-        Map<String, Object> answers = Json.object(
-            "query", questions.each(asked.getJSONArray("query"), questions::query),
-            "look", questions.each(asked.getJSONArray("look"), questions::look),
-            "pull", questions.each(asked.getJSONArray("pull"), questions::pull),
-            "time", questions.each(asked.getJSONArray("time"), questions::time),
-            "read", questions.each(asked.getJSONArray("read"), questions::read));
-        Files.write(Path.of(file + ".answers"), Json.bytes(answers));
+        try (BufferedReader asked = Files.newBufferedReader(file);
+             OutputStream answers = new BufferedOutputStream(Files.newOutputStream(Path.of(file + ".answers")))) {
+            for (String line = asked.readLine(); line != null; line = asked.readLine()) {
+                JSONArray question = JSON.parseArray(line);
+                answers.write(Json.bytes(questions.answer(question.getString(0), question.getJSONArray(1))));
+                answers.write('\n');
+            }
+        }
         session.stop();
     }
 
-    private interface Question {
-        Object answer(JSONArray arguments) throws Exception;
-    }
-
-    private List<Object> each(JSONArray asked, Question question) throws Exception {
-        List<Object> answers = new ArrayList<>();
-        for (int i = 0; asked != null && i < asked.size(); i++) {
-            answers.add(question.answer(asked.getJSONArray(i)));
+    private Object answer(String kind, JSONArray asked) throws Exception {
+        switch (kind) {
+            case "query": return query(asked);
+            case "look": return look(asked);
+            case "pull": return pull(asked);
+            case "time": return time(asked);
+            case "read": return read(asked);
+            default: throw new IllegalArgumentException(kind);
         }
-        return answers;
     }
 
     /** [topic, key, most, begin, end]: physical offsets in the order of the answer. */
