@@ -80,8 +80,7 @@ class DiffOptions(OnStores):
         "rmqtool diff /data/rocketmq/store /slave/store --only b --limit 1000",
         "rmqtool diff /data/rocketmq/store /slave/store --json | jq .result",
         "rmqtool diff /data/rocketmq/store /slave/store --by-message",
-        "rmqtool diff /data/rocketmq/store /slave/store \\\n"
-        "    --tiered-path-a /mnt/tier --tiered-path-b /mnt/tier",
+        "rmqtool diff /data/rocketmq/store /slave/store \\\n    --tiered-path-a /mnt/tier --tiered-path-b /mnt/tier",
     ),
     {
         Exit.OK: "the same",
