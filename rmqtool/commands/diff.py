@@ -80,7 +80,7 @@ class DiffOptions(OnStores):
         "rmqtool diff /data/rocketmq/store /slave/store --only b --limit 1000",
         "rmqtool diff /data/rocketmq/store /slave/store --json | jq .result",
         "rmqtool diff /data/rocketmq/store /slave/store --by-message",
-        "rmqtool diff /data/rocketmq/store backup/store --tiered-path-a /data/tier --tiered-path-b backup/tier",
+        "rmqtool diff /data/rocketmq/store /slave/store --tiered-path-a /mnt/tier",
     ),
     {
         Exit.OK: "the same",
