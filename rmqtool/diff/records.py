@@ -97,7 +97,8 @@ def side_of(name: Name, snapshot: Snapshot, redaction: Redaction | None = None) 
     missing = missing_log(snapshot)
     unread: list[RmqtoolError] = [missing] if missing else []
     if isinstance(tier := tier_of(snapshot.store), Unreadable):
-        unread.append(RmqtoolError(f"tiered storage is not read: {tier.why}", file=snapshot.store.root))
+        hint = f"rmqtool diff takes --tiered-path-{name}"
+        unread.append(RmqtoolError(f"tiered storage is not read: {tier.why}", file=snapshot.store.root, hint=hint))
     files, reading = snapshot.log.files, snapshot.reading
     start = files[0].start_offset if files else 0
     node = _node_of(snapshot)

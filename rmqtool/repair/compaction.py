@@ -184,7 +184,8 @@ class _QueueRepair:
         starts = {file.start_offset for file in log}
         others = [file.path for file in queue.units.files if file.start_offset not in starts]
         others += [stray.path for stray in queue.units.strays if stray.path.name != WORKING[1]]
-        lost = None if any(file.start_offset == 0 for file in log) else _LOST
+        is_gone = 0 not in starts or any(file.start_offset > max(starts) for file in queue.units.files)
+        lost = _LOST if is_gone else None
         yield from _taken_out(self._snapshot, others, "of entries without a file of the log", lost if others else None)
 
     def _are_kept(self, records: LogRecords, path: Path) -> bool:

@@ -169,6 +169,7 @@ class _Seen:
     left: list[NDArray[np.int64]] = field(default_factory=list)  # those of them that a repair does not bring back
     file_size: int = 0  # of the log
     led_to: list[NDArray[np.int64]] = field(default_factory=list)  # queue offsets of all units
+    sent: list[int] = field(default_factory=list)  # of units whose records are whole, but for their own place
 
 
 def _check_records(
@@ -252,7 +253,9 @@ class _FileCheck:
         for start, stop in damages:
             inside |= (places >= start) & (places < stop)
         if any(each.reason == "physical-offset" for each in self.records.damages):
-            inside[[row for row in np.flatnonzero(inside).tolist() if self._is_sent_whole(units[row])]] = False
+            sent = [row for row in np.flatnonzero(inside).tolist() if self._is_sent_whole(units[row])]
+            inside[sent] = False
+            self.seen.sent += offsets[sent].tolist()
         copied = [place for place, _ in whole_copies(self.snapshot, self.queue, units[inside], damages)]
         self.seen.lost.append(offsets[inside])
         self.seen.left.append(offsets[inside & ~np.isin(places, copied)])
@@ -400,7 +403,7 @@ def _check_completeness(snapshot: Snapshot, seen: _Seen, report: Report) -> None
         missing = missing[missing >= first_held]
     if len(missing):
         seen.left.append(np.setdiff1d(missing, np.concatenate([*seen.led_to, np.zeros(0, np.int64)])))
-        seen.lost.append(missing)
+        seen.lost.append(np.setdiff1d(missing, seen.sent))
         is_unclean = (snapshot.store.root / ABORT_FILE).exists() and bool(missing[0] > held.max(initial=-1))
         facts = {"messages": len(missing), "first": int(missing[0])}
         report.add("compaction.missing", topic=topic, queue_id=queue_id, queue_offset=int(missing[0]),

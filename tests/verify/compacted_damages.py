@@ -87,6 +87,7 @@ DAMAGES = {
     "no tree of units": Damage(lambda s: shutil.rmtree(s / "compaction/compactionCq"), "compaction.files", "no-queue"),
     "no file of units": Damage(lambda s: (s / UNITS / FIRST).unlink(), "compaction.files", "interrupted", True),
     "no log file": Damage(lambda s: (s / LOG / FIRST).unlink(), "compaction.files", "interrupted", True),
+    "no last log file": Damage(lambda s: (s / LOG / LAST).unlink(), "compaction.files", "names", True),
     "no last file of units": Damage(lambda s: (s / UNITS / LAST).unlink(), "compaction.unit", "cut"),
     "units not yet replaced": Damage(_old_names, "compaction.files", "interrupted", True),
     "half replaced": Damage(_half_replaced, "compaction.files", "interrupted", True),

@@ -69,8 +69,8 @@ def test_what_consumers_lose(store: Path, tmp_path: Path, name: str) -> None:
     assert (result["start"]["clients"]["compacted_lost"], plan["compacted_lost"] if plan else None) == CLIENTS[name]
 
 
-LOST = ("no log file", "a property")
-"""Of these nothing is repaired: bytes come from a backup alone, or nothing says which of two copies is right."""
+LOST = ("no log file", "no last log file", "a property")
+"""Of these not all is repaired: bytes come from a backup alone, or nothing says which of two copies is right."""
 
 
 def tree(store: Path) -> dict[str, bytes]:
