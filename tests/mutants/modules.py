@@ -43,6 +43,14 @@ MODULES: Mapping[str, Decides] = {
             ("if written <= 0:", "0  ->  1"): "a queue of one unit is read again",
             ("if written <= 0:", "written <= 0  ->  written < 0"): "a queue of no unit is read by the other way",
             ("while high - low > 1:", "1  ->  2"): "the last three units are read one by one",
+            (
+                "if physical_offset is None or physical_offset < log_min_offset:",
+                "physical_offset < log_min_offset  ->  physical_offset <= log_min_offset",
+            ): "where it is equal, it has been returned before",
+            (
+                "if queue.kind == 'simple' and files and (known.last_physical_offset is not None):",
+                "known.last_physical_offset is not None  ->  known.last_physical_offset is None",
+            ): "the end is read again, and is the same",
         },
     ),
     "retention": Decides(
