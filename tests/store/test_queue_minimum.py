@@ -98,6 +98,17 @@ def test_halving_finds_what_walking_finds(offsets: tuple[int, ...]) -> None:
                 assert minimum(cast("Any", np.array(offsets)), log_min_offset, OLDEST, first, so_far) == walked[0]
 
 
+@pytest.mark.parametrize(("log_min_offset", "expected"), [(0, 10), (100, 10), (101, 11)])
+def test_one_unit_after_files_that_were_deleted(log_min_offset: int, expected: int) -> None:
+    """The minimum so far is before the first file."""
+    assert minimum([100], log_min_offset, NEWEST, first=10, so_far=3) == expected
+
+
+def test_of_units_that_point_to_the_same_record() -> None:
+    """That which halving meets first, as the broker's."""
+    assert minimum([10, 20, 20, 20, 30], 20, NEWEST) == 2
+
+
 class Counted(list[int]):
     """Offsets in a file, and how often one of them is read."""
 
