@@ -209,6 +209,12 @@ def test_a_range_that_moves(tmp_path: Path, version: Version, log_min_offset: in
     assert expected.expired == (log_min_offset > 500)
 
 
+def test_a_minimum_that_has_moved_stays(tmp_path: Path) -> None:
+    """Units before it are there still."""
+    known = QueueRange(2, 5, 500)
+    assert moved_range(small_queue(tmp_path, [100, 200, 300], [400, 500]), known, 0, NEWEST) == known
+
+
 def test_a_range_without_files_moves(tmp_path: Path) -> None:
     """Nothing is left to read."""
     queue = Queue("orders", 0, "simple", list_mapped_files(tmp_path))
