@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.fuzz.harness import MEMORY
 from tests.fuzz.targets import TARGETS
 from tests.trust import results
 
@@ -47,7 +48,9 @@ def fuzz(name: str, seconds: int, base: Path) -> dict[str, Any]:
     command = [sys.executable, "-m", "tests.fuzz.one", name, f"-max_total_time={seconds}", f"-seed={SEED}"]
     command += [f"-rss_limit_mb={_MOST_MIB}", f"-timeout={_LONGEST_S}", f"-artifact_prefix={base}/{name}-"]
     command.append(str(corpus_of(name, base)))
-    run = subprocess.run(command, check=False, capture_output=True, text=True, errors="replace")
+    with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as own:  # libFuzzer ends without cleaning
+        variables = {**os.environ, "TMPDIR": own}
+        run = subprocess.run(command, check=False, capture_output=True, text=True, errors="replace", env=variables)
     (base / f"{name}.log").write_text(run.stderr + run.stdout, encoding="utf-8")
     statuses = _STATUS.findall(run.stderr)
     done, found = _DONE.search(run.stderr), _FOUND.search(run.stderr)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import tempfile
 import time
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from rmqtool.base.errors import RmqtoolError
 
-_MEMORY = Path("/dev/shm")
+MEMORY = Path("/dev/shm")
 MOST_SECONDS = 2.0
 """CPU time of one run, whatever its input; and so much more for each of its bytes ..."""
 SECONDS_A_BYTE = 1e-4
@@ -55,7 +56,8 @@ def _most_memory() -> int:
 
 @cache
 def _directory() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None, prefix="rmqtool-fuzz-")
+    is_given = "TMPDIR" in os.environ or not MEMORY.is_dir()
+    return tempfile.TemporaryDirectory(dir=None if is_given else MEMORY, prefix="rmqtool-fuzz-")
 
 
 def root() -> Path:

@@ -18,6 +18,8 @@ class Decides:
     is_quick: bool = True
 
 
+_SEARCHED = "if self.min_position >= self.end or low > high or (start >= 0 and self.offsets[low] >= log_min_offset):"
+
 MODULES: Mapping[str, Decides] = {
     "verdict": Decides("the verdict", "rmqtool/findings/report.py", ("tests/findings",)),
     "minimum": Decides(
@@ -42,7 +44,20 @@ MODULES: Mapping[str, Decides] = {
         {
             ("if written <= 0:", "0  ->  1"): "a queue of one unit is read again",
             ("if written <= 0:", "written <= 0  ->  written < 0"): "a queue of no unit is read by the other way",
+            (_SEARCHED, "0  ->  1"): "the first unit is found, and is where the minimum was",
+            (
+                _SEARCHED,
+                "self.offsets[low] >= log_min_offset  ->  self.offsets[low] > log_min_offset",
+            ): "the unit at the minimum so far is found, and is where it was",
             ("while high - low > 1:", "1  ->  2"): "the last three units are read one by one",
+            (
+                "if physical_offset is None or physical_offset < log_min_offset:",
+                "physical_offset < log_min_offset  ->  physical_offset <= log_min_offset",
+            ): "where it is equal, it has been returned before",
+            (
+                "if queue.kind == 'simple' and files and (known.last_physical_offset is not None):",
+                "known.last_physical_offset is not None  ->  known.last_physical_offset is None",
+            ): "the end is read again, and is the same",
         },
     ),
     "retention": Decides(

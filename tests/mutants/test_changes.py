@@ -10,6 +10,8 @@ from tests.mutants.__main__ import _ROOT
 from tests.mutants.changes import changes_of
 from tests.mutants.modules import MODULES
 
+pytestmark = pytest.mark.budget(1)  # some parse a large module, and write it again
+
 SOURCE = dedent('''
     """A module."""
     LIMIT = 3

@@ -98,6 +98,17 @@ def test_halving_finds_what_walking_finds(offsets: tuple[int, ...]) -> None:
                 assert minimum(cast("Any", np.array(offsets)), log_min_offset, OLDEST, first, so_far) == walked[0]
 
 
+@pytest.mark.parametrize(("log_min_offset", "expected"), [(0, 10), (100, 10), (101, 11)])
+def test_one_unit_after_files_that_were_deleted(log_min_offset: int, expected: int) -> None:
+    """The minimum so far is before the first file."""
+    assert minimum([100], log_min_offset, NEWEST, first=10, so_far=3) == expected
+
+
+def test_of_units_that_point_to_the_same_record() -> None:
+    """That which halving meets first, as the broker's."""
+    assert minimum([10, 20, 20, 20, 30], 20, NEWEST) == 2
+
+
 class Counted(list[int]):
     """Offsets in a file, and how often one of them is read."""
 
@@ -196,6 +207,12 @@ def test_a_range_that_moves(tmp_path: Path, version: Version, log_min_offset: in
     expected = queue_range(queue, log_min_offset, version, known.min_offset)
     assert moved_range(queue, known, log_min_offset, version) == expected
     assert expected.expired == (log_min_offset > 500)
+
+
+def test_a_minimum_that_has_moved_stays(tmp_path: Path) -> None:
+    """Units before it are there still."""
+    known = QueueRange(2, 5, 500)
+    assert moved_range(small_queue(tmp_path, [100, 200, 300], [400, 500]), known, 0, NEWEST) == known
 
 
 def test_a_range_without_files_moves(tmp_path: Path) -> None:

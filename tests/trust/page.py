@@ -57,9 +57,8 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 def _run(result: Result) -> str:
     minutes = max(1, round(result.seconds / 60))
-    return (
-        f"Last run: `{result.command}`, {result.day}, commit {result.commit}, seed {result.seed}, {minutes} minutes.\n"
-    )
+    said = f"Last run: `{result.command}`, {result.day}, commit {result.commit}, seed {result.seed}, {minutes} min."
+    return f"{said} {result.note}".rstrip() + "\n"
 
 
 def _fuzz() -> Iterator[str]:

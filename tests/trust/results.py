@@ -17,7 +17,10 @@ _SHOWN = 8  # digits of a commit
 
 @dataclass(frozen=True)
 class Result:
-    """One run: its command, the commit that it was of, when, how long in seconds, its seed, and a row for each part."""
+    """One run: its command, the commit that it was of, when, how long in seconds, its seed, and a row for each part.
+
+    `note` is a sentence of whoever has run it.
+    """
 
     command: str
     commit: str
@@ -25,6 +28,7 @@ class Result:
     seconds: int
     seed: str
     rows: Sequence[Mapping[str, Any]]
+    note: str = ""
 
 
 def commit() -> str:
