@@ -52,7 +52,8 @@ from rmqtool.store.index_files import Index, geometry_or_none, read_header
 from rmqtool.store.paths import Kind
 from rmqtool.store.rocksdb_queues import QueueDatabase
 from rmqtool.store.store import Store, open_store
-from rmqtool.store.tiered import Tier, all_items_of, is_older_index, items_of, read_index, tier_of
+from rmqtool.store.tiered import Tier, tier_of
+from rmqtool.store.tiered_index import all_items_of, is_older_index, items_of, read_index
 from tests.fuzz import answers, seeds
 from tests.fuzz.harness import Target, root, written
 
