@@ -15,6 +15,7 @@ import click
 from rmqtool import __version__
 from rmqtool.base.errors import Exit, RmqtoolError, UnreadableError, UsageError, failed_reads, failed_so_far, listen
 from rmqtool.base.limits import exhausted, require_memory
+from rmqtool.base.visible import quote
 from rmqtool.commands.completion import COMPLETE
 from rmqtool.commands.ending import end, handle_signals, ignore_signals
 from rmqtool.commands.help_page import WIDTH, LazyGroup, examples_and_statuses
@@ -71,6 +72,7 @@ _SECTIONS = {
     },
 }
 
+_EXTRA = re.compile(r"unexpected extra argument \((.+)\)")
 _TYPE_NAME = re.compile(r"is not a valid integer(?: range)?\.?$")
 _COMMANDS = [name for section in _SECTIONS.values() for name in section]
 _PLUGINS = ("verify", "inspect", "status")  # have --format nagios
@@ -271,9 +273,19 @@ def _words_of(error: click.ClickException) -> str:
     return _TYPE_NAME.sub("is not a whole number", error.format_message())
 
 
+_MEANT = {"copy": "--output", "query": "--key", "export": "--output", "salvage": "--output", "convert": "--output"}
+"""What a second argument of a command is for somebody who guesses."""
+
+
 def _help_hint(error: click.ClickException) -> str | None:
     context = getattr(error, "ctx", None)
-    return f"{context.command_path} --help" if context else None
+    if not context:
+        return None
+    extra = _EXTRA.search(error.message)
+    meant = _MEANT.get(context.command.name or "")
+    if extra and meant:
+        return f"{context.command_path} STORE {meant} {quote(extra[1])}"
+    return f"{context.command_path} --help"
 
 
 def _drop_output() -> None:

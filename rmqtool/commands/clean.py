@@ -353,10 +353,11 @@ def _ask(shown: _PlanOutput, count: int, unfinished: str | None) -> None:
 
     given = shown.given
     first = f"Finish the interrupted run {unfinished} first, and look again. " if unfinished else ""
-    measured = ", using your time or disk and not this machine's" if given.as_if else ""
+    if given.as_if:
+        first += "You gave the time or the disk usage; they were not measured. "
     if given.yes and given.as_if:
-        note("this deletes by your time or disk, not by this machine's")
-    question = f"{first}Delete {'this file' if count == 1 else f'these {count} files'} for good{measured}?"
+        note("this deletes by the time or the disk usage that you gave, not by those of this machine")
+    question = f"{first}Delete {'this file' if count == 1 else f'these {count} files'} for good?"
     left = unfinished_deletion(shown.plan.snapshot.store.root)
     if left:
         question = f"The interrupted {left.text} is finished, and nothing else is done ({left.to_keep_them}). Continue?"
@@ -413,7 +414,7 @@ class _PlanOutput:
         show_plan(self.plan, self.losses, self.forecast, self.others, self.findings, self.style,
                   self.given.filters.topic_choice)  # fmt: skip
         if is_last and not self.style.quiet:
-            note_next(self.plan, self.following, self.forecast.next_deletion)
+            note_next(self.plan, self.following, self.forecast.next_deletion, is_whole=self.given.all_runs)
 
     def done(self, state: str, transaction: str | None, recovered: Sequence[Recovered]) -> None:
         """Print what was done; people have seen the rest."""

@@ -326,8 +326,8 @@ def require_place(copy: RemoteCopy, *, update: bool) -> None:
     """Raise UsageError unless a copy can be made, or brought up to date, at its place."""
     root = copy.root
     if update and copy.manifest is None:
-        raise UsageError("no copy is here: there is no manifest: without --update one is made", file=root)
+        raise UsageError("this is not a copy: it has no manifest; without --update a copy is made", file=root)
     if not update and copy.manifest:
-        raise UsageError("a copy is here already", file=root, hint="--update brings it up to date")
+        raise UsageError("there is a copy already", file=root, hint="--update updates it")
     if copy.strangers:
         raise UsageError("--output must be empty, or have a copy", file=root)

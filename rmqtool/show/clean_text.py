@@ -288,15 +288,22 @@ class NextOptions:
     deletion: str
 
 
-def note_next(plan: CleanPlan, options: NextOptions, next_deletion: int | None, *, done: bool = False) -> None:
-    """Print on stderr what to run next; `next_deletion` is when the oldest file that stays goes, epoch ms."""
+def note_next(
+    plan: CleanPlan, options: NextOptions, next_deletion: int | None, *, done: bool = False, is_whole: bool = False
+) -> None:
+    """Print on stderr what to run next; `next_deletion` is when the oldest file that is left is deleted, epoch ms.
+
+    A plan that `is_whole` has all runs that delete.
+    """
     clean = f"rmqtool clean {quote(str(plan.snapshot.store.root))}"
     command = f"{clean}{options.same}"
     note("")
     if done:
         note(f"what the next run would delete: {command}{options.time} --dry-run")
         return
-    if len(plan.runs) == 1 and plan.runs[0].log.deleted:
+    if is_whole:
+        note("no later run deletes anything" if len(plan.runs) == 1 else "these are all runs that delete something")
+    elif len(plan.runs) == 1 and plan.runs[0].log.deleted:
         note(f"the following runs: {command}{options.time} --dry-run --all-runs")
     if plan.runs[0].deletes and not plan.snapshot.holder and not plan.rules.is_node:
         what = "it" if len(plan.runs) == 1 else "the files of the first run"

@@ -16,7 +16,7 @@ from rmqtool.findings.finding import counted, first_of
 from rmqtool.report.status import DiskStatus, GroupLag, Status, Waiting
 from rmqtool.show.output import Style, document_text, terminal_width, write_text
 from rmqtool.show.shapes import Shape, at, by
-from rmqtool.show.times import duration
+from rmqtool.show.times import duration, time_text
 
 _LABEL_WIDTH = 9
 _SHOWN_CODES = 3
@@ -40,6 +40,8 @@ def show_status(status: Status, style: Style, *, again: bool | None = None) -> N
         return
     width = None if again is None else terminal_width()
     lines = [visible(f"{label:<{_LABEL_WIDTH}}{text}") for label, text in _lines(status)]
+    if width is not None:
+        lines.append(f"{'at':<{_LABEL_WIDTH}}{time_text(status.now)}; Ctrl-C ends")
     shown = [line if width is None else line[:width] for line in lines]  # each must stay one line to be replaced
     if style.wants_color():
         shown[1] = click.style(shown[1], fg=_COLORS.get(status.verdict))

@@ -85,7 +85,7 @@ def test_read_messages_need_a_yes(store: Path) -> None:
     found = rmqtool("clean", store, *OPTIONS, "--yes")
     assert (found.status, len(list((store / "commitlog").iterdir()))) == (Exit.OK, 1)
     assert "for good: they have expired, and it is the hour; no group loses unread messages." in found.out
-    assert "this deletes by your time or disk" in found.err
+    assert "this deletes by the time or the disk usage that you gave" in found.err
 
 
 @pytest.mark.slow

@@ -51,6 +51,13 @@ def test_an_option_that_is_needed_is_asked_for(name: str, option: click.Option, 
     assert f"Missing option '{option.opts[-1]}'" in run.err or f"/ '{option.opts[-1]}'" in run.err
 
 
+@pytest.mark.parametrize(("name", "meant"), [("query", "--key"), ("copy", "--output"), ("status", None)])
+def test_what_a_second_argument_was_meant_for(name: str, meant: str | None, store: Path) -> None:
+    run = rmqtool(name, store, "order-42")
+    assert run.status == Exit.USAGE
+    assert run.err.endswith(f"rmqtool {name} STORE {meant} order-42\n" if meant else f"rmqtool {name} --help\n")
+
+
 @pytest.mark.slow
 def test_global_options_on_both_sides(store: Path) -> None:
     """Before and after the command they mean the same, and the last of two counts."""

@@ -380,7 +380,7 @@ def test_what_is_raw_there(store: Path, uri: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["{store}", "--output", "{copy}"], "a copy is here already"),
+        (["{store}", "--output", "{copy}"], "there is a copy already"),
         (["{store}", "--output", "{new}", "--update"], "no copy is here"),
         (["{store}", "--output", "{new}/../x"], "'..' is not allowed"),
         (["{copy}", "--output", "{new}"], "is restored to this one"),
