@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
@@ -324,7 +325,7 @@ def _export(style: Style, path: Path, given: ExportChoices) -> Exit:
             note(f"{named.name}: {reason}")
     if is_empty and not style.quiet:
         note(f"{path} now holds an empty export: --mode overwrite replaces it")
-    elif manifest["rows"] and not style.quiet and manifest["format"] == "parquet":
+    elif manifest["rows"] and not style.quiet and manifest["format"] == "parquet" and sys.stdout.isatty():
         note(f"query it: duckdb -c \"select topic, count(*) from read_parquet('{path}/**/*.parquet') group by all\"")
     return status
 

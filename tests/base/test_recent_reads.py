@@ -39,8 +39,8 @@ def test_each_block_is_read_once(path: Path, monkeypatch: pytest.MonkeyPatch) ->
     read: list[int] = []
     preadv = os.preadv
 
-    def counted(number: int, buffers: list[memoryview], position: int) -> int:
-        size = preadv(number, buffers, position)
+    def counted(number: int, buffers: list[memoryview], position: int, flags: int = 0) -> int:
+        size = preadv(number, buffers, position, flags)
         if size:
             read.append(position // BLOCK_SIZE)
         return size

@@ -51,6 +51,8 @@ FIXED_LAYOUTS = [
     (tiered.TieredIndexHeader, tiered.INDEX_HEADER_DTYPE, 28),
     (tiered.TieredIndexSlot, tiered.INDEX_SLOT_DTYPE, 8),
     (tiered.TieredIndexItem, tiered.INDEX_ITEM_DTYPE, 28),
+    (tiered.WrittenIndexSlot, tiered.WRITTEN_SLOT_DTYPE, 8),
+    (tiered.WrittenIndexItem, tiered.WRITTEN_ITEM_DTYPE, 32),
     (consume_queue.BatchConsumeQueueUnit, consume_queue.BATCH_UNIT_DTYPE, 46),
     (checkpoint.Checkpoint, checkpoint.CHECKPOINT_DTYPE, 48),
     (consume_queue.ConsumeQueueUnit, consume_queue.UNIT_DTYPE, 20),

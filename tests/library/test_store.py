@@ -275,7 +275,7 @@ def test_damage_is_raised_with_its_place_or_passed_over(damaged: Path) -> None:
     with unchanged(damaged):
         messages = rmqtool.open(damaged).messages()
         first = next(iter(messages))
-        with pytest.raises(RmqtoolError, match="on_damage='skip' passes over") as raised:
+        with pytest.raises(RmqtoolError, match="on_damage='skip' skips") as raised:
             list(messages)
         assert raised.value.offset == first.message_size
         left = [each.physical_offset for each in rmqtool.open(damaged).messages(on_damage="skip")]

@@ -231,10 +231,10 @@ def test_what_is_refused(broker: Served, tmp_path: Path) -> None:
     assert f"{TOPIC}: cannot be sent to: the target does not have it" in missing.stdout
     broker.declare(TOPIC, QUEUES)
     broker.permit(TOPIC, 4)
-    wait_for("the permission", lambda: "read only" in broker.replay(source, "--no-look-up").stdout)
+    wait_for("the permission", lambda: "read-only" in broker.replay(source, "--no-look-up").stdout)
     assert broker.replay(source, *options).returncode == 3
     broker.permit(TOPIC, 6)
-    wait_for("the permission", lambda: "read only" not in broker.replay(source, "--no-look-up").stdout)
+    wait_for("the permission", lambda: "read-only" not in broker.replay(source, "--no-look-up").stdout)
     broker.fill_disk(full=True)
     full = broker.replay(source, *options)
     assert full.returncode == 3

@@ -314,7 +314,7 @@ def test_a_stream_notices_lost_data(spark: Session, tmp_path: Path) -> None:
     builder.add_all([{}] * 120)
     images = {start: data for start, data in builder.images().items() if start >= 8192}
     write_log(tmp_path / "store", images)
-    with pytest.raises(RuntimeError, match="the log begins at 8192 by now"):
+    with pytest.raises(RuntimeError, match="the log begins at 8192 now"):
         spark.run(jobs.stream, str(tmp_path / "store"), str(tmp_path), {})
     _, rows = spark.run(jobs.stream, str(tmp_path / "store"), str(tmp_path), {"failOnDataLoss": "false"})
     kept = [offset for number, offset in enumerate(builder.offsets) if number < 20 or offset >= 8192]

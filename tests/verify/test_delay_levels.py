@@ -172,5 +172,5 @@ def test_pending_says_never(golden_store: GoldenStore, tmp_path: Path) -> None:
     result = rmqtool("pending", golden_store("5.3.3-shop"), "--broker-conf", conf, "--json").document["result"]
     assert sum(each["messages"] for each in result["waiting"] if each["kind"] == "lost-delay") == 5
     text = rmqtool("pending", golden_store("5.3.3-shop"), "--broker-conf", conf).out
-    assert "never delivered, delay level 17 (not delivered)" in text
+    assert "lost, delay level 17" in text
     assert "5 delayed messages would never be delivered" in text

@@ -113,7 +113,7 @@ def test_of_a_command(jobs: str, store: Path, monkeypatch: pytest.MonkeyPatch) -
     assert [gap["why"] for gap in found.document["result"]["not_checked"]] == ["sample"]
     text = rmqtool(*command)
     assert "verdict  unproven - no problems in the parts read; not read: all but a sample" in text.out
-    assert "and what points to them: --sample leaves them out" in " ".join(text.out.split())
+    assert "that point to them: --sample leaves them out" in " ".join(text.out.split())
     assert text.err == f"next: rmqtool verify {store}\n"
     plugin = rmqtool(*command, "--format", "nagios")
     assert (plugin.status, plugin.out[:50]) == (0, "RMQTOOL OK - a sample, unproven so far | messages=")
