@@ -154,7 +154,7 @@ class CopyJob:
         if request.prune and not request.update:
             raise UsageError("--prune is for --update: a new copy has only what the store has")
         if request.fresh_times and self.mode != "restore":
-            raise UsageError("--fresh-times is for what is restored of a copy, and this is none")
+            raise UsageError("--fresh-times is for restoring a copy, and this is not a copy")
         require_possible(store, request.identity)
         if store.reads_only_rocksdb or store.layout == "rocksdb":
             if not is_readable():

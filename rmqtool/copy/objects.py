@@ -218,19 +218,19 @@ class Uploads:
         """Write the manifest, which makes the copy the one that is there; what it does not name goes."""
         root = self._copy.root
         if _name_of(read_remote_manifest(root)) != _name_of(self._copy.manifest):
-            raise ChangedError("another run has written this copy in the meantime: this one is left out", file=root,
-                               hint="let one machine at a time write a copy")  # fmt: skip
+            raise ChangedError("another run has updated this copy in the meantime: this run changes nothing", file=root,
+                               hint="only one machine at a time should write a copy")  # fmt: skip
         self._copy.list_again()
         for file in manifest.files:
             if not self._copy.has(file):
-                raise ChangedError("what this run has written is not there any more: somebody else removes it",
+                raise ChangedError("objects of this run are gone: something else deletes them",
                                    file=root / str(file.object))  # fmt: skip
         with written_there(root):
             _write_manifest(root, manifest.encoded())
         try:
             self._remove_unnamed({file.object for file in manifest.files})
         except OSError as error:
-            notice(f"{root}: the copy is done, but what it does not need cannot be removed: {_line(error)}")
+            notice(f"{root}: the copy is complete, but old objects cannot be deleted: {_line(error)}")
 
     def _remove_unnamed(self, named: set[str | None]) -> None:
         root = self._copy.root
@@ -330,4 +330,4 @@ def require_place(copy: RemoteCopy, *, update: bool) -> None:
     if not update and copy.manifest:
         raise UsageError("there is a copy already", file=root, hint="--update updates it")
     if copy.strangers:
-        raise UsageError("--output must be empty, or have a copy", file=root)
+        raise UsageError("--output must be empty, or a copy", file=root)

@@ -118,9 +118,9 @@ class RestoreJob:
     def __init__(self, there: RemoteCopy, request: CopyRequest, conf: BrokerConf, version: Version | None) -> None:
         if there.manifest is None:
             raise UsageError("not a copy: it has no manifest", file=there.root,
-                             hint="an interrupted copy has none; copy a plain store where its disk is")  # fmt: skip
+                             hint="an interrupted copy has none; copy a store on the machine that has its disk")  # fmt: skip
         if request.update or request.prune or request.raw:
-            raise UsageError("--update, --prune and --raw are for a copy of a store, and this restores one")
+            raise UsageError("--update, --prune and --raw are for making a copy, not for restoring one")
         self._there, self._request, self._conf = there, request, conf
         self._manifest: Manifest = there.manifest
         self._release = version or parse_version(self._manifest.release.rpartition(" ")[2])
@@ -162,9 +162,9 @@ class RestoreJob:
 
     def _fetch(self, file: CopiedFile, parts: Iterator[bytes], path: Path) -> None:
         if not self._there.has(file):
-            raise self._damaged(file, "is missing, or shorter than the manifest says")
+            raise self._damaged(file, "is missing, or shorter than in the manifest")
         if ".." in Path(file.path).parts or Path(file.path).is_absolute():
-            raise self._damaged(file, "is outside of the copy: this is no manifest of a copy")
+            raise self._damaged(file, "is outside the copy: this is not the manifest of a copy")
         found, position = hashlib.sha256(), 0
         path.unlink(missing_ok=True)
         with new_file(path, file.size) as descriptor:
@@ -175,7 +175,7 @@ class RestoreJob:
                 position += len(part)
             os.utime(descriptor, ns=(file.mtime_ns, file.mtime_ns))
         if found.hexdigest() != file.sha256:
-            raise self._damaged(file, "is not as the manifest of the copy says: the copy is damaged")
+            raise self._damaged(file, "differs from the manifest: the copy is damaged")
 
     def _damaged(self, file: CopiedFile, what: str) -> UnreadableError:
         hint = "copy --verify names all damaged files; another copy may have them intact"

@@ -166,7 +166,7 @@ class CutJob:
         halves = half_rows(store)
         answered = topics & {OP_TOPIC, ROCKSDB_OP_TOPIC}
         if halves is not None and (answered or bool((halves.physical_offsets >= place.offset).any())):
-            raise UnsupportedError("half messages are in RocksDB, and some of them, or their answers, would go",
+            raise UnsupportedError("half messages are in RocksDB, and some of them or their answers would be deleted",
                                    file=store.root / SIDE_STORE)  # fmt: skip
 
 

@@ -127,7 +127,7 @@ TIERED = (
             "slot": "{items:item|items} in the slot of another hash, or out of place",
             "item": "{items:item|items} point to no message of that size",
             "key": "{items:item|items} point to a message without a key of that hash",
-            "hash": "its keys have the hashes of another release than {release}: a broker finds half of them",
+            "hash": "its keys have the hashes of a release other than {release}: a broker finds half of them",
             "written": "{size:byte} are not the size of {slots} slots and {items} items, as broker.conf sets them, or "
             "its header is another",
             "missing": "the metadata have a segment at {base}, whose file is missing",

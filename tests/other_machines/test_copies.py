@@ -324,7 +324,7 @@ def test_objects_that_go_while_it_runs(store: Path, uri: str, monkeypatch: pytes
 
     monkeypatch.setattr("rmqtool.copy.remote_job.as_they_are", removed)
     failed = copy(store, uri)
-    assert (failed.status, "not there any more" in failed.err) == (Exit.FAILED, True)
+    assert (failed.status, "objects of this run are gone" in failed.err) == (Exit.FAILED, True)
     assert read_remote_manifest(remote(uri)) is None
 
 
@@ -428,5 +428,5 @@ def test_what_may_not_be_deleted_stays(store: Path, uri: str, tmp_path: Path, mo
     with monkeypatch.context() as patched:
         patched.setattr(objects, "remove_remote", refused)
         done = copy(store, uri, "--update")
-    assert (done.status, "cannot be removed: AWS Error ACCESS_DENIED" in done.err) == (Exit.OK, True)
+    assert (done.status, "cannot be deleted: AWS Error ACCESS_DENIED" in done.err) == (Exit.OK, True)
     assert restored(uri, tmp_path / "back") == contents(store)

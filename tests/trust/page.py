@@ -38,9 +38,9 @@ _MODES = {
 
 _INTRO = """# Trust
 
-rmqtool is pointed at what may be the only copy of a store. This page says what it promises, how each promise is tried,
-and what the last run of each has found. The figures are written by the runs themselves (`make trust` puts them
-together); every command can be run in a clone. A plus sign after a commit: with changes that were committed after it.
+rmqtool may be used on the only copy of a store. This page lists what it promises, how each promise is tested, and what
+the last run found. The runs themselves write the figures (`make trust` writes the page), and each command works in a
+clone. A commit with a plus sign includes changes that were committed after it.
 """
 
 
@@ -65,18 +65,18 @@ def _fuzz() -> Iterator[str]:
     result = recorded("fuzz")
     if result is None:
         return
-    yield "## Whatever the bytes are\n"
+    yield "## Damaged bytes\n"
     yield (
-        "No bytes of a file or of an answer lead to an exception that is not rmqtool's own, or take more memory or\n"
-        "time than their size allows. A fuzzer that follows branches (atheris) changes pieces of stores that brokers\n"
-        "wrote; every input that fails becomes a test.\n"
+        "Whatever bytes are in a file or in a broker's answer, rmqtool reports them with an error of its own, and does\n"
+        "not use more memory or time than their size allows. A coverage-guided fuzzer (atheris) changes pieces of\n"
+        "stores that brokers wrote. Every input that fails becomes a test.\n"
     )
     yield _run(result)
     rows = [
         (_FUZZED[row["target"]], f"{row['runs']:,}", row["coverage"], "fails" if row["found"] else "none")
         for row in result.rows
     ]
-    yield _table(("what reads", "runs", "branches reached", "failures"), rows)
+    yield _table(("target", "runs", "branches reached", "failures"), rows)
 
 
 def _reads() -> Iterator[str]:
@@ -85,15 +85,16 @@ def _reads() -> Iterator[str]:
         return
     tried, met = (sum(row[name] for row in result.rows) for name in ("trials", "hits"))
     verdicts = _by_mode(result.rows)
-    yield "## Whatever a read gives\n"
+    yield "## Failing reads\n"
     yield (
-        "A command whose reads fail, end early, come in pieces or change ends by itself, without a traceback, with a\n"
-        "documented exit status. What was not read is mentioned, and the verdict is never clean then. The store stays\n"
-        "as it was. A library between the program and the kernel does this to each kind of file, at each page and\n"
-        "from several reads on, under `verify`, `inspect`, `query` and `status`; `--every` takes some of them.\n"
+        "If reads fail, end early, come in pieces or return other bytes, a command ends without a traceback and with a\n"
+        "documented exit status. It reports what was not read, the verdict is then never clean, and the store is not\n"
+        "changed. Bytes that no checksum covers can change without notice. A library between the program and the\n"
+        "kernel makes reads of each kind of file fail, page by page and from the n-th read on, for `verify`, `inspect`,\n"
+        "`query` and `status`; `--every N` tries one in N.\n"
     )
     yield _run(result)
-    yield f"{tried:,} faults in {len(result.rows)} stores, of which reads met {met:,}. The verdicts of `verify`:\n"
+    yield f"{tried:,} faults in {len(result.rows)} stores, {met:,} of them at bytes that were read. Verdicts of `verify`:\n"
     names = ("clean", "unproven", "dirty", "corrupt", "none")
     rows = [(_MODES[mode], *(verdicts[mode, name] for name in names)) for mode in _MODES]
     yield _table(("a read", *names[:-1], "no verdict, an error"), rows)
@@ -112,25 +113,22 @@ def _mutants() -> Iterator[str]:
     result = recorded("mutants")
     if result is None:
         return
-    yield "## Whether tests would see a mistake\n"
+    yield "## Changes that tests notice\n"
     yield (
-        "In the modules that decide, one comparison, operation, number or return at a time is changed, and the tests\n"
-        "that reach it are run. What survives is a test that is missing, or a change that means the same.\n"
+        "In the modules that make decisions, one comparison, operator, number or return value at a time is changed, and\n"
+        "the tests that reach it are run. A change that no test notices shows a missing test, or changes nothing.\n"
     )
     yield _run(result)
     rows = [
         (row["what"], f"`{row['module']}`", row["changes"], row["seen"], row["same"], row["survived"] + row["no_test"])
         for row in result.rows
     ]
-    yield _table(("what is decided", "module", "changes", "seen by a test", "mean the same", "not seen"), rows)
+    yield _table(("decision", "module", "changes", "noticed by a test", "change nothing", "not noticed"), rows)
 
 
 def _history() -> Iterator[str]:
-    yield "## Faults of our own\n"
-    yield (
-        "Answers of rmqtool that were wrong and have been corrected, what each would have cost, and the test that\n"
-        "finds it now.\n"
-    )
+    yield "## Faults found in rmqtool\n"
+    yield ("Wrong answers of rmqtool that were corrected, what each would have cost, and the test that now finds it.\n")
     rows = [
         (fault.day, fault.commit or "", fault.what, fault.cost, f"`{fault.test.removeprefix('tests/')}`")
         for fault in FAULTS
