@@ -67,8 +67,8 @@ def _fuzz() -> Iterator[str]:
         return
     yield "## Damaged bytes\n"
     yield (
-        "Whatever bytes are in a file or in a broker's answer, rmqtool reports them with an error of its own, and does\n"
-        "not use more memory or time than their size allows. A coverage-guided fuzzer (atheris) changes pieces of\n"
+        "Whatever bytes are in a file or in a broker's answer, rmqtool reports them with an error of its own, and\n"
+        "does not use more memory or time than their size allows. A coverage-guided fuzzer (atheris) changes pieces of\n"
         "stores that brokers wrote. Every input that fails becomes a test.\n"
     )
     yield _run(result)
@@ -87,14 +87,14 @@ def _reads() -> Iterator[str]:
     verdicts = _by_mode(result.rows)
     yield "## Failing reads\n"
     yield (
-        "If reads fail, end early, come in pieces or return other bytes, a command ends without a traceback and with a\n"
-        "documented exit status. It reports what was not read, the verdict is then never clean, and the store is not\n"
+        "If reads fail, end early, come in pieces or return other bytes, a command ends without a traceback and with\n"
+        "a documented exit status. It reports what was not read, the verdict is then never clean, and the store is not\n"
         "changed. Bytes that no checksum covers can change without notice. A library between the program and the\n"
-        "kernel makes reads of each kind of file fail, page by page and from the n-th read on, for `verify`, `inspect`,\n"
-        "`query` and `status`; `--every N` tries one in N.\n"
+        "kernel makes reads of each kind of file fail, page by page and from the n-th read on, for `verify`,\n"
+        "`inspect`, `query` and `status`; `--every N` tries one in N.\n"
     )
     yield _run(result)
-    yield f"{tried:,} faults in {len(result.rows)} stores, {met:,} of them at bytes that were read. Verdicts of `verify`:\n"
+    yield f"{tried:,} faults in {len(result.rows)} stores, {met:,} of them met by a read. Verdicts of `verify`:\n"
     names = ("clean", "unproven", "dirty", "corrupt", "none")
     rows = [(_MODES[mode], *(verdicts[mode, name] for name in names)) for mode in _MODES]
     yield _table(("a read", *names[:-1], "no verdict, an error"), rows)
@@ -115,8 +115,8 @@ def _mutants() -> Iterator[str]:
         return
     yield "## Changes that tests notice\n"
     yield (
-        "In the modules that make decisions, one comparison, operator, number or return value at a time is changed, and\n"
-        "the tests that reach it are run. A change that no test notices shows a missing test, or changes nothing.\n"
+        "In the modules that make decisions, one comparison, operator, number or return value at a time is changed,\n"
+        "and the tests that reach it are run. A change that no test notices shows a missing test, or changes nothing.\n"
     )
     yield _run(result)
     rows = [
