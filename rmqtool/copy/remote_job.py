@@ -118,7 +118,7 @@ class RestoreJob:
     def __init__(self, there: RemoteCopy, request: CopyRequest, conf: BrokerConf, version: Version | None) -> None:
         if there.manifest is None:
             raise UsageError("not a copy: it has no manifest", file=there.root,
-                             hint="an interrupted copy has none; copy a store on the machine with its disk")  # fmt: skip
+                             hint="an interrupted copy has none; copy a store where its disk is")  # fmt: skip
         if request.update or request.prune or request.raw:
             raise UsageError("--update, --prune and --raw are for making a copy, not for restoring one")
         self._there, self._request, self._conf = there, request, conf

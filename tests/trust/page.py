@@ -68,8 +68,8 @@ def _fuzz() -> Iterator[str]:
     yield "## Damaged bytes\n"
     yield (
         "Whatever bytes are in a file or in a broker's answer, rmqtool reports them with an error of its own, and\n"
-        "does not use more memory or time than their size allows. A coverage-guided fuzzer (atheris) changes pieces of\n"
-        "stores that brokers wrote. Every input that fails becomes a test.\n"
+        "does not use more memory or time than their size allows. A coverage-guided fuzzer (atheris) changes pieces\n"
+        "of stores that brokers wrote. Every input that fails becomes a test.\n"
     )
     yield _run(result)
     rows = [
@@ -88,8 +88,8 @@ def _reads() -> Iterator[str]:
     yield "## Failing reads\n"
     yield (
         "If reads fail, end early, come in pieces or return other bytes, a command ends without a traceback and with\n"
-        "a documented exit status. It reports what was not read, the verdict is then never clean, and the store is not\n"
-        "changed. Bytes that no checksum covers can change without notice. A library between the program and the\n"
+        "a documented exit status. It reports what was not read, the verdict is then never clean, and the store is\n"
+        "not changed. Bytes that no checksum covers can change without notice. A library between the program and the\n"
         "kernel makes reads of each kind of file fail, page by page and from the n-th read on, for `verify`,\n"
         "`inspect`, `query` and `status`; `--every N` tries one in N.\n"
     )
