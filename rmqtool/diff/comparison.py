@@ -287,7 +287,7 @@ class StoreComparison:
         """What was left out, and why."""
         left: list[str] = []
         if self.request.fast:
-            left.append("of the logs only the first page of each file, and no queue, tier or config file: --fast")
+            left.append("all but the first page of each log file; queues, tiers and config files: --fast")
         elif not self.shares_beginning:
             left.append("queues: the logs have no common beginning, so their offsets differ")
         for name, side in (("A", self.a), ("B", self.b)):

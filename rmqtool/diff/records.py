@@ -89,7 +89,7 @@ class Side:
 
 
 _TIER = "messages that only the tier of this store has are not compared"
-_TIER_HINT = "without --by-message they are, and rmqtool export has them, with --tiered-path"
+_TIER_HINT = "leave out --by-message to compare them; rmqtool export --tiered-path exports them"
 
 
 def side_of(name: Name, snapshot: Snapshot, redaction: Redaction | None = None) -> Side:
