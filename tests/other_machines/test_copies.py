@@ -381,7 +381,7 @@ def test_what_is_raw_there(store: Path, uri: str, tmp_path: Path) -> None:
     ("words", "said"),
     [
         (["{store}", "--output", "{copy}"], "there is a copy already"),
-        (["{store}", "--output", "{new}", "--update"], "no copy is here"),
+        (["{store}", "--output", "{new}", "--update"], "this is not a copy"),
         (["{store}", "--output", "{new}/../x"], "'..' is not allowed"),
         (["{copy}", "--output", "{new}"], "is restored to this one"),
         (["{copy}", "--output", "{here}", "--update"], "are for a copy of a store"),
