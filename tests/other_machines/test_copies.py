@@ -384,7 +384,7 @@ def test_what_is_raw_there(store: Path, uri: str, tmp_path: Path) -> None:
         (["{store}", "--output", "{new}", "--update"], "this is not a copy"),
         (["{store}", "--output", "{new}/../x"], "'..' is not allowed"),
         (["{copy}", "--output", "{new}"], "is restored to this one"),
-        (["{copy}", "--output", "{here}", "--update"], "are for a copy of a store"),
+        (["{copy}", "--output", "{here}", "--update"], "are for making a copy"),
         (["{new}", "--output", "{here}"], "not a copy"),
         (["--verify", "{new}"], "not a copy"),
         (["{store}", "--output", "{other}"], "must be empty"),
