@@ -98,7 +98,7 @@ def _as_os_error(error: BaseException) -> BaseException:
         and isinstance(error, pyarrow.ArrowException)
         and not isinstance(error, (OSError, ValueError))
     ):
-        error = OSError(" ".join(str(error).split()))
+        error = OSError(one_line(error))
     if type(error) is OSError and error.errno is None and any(sign in str(error) for sign in _DENIED):
         return PermissionError(str(error))
     return error
@@ -140,7 +140,9 @@ def _file_system(_process: int, scheme: str, authority: str) -> tuple[Any, str]:
     try:
         system, prefix = answer_of(lambda: FileSystem.from_uri(uri), FIRST_ANSWER)
     except (pa.ArrowException, ValueError) as error:
-        raise UnsupportedError(f"pyarrow {pa.__version__} cannot read this URI: {_line(error)}", file=shown) from error
+        raise UnsupportedError(
+            f"pyarrow {pa.__version__} cannot read this URI: {one_line(error)}", file=shown
+        ) from error
     except OSError as error:
         if name == "hdfs" and "unable to load" in str(error).lower():  # libhdfs, or the JVM that it runs
             return _answering(_hdfs_without_java(authority, shown), "/", name, shown), "/"
@@ -179,7 +181,7 @@ def _answering(system: Any, prefix: str, name: str, shown: str) -> Any:
 
 
 def _no_connection(error: Exception, name: str, shown: str) -> UnreachableError:
-    return UnreachableError(f"cannot connect: {_line(error)}", file=shown, hint=_CHECKS.get(name, _CHECKS_OF_AZURE))
+    return UnreachableError(f"cannot connect: {one_line(error)}", file=shown, hint=_CHECKS.get(name, _CHECKS_OF_AZURE))
 
 
 def _hdfs_without_java(authority: str, shown: str) -> Any:
@@ -227,7 +229,8 @@ def _hdfs_class() -> Any:
     return Hdfs
 
 
-def _line(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
+    """What a library says of a failure, which may be several lines."""
     return " ".join(str(error).split())
 
 

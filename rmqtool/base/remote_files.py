@@ -12,7 +12,9 @@ from zlib_ng import zlib_ng
 from rmqtool.base.filesystems import patiently
 from rmqtool.base.remote_path import RemotePath, located
 
-_WITH_DIRECTORIES = ("hdfs", "viewfs")  # elsewhere a directory is the beginning of a name
+WITH_DIRECTORIES = ("hdfs", "viewfs")
+"""Schemes whose files are there in part while they are written, and can be renamed; elsewhere a directory is the
+beginning of a name, and a file is there when it is closed."""
 
 
 class RemoteSink(io.RawIOBase):
@@ -27,7 +29,7 @@ class RemoteSink(io.RawIOBase):
         self.crc32 = 0
         self._is_abandoned = False
         system, name = located(path)
-        if path.scheme in _WITH_DIRECTORIES:
+        if path.scheme in WITH_DIRECTORIES:
             patiently(lambda: system.create_dir(name.rpartition("/")[0], recursive=True))
         self._file: Any = patiently(lambda: system.open_output_stream(name, compression=None))
 

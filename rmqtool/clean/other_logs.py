@@ -109,8 +109,7 @@ def _expiry(snapshot: Snapshot, tier: Tier, queue: TieredQueue, expires_before: 
     if gone:
         after = _min_offset(queue, left)
         local = snapshot.queue(queue.topic, queue.queue_id)
-        is_held = local is not None and local.range.max_offset > local.range.min_offset
-        begin = local.range.min_offset if local and is_held else queue.max_offset
+        begin = local.range.held.start if local and local.range.held else queue.max_offset
         only_there = max(0, min(after, begin) - queue.min_offset)
         yield TierExpiry(queue.topic, queue.queue_id, len(gone), sum(row.size for row in gone), queue.min_offset, after,
                          only_there, expires)  # fmt: skip

@@ -205,6 +205,11 @@ def _show(style: Style, given: CopyOptions, found: CopyResult) -> Exit:
     return status
 
 
+def _no_copy(path: Path) -> UsageError:
+    hint = "a copy that was interrupted has none; rmqtool verify checks any store"
+    return UsageError("not a copy: it has no manifest", file=path, hint=hint)
+
+
 def _verify(style: Style, given: CopyOptions) -> Exit:
     from rmqtool.base.files import ReadPolicy
     from rmqtool.copy.manifest import differences, read_manifest
@@ -220,8 +225,7 @@ def _verify(style: Style, given: CopyOptions) -> Exit:
     if manifest is None:
         if not given.path.exists():
             raise UsageError("there is no such copy", file=given.path)
-        raise UsageError("not a copy: it has no manifest", file=given.path,
-                         hint="a copy that was interrupted has none; rmqtool verify checks any store")  # fmt: skip
+        raise _no_copy(given.path)
     with byte_progress("comparing with the manifest", sum(file.used for file in manifest.files), style=style) as bar:
         different = [*differences(given.path, manifest, ReadPolicy(given.limit_rate), bar.add)]
     opened = Store(Snapshot(copy_store(given.path, given.broker_conf), given.broker_version, given.limit_rate))
@@ -252,8 +256,7 @@ def _verify_there(style: Style, given: CopyOptions, path: RemotePath) -> Exit:
     there = RemoteCopy(path)
     manifest = there.manifest
     if manifest is None:
-        raise UsageError("not a copy: it has no manifest", file=path,
-                         hint="a copy that was interrupted has none; rmqtool verify checks any store")  # fmt: skip
+        raise _no_copy(path)
     with byte_progress("comparing with the manifest", sum(file.used for file in manifest.files), style=style) as bar:
         different = [*remote_differences(there, ReadPolicy(given.limit_rate), bar.add)]
     status = Exit.FINDINGS if different else Exit.OK

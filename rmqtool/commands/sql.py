@@ -282,7 +282,7 @@ def _database(given: SqlOptions, stores: list[NamedStore]) -> AbstractContextMan
     from rmqtool.sql.engine import Database
 
     is_held = given.memory is not None or given.limit_rate is not None
-    jobs = given.jobs or (1 if is_held else shared.processes_for(None, *(each.store.root for each in stores)))
+    jobs = shared.processes_for(given.jobs or (1 if is_held else None), *(each.store.root for each in stores))
     return Database(opening.opened(reading, given.limit_rate, jobs), given.limits)
 
 

@@ -17,7 +17,8 @@ from typing import Any
 
 from rmqtool.base.errors import ChangedError, RmqtoolError, UnreachableError, UsageError, notice
 from rmqtool.base.files import InputFile, Progress, ReadPolicy
-from rmqtool.base.remote_files import RemoteSink, files_in, read_remote, remove_remote, write_remote
+from rmqtool.base.filesystems import one_line
+from rmqtool.base.remote_files import WITH_DIRECTORIES, RemoteSink, files_in, read_remote, remove_remote, write_remote
 from rmqtool.base.remote_path import RemotePath, located, unread_there
 from rmqtool.copy.manifest import MANIFEST, CopiedFile, Difference, Manifest, read_manifest
 from rmqtool.copy.notes import note_lines, noted_files
@@ -34,7 +35,6 @@ _BLOCK = 4 << 20  # bytes
 _NOTED = 256 << 20  # bytes that are copied between two notes
 _NOTE_SECONDS = 20
 _TRIES, _PAUSE = 3, 2.0  # of an object, seconds
-_RENAMES = ("hdfs", "viewfs")  # what is being written is there already, in part
 _ZEROS = bytes(_BLOCK)
 
 
@@ -230,7 +230,7 @@ class Uploads:
         try:
             self._remove_unnamed({file.object for file in manifest.files})
         except OSError as error:
-            notice(f"{root}: the copy is complete, but old objects cannot be deleted: {_line(error)}")
+            notice(f"{root}: the copy is complete, but old objects cannot be deleted: {one_line(error)}")
 
     def _remove_unnamed(self, named: set[str | None]) -> None:
         root = self._copy.root
@@ -282,7 +282,7 @@ def _require_same(path: Path, file: CopiedFile, content: Content) -> None:
 
 def _write_manifest(root: RemotePath, data: bytes) -> None:
     """Write the manifest so that there is a whole one at any moment; raises OSError."""
-    if root.scheme not in _RENAMES:
+    if root.scheme not in WITH_DIRECTORIES:
         write_remote(root / MANIFEST, data)
         return
     write_remote(root / _NEXT_MANIFEST, data)
@@ -312,14 +312,10 @@ def written_there(root: RemotePath) -> Iterator[None]:
         yield
     except PermissionError as error:
         hint = "check the credentials and their permission to write"
-        raise RmqtoolError(f"cannot write: {_line(error)}", file=root, hint=hint) from error
+        raise RmqtoolError(f"cannot write: {one_line(error)}", file=root, hint=hint) from error
     except OSError as error:
         hint = "run it again when that machine answers: it continues"
-        raise UnreachableError(f"cannot write: {_line(error)}", file=root, hint=hint) from error
-
-
-def _line(error: BaseException) -> str:
-    return " ".join(str(error).split())
+        raise UnreachableError(f"cannot write: {one_line(error)}", file=root, hint=hint) from error
 
 
 def require_place(copy: RemoteCopy, *, update: bool) -> None:

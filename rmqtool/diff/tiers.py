@@ -49,7 +49,7 @@ class OwnMessages:
 
 @dataclass
 class DifferingTier:
-    """A queue of which the tiers differ: None where a tier does not have it.
+    """A queue whose tiers differ: None where a tier does not have it.
 
     `different` messages have the same queue offset and other bytes, the first of them at `first_different`.
     """

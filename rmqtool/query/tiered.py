@@ -84,8 +84,7 @@ def tiered_view(snapshot: Snapshot, topic: str, queue_id: int, notes: Notes) -> 
 
 def _view(snapshot: Snapshot, queue: TieredQueue) -> TieredView:
     local = QueueViews.of_snapshot(snapshot).loaded(queue.topic, queue.queue_id)
-    is_held = local is not None and local.range.max_offset > local.range.min_offset
-    stop = min(queue.max_offset, local.range.min_offset) if local and is_held else queue.max_offset
+    stop = min(queue.max_offset, local.range.held.start) if local and local.range.held else queue.max_offset
     return TieredView(queue, queue.min_offset, stop)
 
 

@@ -86,8 +86,7 @@ def _source(named: NamedStore, log: OtherLog, files: tuple[MappedFile, ...], *, 
 def local_begin(snapshot: Snapshot, topic: str, queue_id: int) -> int:
     """Where the local queue begins; past all where it has nothing."""
     local = snapshot.queue(topic, queue_id)
-    is_held = local is not None and local.range.max_offset > local.range.min_offset
-    return local.range.min_offset if local and is_held else MAX_OFFSET
+    return local.range.held.start if local and local.range.held else MAX_OFFSET
 
 
 def _tiered(snapshot: Snapshot) -> Iterator[tuple[OtherLog, tuple[MappedFile, ...]]]:

@@ -48,6 +48,11 @@ class QueueRange:
     last_physical_offset: int | None = None
     expired: bool = False
 
+    @property
+    def held(self) -> range:
+        """The queue offsets that the queue has, which may be none."""
+        return range(self.min_offset, self.max_offset)
+
 
 def queue_range(
     queue: Queue, log_min_offset: int, version: Version, min_offset: int = 0, opened: UnitFiles | None = None

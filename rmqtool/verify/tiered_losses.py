@@ -28,8 +28,7 @@ class TieredLosses:
     def __init__(self, snapshot: Snapshot, tier: Tier, queue: TieredQueue) -> None:
         self._snapshot, self._tier, self._queue = snapshot, tier, queue
         local = snapshot.queue(queue.topic, queue.queue_id)
-        is_held = local is not None and local.range.max_offset > local.range.min_offset
-        self._local = range(local.range.min_offset, local.range.max_offset) if local and is_held else range(0)
+        self._local = local.range.held if local else range(0)
         spans = [span for span in (*self._unit_spans, self._local) if span]
         self._first = min((span.start for span in spans), default=0)
         self._had = np.zeros(max((span.stop for span in spans), default=0) - self._first, np.bool_)
