@@ -167,8 +167,9 @@ class Report:
 def verdict_of(findings: list[Finding], *, is_proven: bool, in_doubt: bool = False, is_lost: bool = False) -> Verdict:
     """The verdict of the contract; without `is_proven` something was not checked, and nothing is called clean.
 
-    With `in_doubt` something may be lost without a trace, so that a start may not fix the store without loss. With
-    `is_lost` clients had something that they do not get after the next start, whatever the findings are.
+    With `in_doubt` something may be lost without a trace, or in a file that could not be read: a start may not fix the
+    store without loss. With `is_lost` clients had something that they do not get after the next start, whatever the
+    findings are.
     """
     if is_lost:
         return "corrupt"

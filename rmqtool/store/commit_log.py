@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from rmqtool.base.errors import UnreadableError
+from rmqtool.base.errors import UnreadableError, note_failure
 from rmqtool.base.files import UNLIMITED, InputFile, ReadPolicy, is_zero
 from rmqtool.base.mapped_files import MappedFile, MappedFiles, file_at
 from rmqtool.base.paths import is_remote
@@ -137,8 +137,9 @@ def log_bytes(root: Path) -> int:
     try:
         with os.scandir(root / COMMIT_LOG) as entries:
             return sum(entry.stat().st_blocks * _BLOCK for entry in entries)
-    except OSError:
-        return 0  # which is reported later
+    except OSError as error:
+        note_failure(root / COMMIT_LOG, error)
+        return 0
 
 
 def log_start(files: Sequence[MappedFile]) -> int:

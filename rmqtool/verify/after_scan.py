@@ -132,7 +132,11 @@ class AfterScan:
         start = self._follows.start if self._follows.start and not self._follows.start.refuses else None
         after = self._follows.view.index_after(start) if self._follows.view and start else None
         off = index_switched_off(self._snapshot.store.conf)
-        self._found.check(check_missing_keys, self._reader, self._total.keys, after, off, self._found.report)
+        is_killed = "store.unclean-stop" in self._found.everything().all_totals()
+        is_unknown = is_killed and self._follows.not_predicted is not None
+        self._found.check(
+            check_missing_keys, self._reader, self._total.keys, after, off, self._found.report, is_unknown=is_unknown
+        )
 
     def _check_queues(self, visit: QueueVisit) -> None:
         """Run the checks that need all queues, once they are visited."""

@@ -79,6 +79,11 @@ class Gap:
         """Whether something may be lost without a trace, rather than not checked."""
         return self.why == "empty"
 
+    @property
+    def may_hide_a_loss(self) -> bool:
+        """Whether clients may lose something by it, so that a start is not known to fix the rest without loss."""
+        return self.why in ("empty", "unreadable")
+
     def hides(self, code: str) -> bool:
         """Whether findings of a code may be missing because of it."""
         return code.startswith(self.codes)

@@ -42,6 +42,7 @@ _MAX_WRONG_MAGIC = 1 << 14
 _NO_DAMAGE = (None, TORN, UNREAD, *UNSOUND_FIELDS)  # a torn record was never whole on disk
 _LENGTHS = "lengths"  # of a record that says another size than it has
 _PUT_AGAIN = "the next start puts these keys into the index"
+_UNKNOWN = "it depends on what could not be read whether the next start puts these keys into the index"
 _PUT_UNDER_ANOTHER = "the next start puts these keys under the damaged topic, where queries do not find the messages"
 _TAGS_NOT_FOUND = "queries by tag, which brokers answer since 5.4.0, do not find these messages"
 
@@ -338,11 +339,18 @@ def _first_run(rows: NDArray[np.bool_], length: int) -> int:
 
 
 def check_missing_keys(
-    reader: StoreReader, keys: KeyTally, after: IndexAfter | None, switched_off: str | None, report: Report
+    reader: StoreReader,
+    keys: KeyTally,
+    after: IndexAfter | None,
+    switched_off: str | None,
+    report: Report,
+    *,
+    is_unknown: bool,
 ) -> None:
     """Report keys without a unit; those that the next start puts again (`after`) are information.
 
-    `switched_off` is the setting with which brokers write no index, or None.
+    So are those of which it `is_unknown` whether it does, after a kill. `switched_off` is the setting with which
+    brokers write no index, or None.
     """
     problem = "keys" if reader.index.files else _without_units(reader)
     renamed = [offset for offset in keys.renamed if after is not None and after.puts_again(offset)]
@@ -354,6 +362,8 @@ def check_missing_keys(
             _report_missing(report, count, offset, problem, severity="info", effect=effect)
         elif after is not None and after.puts_again(offset):
             _report_missing(report, count, offset, problem, severity="info", effect=_PUT_AGAIN)
+        elif is_unknown:
+            _report_missing(report, count, offset, problem, severity="info", effect=_UNKNOWN)
         else:
             _report_missing(report, count, offset, problem)
 

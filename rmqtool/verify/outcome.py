@@ -86,7 +86,7 @@ def outcome_of(verification: Verification) -> Outcome:
     findings = [for_log_elsewhere(verification.snapshot, each) for each in report.findings()]
     gaps = wanted(gaps, verification.request.selection)
     topics = verification.request.selection.topics
-    verdict = verdict_of(findings, is_proven=not gaps, in_doubt=any(gap.is_doubt for gap in gaps),
+    verdict = verdict_of(findings, is_proven=not gaps, in_doubt=any(gap.may_hide_a_loss for gap in gaps),
                          is_lost=_is_lost(follows.clients))  # fmt: skip
     return Outcome(
         snapshot=verification.snapshot,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -76,6 +76,16 @@ def test_each_place_is_named_and_nothing_else(store: Path, place: str, calls: tu
     assert serious(found.findings) == {named(place)}
     assert found.verdict == "unproven"
     assert found.total.totals.messages > 0
+
+
+@pytest.mark.one_in(2)
+@pytest.mark.parametrize("place", ["checkpoint", "config", "consumequeue", "commitlog/00000000000000000000"])
+def test_what_an_unclean_stop_left_is_not_called_dirty(unpacked: Callable[[str], Path], place: str) -> None:
+    """Nobody knows what clients lose of a place that cannot be read."""
+    killed = unpacked("5.3.3-killed")
+    assert verify(killed).verdict == "dirty"
+    with broken(killed / place):
+        assert verify(killed).verdict == "unproven"
 
 
 @pytest.mark.one_in(4)
