@@ -339,6 +339,10 @@ class LogWalks:
             walk = self._walks[mapped.path] = walk_file(mapped, self._rules, self._reading)
         return walk
 
+    def undamaged(self) -> list[FileWalk]:
+        """The walks so far that are the same to every release."""
+        return [walk for walk in self._walks.values() if walk.is_undamaged]
+
 
 NO_FILE_FOLLOWS = "no file follows"
 """Why a log ends with a file that leads on to another one."""

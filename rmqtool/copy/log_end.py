@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rmqtool.base.errors import RmqtoolError
@@ -29,7 +29,8 @@ _HEAD = 8  # size and magic code of a record, bytes
 class LogEnd:
     """Where a log begins and ends, its last record and that one's store time; offsets in bytes, -1 without a record.
 
-    `is_damaged`: readable records follow, so that nothing was cut.
+    `is_damaged`: readable records follow, so that nothing was cut. `walk` is the one through the last file, if all
+    releases go through that in the same way.
     """
 
     start: int
@@ -37,6 +38,7 @@ class LogEnd:
     last_record: int = -1
     last_store_timestamp: int = 0
     is_damaged: bool = False
+    walk: FileWalk | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,9 @@ def end_log(
         end = mapped.size
     else:
         _zero_from(mapped.path, end)
-    return _ended(files[0].start_offset, files[: number + 1], end, last, rules)
+    ended = _ended(files[0].start_offset, files[: number + 1], end, last, rules)
+    is_as_walked = walk.is_undamaged and last == walked.last
+    return replace(ended, walk=walk) if is_as_walked else ended
 
 
 def proven_end(files: Sequence[MappedFile], rules: RecoveryRules) -> LogEnd:

@@ -15,6 +15,7 @@ from pathlib import Path
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import Progress, RateLimit, ReadPolicy
 from rmqtool.base.new_files import new_file, write_all
+from rmqtool.broker.log_walk import FileWalk, LogWalks
 from rmqtool.broker.prediction import StartPrediction
 from rmqtool.broker.recovery import Recovery
 from rmqtool.broker.start_findings import start_findings
@@ -86,7 +87,7 @@ def settle(
     if added is not None:
         if not (was_clean and not (added.units or added.keys) and (root / CHECKPOINT).exists()):
             write_checkpoint(root, copy_store(root, conf), end, releases.newest)
-        starts = tuple(predicted(copy_store(root, conf), releases))
+        starts = tuple(predicted(copy_store(root, conf), releases, end.walk))
         return Settled(True, added.units, int(added.keys > 0), (), starts)
     return _settle_by_rebuild(root, conf, releases, end, was_clean=was_clean, limit=limit, jobs=jobs, progress=progress)
 
@@ -127,9 +128,8 @@ def _settle_by_rebuild(
         write_checkpoint(root, copy_store(root, conf), end, releases.newest)
     units = sum(queue.difference.added for queue in plan.changed_queues)
     files = sum(file.action != "keep" for file in plan.index)
-    return Settled(
-        complete, units, files, tuple(_worth_saying(plan)), tuple(predicted(copy_store(root, conf), releases))
-    )
+    starts = tuple(predicted(copy_store(root, conf), releases, end.walk))
+    return Settled(complete, units, files, tuple(_worth_saying(plan)), starts)
 
 
 def _worth_saying(plan: RebuildPlan) -> Iterator[Finding]:
@@ -194,15 +194,21 @@ def write_checkpoint_fields(path: Path, fields: Mapping[str, int]) -> None:
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
-def predicted(store: Store, releases: Releases) -> Iterator[StartPrediction]:
-    """The start of the newest release that fits the copy, and of the oldest where that recovers in another way."""
+def predicted(store: Store, releases: Releases, walk: FileWalk | None = None) -> Iterator[StartPrediction]:
+    """The start of the newest release that fits the copy, and of the oldest where that recovers in another way.
+
+    `walk` is one through a file of the log that is the same to every release.
+    """
     snapshot = Snapshot(store, releases.newest if releases.is_named else None)
+    walked = [walk] if walk else []
     known: set[object] = set()
     for version in dict.fromkeys((releases.newest, releases.oldest)):
         rules = RecoveryRules.of(version, snapshot.store.conf)
         if rules.answers not in known:
             known.add(rules.answers)
-            yield Recovery(snapshot, rules).predict()
+            walks = LogWalks(rules, walked, snapshot.reading)
+            yield Recovery(snapshot, rules, walks).predict()
+            walked = walks.undamaged()
 
 
 def problems(store: Store, starts: tuple[StartPrediction, ...]) -> Iterator[Finding]:

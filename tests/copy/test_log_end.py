@@ -46,6 +46,8 @@ def test_a_whole_log_stays(source: Path, copy: Path) -> None:
     (copy / file_name(2 * SIZE)).write_bytes(bytes(SIZE))
     assert end_of(copy, source) == whole
     assert whole.start == 0 < whole.last_record < whole.end < 2 * SIZE
+    assert whole.walk
+    assert whole.walk.end == whole.end - SIZE
     assert sorted(path.name for path in copy.iterdir()) == [file_name(0), file_name(SIZE)]
     assert [path.read_bytes() for path in sorted(copy.iterdir())] == [
         path.read_bytes() for path in sorted(source.iterdir())
@@ -62,6 +64,7 @@ def test_a_last_record_that_the_store_has_otherwise_a_moment_later_goes(source: 
     found = end_of(copy, source, live=True)
     assert found.end == whole.last_record
     assert found.last_record < whole.last_record
+    assert found.walk is None
     assert not (copy / last.name).read_bytes()[found.end - SIZE :].strip(b"\0")
 
 
