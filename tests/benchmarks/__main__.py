@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from tests.benchmarks import cold
 from tests.benchmarks.cases import BASE, CASES, MAX_BESIDE_PLAIN, PROGRAMS, RMQTOOL
 from tests.benchmarks.commands import Table, measure_rows
 from tests.benchmarks.derived import make_derived
@@ -46,7 +47,7 @@ UNITS = {"": 1, "KiB": 1 << 10, "MiB": MIB, "GiB": GIB}
 def main(arguments: Sequence[str] | None = None) -> int:
     """Make the logs, measure everything, print the table; 1 when a target is missed."""
     options = _parse(arguments)
-    met = [*_measure_jobs(options)]  # the only one that needs more than one core
+    met = [*_measure_jobs(options), *_measure_cold(options)]  # these need more than one core
     use_one_core()
     met += _measure_logs(options)
     for table in TABLES:
@@ -184,11 +185,9 @@ def _measure_jobs(options: argparse.Namespace) -> Iterator[bool]:
     rows = [row for row in rows if options.only in row[0]]
     if not rows or usable_cores() < MIN_CORES:
         return
-    file_size = min(options.size, GIB)
-    size = max(options.size, 2 * file_size)
-    stores = [make_derived(make_log(options.dir / name, "A", size, file_size)) for name in ("A2", "A2-copy")]
+    stores = [_of_several_files(options, name) for name in ("A2", "A2-copy")]
     one_message = make_one_message_store(options.dir / "one")
-    print(f"A2: as A, {size / GIB:g} GiB in several files, {usable_cores()} cores")
+    print(f"A2: as A, {_size_of_several(options) / GIB:g} GiB in several files, {usable_cores()} cores")
     print(f"  {'':40} {'s, -j 1':>7} {'s':>7} {'times as fast':>14} {'cores allow':>12}")
     with tempfile.TemporaryDirectory(prefix="output-", dir=options.dir) as output:
         for name, words, jobs in rows:
@@ -200,6 +199,36 @@ def _measure_jobs(options: argparse.Namespace) -> Iterator[bool]:
                 f"  {name:40} {found.one:7.3f} {found.several:7.3f} {found.ratio:14.2f} {found.possible:12.2f}{target}"
             )
             yield found.ratio >= least
+    print()
+
+
+def _size_of_several(options: argparse.Namespace) -> int:
+    return max(int(options.size), 2 * min(int(options.size), GIB))
+
+
+def _of_several_files(options: argparse.Namespace, name: str) -> Path:
+    """A log as A in several files, with its queues and index."""
+    return make_derived(make_log(options.dir / name, "A", _size_of_several(options), min(options.size, GIB)))
+
+
+def _measure_cold(options: argparse.Namespace) -> Iterator[bool]:
+    """Print what commands take of a store that is not in the page cache; yield whether each goal is met."""
+    rows = [row for row in cold.ROWS if options.only in f"cold: {row.name}"]
+    if not rows or usable_cores() < MIN_CORES:
+        return
+    store = _of_several_files(options, "A2")
+    print(f"A2, cold: {_size_of_several(options) / GIB:g} GiB that are not in the page cache, {usable_cores()} cores")
+    if not cold.can_drop(store):
+        print("  not measured: its files cannot be dropped from the page cache here")
+        print()
+        return
+    print(f"  {'':40} {'s, warm':>7} {'s, cold':>7} {'figure':>7}")
+    with tempfile.TemporaryDirectory(prefix="output-", dir=options.dir) as output:
+        for row, times in zip(rows, cold.measure_cold(rows, store, Path(output) / "out", options.runs), strict=True):
+            met = times.figure <= row.goal
+            figures = f"{times.warm:7.3f} {times.cold:7.3f} {times.figure:7.2f}"
+            print(f"  {row.name:40} {figures}  <= {row.goal:g}{'' if met else ' MISSED'}")
+            yield met
     print()
 
 

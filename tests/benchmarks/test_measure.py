@@ -6,9 +6,9 @@ import argparse
 import shutil
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from rmqtool.formats.message import CRC_MASK, body_crc
 from rmqtool.scan.block import Damage
 from rmqtool.scan.columns import COLUMNS
 from rmqtool.scan.reader import scan_files
-from tests.benchmarks import files, jobs
+from tests.benchmarks import cold, files, jobs
 from tests.benchmarks.cases import ALL_COLUMNS, BASE, CASES, read_with_crc
 from tests.benchmarks.commands import Table, measure_rows, run_command
 from tests.benchmarks.damage import make_damaged_log
@@ -310,3 +310,44 @@ def test_jobs_are_measured_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert sorted(ran[:4]) == [("big1", "0"), ("big2", "0"), ("one1", "0"), ("one2", "0")]
     assert sorted(ran[4:8]) == [("big1", "0"), ("copy1", "1"), ("one1", "0"), ("one1", "1")]
     assert len(ran) == 3 * 8
+
+
+@pytest.mark.parametrize(("seconds", "missed"), [({"copy": 2.4}, 0), ({"verify, -j 1": 4.5, "copy": 2.6}, 2)])
+def test_cold_runs(
+    made: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    seconds: Mapping[str, float],
+    missed: int,
+) -> None:
+    """Each command takes its turn, warm and cold; what is written in one is gone in the next."""
+    cold_seconds = {"cat": 2.0, "cp": 2.0, "verify, -j 1": 4.0, "verify, -j 2": 3.0, **seconds}
+    dropped: list[bool] = []
+
+    def command(name: str, _store: Path, output: Path) -> float:
+        output.mkdir()
+        is_cold = bool(dropped and dropped.pop())
+        return cold_seconds[name] if is_cold else 0.5 if name == "cat" else 2.5
+
+    monkeypatch.setattr(runner, "CASES", {})
+    monkeypatch.setattr(runner, "usable_cores", lambda: 2)
+    monkeypatch.setattr(runner, "make_derived", lambda store: store)
+    monkeypatch.setattr(cold, "drop", lambda store: dropped.append(True))
+    monkeypatch.setattr(cold, "can_drop", lambda store: True)
+    monkeypatch.setattr(cold, "warm", lambda store: dropped.clear())
+    monkeypatch.setattr(cold, "COMMANDS", {name: partial(command, name) for name in cold.COMMANDS})
+    assert runner.main(["--size", "1MiB", "--runs", "2", "--only", "cold", "--dir", str(made)]) == bool(missed)
+    out = capsys.readouterr().out
+    assert out.count("MISSED") == missed
+    assert "1.00  <= 1.1" in out or missed
+
+
+def test_cold_runs_that_cannot_be(
+    made: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A memory file system has nothing but its cache."""
+    monkeypatch.setattr(runner, "usable_cores", lambda: 2)
+    monkeypatch.setattr(runner, "make_derived", lambda store: store)
+    monkeypatch.setattr(cold, "can_drop", lambda store: False)
+    assert runner.main(["--size", "1MiB", "--only", "cold", "--dir", str(made)]) == 0
+    assert "not measured" in capsys.readouterr().out
