@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from rmqtool.findings.finding import Finding
+from rmqtool.formats.file_name import file_name
 from tests.verify.damages import DAMAGES
-from tests.verify.small_store import small_store
+from tests.verify.small_store import FILE_SIZE, small_store
 from tests.verify.verifying import codes_of, verify
 
 
@@ -57,3 +58,10 @@ def numbers_without_a_fact(finding: Finding) -> set[int]:
 
 def _milliseconds(time: str) -> int:
     return round(datetime.fromisoformat(time.replace("Z", "+00:00")).timestamp() * 1000)
+
+
+def test_the_file_that_does_not_fit_the_others_is_named(store: Path) -> None:
+    """Not those of which there are more."""
+    DAMAGES["renamed file"].apply(store)
+    misaligned = [each.file for each in verify(store).findings if each.code == "commitlog.misaligned-file"]
+    assert misaligned == [f"commitlog/{file_name(FILE_SIZE + 100)}"]
