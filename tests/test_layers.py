@@ -17,7 +17,7 @@ pytestmark = pytest.mark.budget(1)  # most tests parse the whole package
 
 ORDER = tuple(ROOMS)
 # Jobs never import jobs.
-JOBS = {"inspect", "verify", "repair", "rebuild", "clean", "query", "pending", "export", "diff", "replay"}
+JOBS = {"inspect", "verify", "repair", "rebuild", "salvage", "clean", "query", "pending", "export", "diff", "replay"}
 NETWORK = "replay"  # the only room that knows one
 FILE_SYSTEMS = f"{PACKAGE}.base.filesystems"  # asks whether another machine answers, before a library waits for it
 NETWORK_IMPORTS = {"asyncio", "ftplib", "http", "smtplib", "socket", "socketserver", "ssl", "xmlrpc"}

@@ -38,7 +38,7 @@ from rmqtool.rules.file_sizes import DEFAULT_LOG_FILE_SIZE
 from rmqtool.rules.recovery import RecoveryRules, not_modelled
 from rmqtool.rules.system_topics import LMQ_PREFIX
 from rmqtool.rules.versions import ROCKSDB_QUEUES
-from rmqtool.store.lock import ABORT_FILE
+from rmqtool.store.lock import has_abort
 from rmqtool.store.queue_units import QueueRange, queue_range
 from rmqtool.store.snapshot import Snapshot
 
@@ -112,7 +112,7 @@ class Recovery:
     @cached_property
     def mode(self) -> Mode:
         """Abnormal when the file `abort` exists, else normal."""
-        return "abnormal" if (self.snapshot.store.root / ABORT_FILE).exists() else "normal"
+        return "abnormal" if has_abort(self.snapshot.store.root) else "normal"
 
     @cached_property
     def loaded(self) -> Loaded:

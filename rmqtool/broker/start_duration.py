@@ -24,7 +24,7 @@ from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
 from rmqtool.store.checkpoint import CHECKPOINT_TIMES, credible
 from rmqtool.store.commit_log import LogRange
-from rmqtool.store.lock import ABORT_FILE
+from rmqtool.store.lock import has_abort
 from rmqtool.store.snapshot import Snapshot
 
 StepName = Literal["queues", "log", "dispatch"]
@@ -142,7 +142,7 @@ def rough_duration(
     if not files or log_range.last_record_offset is None:
         return None
     begin = max(0, len(files) - (1 if rules.dispatches_when_clean else _FILES_WHEN_CLEAN))
-    is_crashed = (snapshot.store.root / ABORT_FILE).exists()
+    is_crashed = has_abort(snapshot.store.root)
     if is_crashed:
         fields = credible(snapshot.checkpoint)
         flushed = min((fields.get(name, 0) for name in CHECKPOINT_TIMES[:2]), default=0)

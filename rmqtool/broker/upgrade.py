@@ -43,7 +43,7 @@ from rmqtool.store.config_tables import (
     reads_no_offsets,
 )
 from rmqtool.store.consume_queues import list_queues
-from rmqtool.store.lock import ABORT_FILE
+from rmqtool.store.lock import has_abort
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG, CONSUME_QUEUE, SEPARATE_ROCKSDB_QUEUES, Store, holds_rocksdb
 
@@ -85,7 +85,7 @@ def refusals(snapshot: Snapshot, version: Version) -> Iterator[Refusal]:
         if holds_rocksdb(store.root / other):
             given = "true" if is_separate else "false"
             yield Refusal(f"useSeparateStorePathForRocksdbCQ={given}, but {other}/ holds queues in RocksDB")
-    if version >= LITE_TOPICS and conf.is_on("enableAcceleratedRecovery") and (store.root / ABORT_FILE).exists():
+    if version >= LITE_TOPICS and conf.is_on("enableAcceleratedRecovery") and has_abort(store.root):
         checkpoint = snapshot.checkpoint or {}
         if checkpoint.get("physic_message_timestamp", 0) > 0 >= checkpoint.get("logics_physical_offset", 0):
             yield Refusal("enableAcceleratedRecovery=true needs an offset in the checkpoint, which only a broker of "

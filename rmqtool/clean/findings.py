@@ -26,7 +26,7 @@ from rmqtool.rules.versions import (
     Version,
 )
 from rmqtool.store.file_findings import layout_findings, log_findings, offset_findings
-from rmqtool.store.lock import ABORT_FILE
+from rmqtool.store.lock import ABORT_FILE, has_abort
 from rmqtool.transaction.home import interrupted_findings
 
 
@@ -151,7 +151,7 @@ def _interrupted(plan: CleanPlan) -> Iterator[Finding]:
     """An interrupted run of ours, or a broker that was killed: a start or the next run changes files first."""
     root = plan.snapshot.store.root
     yield from interrupted_findings(root)
-    if plan.snapshot.holder is None and (root / ABORT_FILE).exists():
+    if plan.snapshot.holder is None and has_abort(root):
         yield finding(
             "store.unclean-stop",
             store=root,

@@ -34,7 +34,7 @@ from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.retention import RetentionSettings, settings_of
 from rmqtool.salvage.new_store import NewStore, require_free_name
 from rmqtool.store.index_files import Geometry
-from rmqtool.store.lock import ABORT_FILE
+from rmqtool.store.lock import has_abort
 from rmqtool.store.rocksdb import is_readable, without_library
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import COMMIT_LOG, Store
@@ -213,7 +213,7 @@ class CopyJob:
     def settle(self, new: NewStore, copied: Copied, progress: Progress) -> Settled | None:
         """Complete and prove the copy; one that is restored was that before, and one that is raw is not."""
         root, conf = new.directory, _with_geometry(self._store.conf, copied.index_geometry)
-        was_clean = not (self._is_live or (self._store.root / ABORT_FILE).exists())
+        was_clean = not (self._is_live or has_abort(self._store.root))
         if self._request.raw:
             leave_unsettled(root, copy_store(root, conf), was_clean=was_clean)
             return None

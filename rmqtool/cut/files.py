@@ -31,7 +31,7 @@ from rmqtool.repair.change import Change, FileChange, Resized, TakenOut
 from rmqtool.store.checkpoint import CHECKPOINT_TIMES, checkpoint_file
 from rmqtool.store.dledger_node import EPOCH_FILE
 from rmqtool.store.index_files import Geometry, IndexFile
-from rmqtool.store.lock import ABORT_FILE
+from rmqtool.store.lock import has_abort
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CHECKPOINT
 
@@ -147,7 +147,7 @@ def checkpoint_change(snapshot: Snapshot, place: Place, index_end: int) -> Itera
     fields = dict(before)
     for each in CHECKPOINT_TIMES:
         fields[each] = min(before.get(each, 0), place.last_store_timestamp)
-    is_unclean = (snapshot.store.root / ABORT_FILE).exists()
+    is_unclean = has_abort(snapshot.store.root)
     fields[_INDEX_TIME] = index_end if is_unclean else min(before.get(_INDEX_TIME, 0), index_end)
     for each in ("master_flushed_offset", "confirm_physical_offset"):
         fields[each] = min(before.get(each, 0), place.record_end)

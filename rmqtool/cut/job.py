@@ -23,7 +23,7 @@ from rmqtool.repair.change import Change, TakenOut
 from rmqtool.rules.system_topics import OP_TOPIC, ROCKSDB_OP_TOPIC, TIMER_TOPIC
 from rmqtool.store.compaction import list_compacted
 from rmqtool.store.dledger_node import EPOCH_FILE
-from rmqtool.store.lock import ABORT_FILE
+from rmqtool.store.lock import has_abort
 from rmqtool.store.rocksdb import is_readable, without_library
 from rmqtool.store.side_rows import RocksDbIndex, half_rows
 from rmqtool.store.snapshot import Snapshot
@@ -103,7 +103,7 @@ class CutJob:
         index = cut_index(snapshot, place)
         positions = PositionsAfter(snapshot, queues, tail).found()
         changes = tuple(self._changes(place, tail, queues, index, positions))
-        is_unclean = (snapshot.store.root / ABORT_FILE).exists()
+        is_unclean = has_abort(snapshot.store.root)
         return CutPlan(place, snapshot.log_range.max_offset, tail, queues, index, positions, changes, is_unclean)
 
     def _changes(

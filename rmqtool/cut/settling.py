@@ -28,7 +28,7 @@ from rmqtool.repair.change import Change, FileChange
 from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.store.checkpoint import checkpoint_file
 from rmqtool.store.index_files import list_index_files
-from rmqtool.store.lock import ABORT_FILE
+from rmqtool.store.lock import ABORT_FILE, has_abort
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CHECKPOINT
 from rmqtool.transaction.home import Recovered
@@ -148,7 +148,7 @@ class SettleJob:
 
     def _last_changes(self, snapshot: Snapshot, end: LogEnd, plan: RebuildPlan) -> Iterator[Change]:
         """Offsets past their queues, the checkpoint, and `abort`."""
-        is_unclean = (snapshot.store.root / ABORT_FILE).exists()
+        is_unclean = has_abort(snapshot.store.root)
         ends = {queue.name: queue.max_offset for queue in plan.queues} if is_unclean else {}
         offsets: dict[GroupQueue, int] = {}
         for each in snapshot.committed.offsets:

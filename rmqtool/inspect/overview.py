@@ -41,7 +41,7 @@ from rmqtool.store.file_findings import (
     unread_finding,
     with_next_command,
 )
-from rmqtool.store.lock import ABORT_FILE, LOCK_FILE, Holder, unclean_stop
+from rmqtool.store.lock import ABORT_FILE, LOCK_FILE, Holder, has_abort, unclean_stop
 from rmqtool.store.queue_units import QueueRange, queue_range
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CHECKPOINT, Store
@@ -148,7 +148,7 @@ def last_exit_of(store: Store, holder: Holder | None) -> str:
     """How the last broker ended: `abort` is there while one runs and after one that was killed."""
     if holder and holder.program is None:
         return "unknown"
-    if (store.root / ABORT_FILE).exists():
+    if has_abort(store.root):
         return "unknown" if is_remote(store.root) else "unclean"
     return "clean" if (store.root / CHECKPOINT).exists() or (store.root / LOCK_FILE).exists() else "unknown"
 
@@ -197,7 +197,7 @@ def _findings(overview: Overview, unread: ReadErrors) -> Iterator[Finding]:
         yield from interrupted_findings(store.root)
     yield from (unread_finding(store, error) for error in unread.errors)
     yield from layout_findings(store)
-    if (store.root / ABORT_FILE).exists() and not snapshot.holder:
+    if has_abort(store.root) and not snapshot.holder:
         yield finding("store.unclean-stop", store=store.root, file=ABORT_FILE, details=unclean_stop(store.root))
     releases = Releases.named(snapshot.version) if snapshot.version else ANY_RELEASE
     yield from log_findings(store, snapshot.log, releases, live=is_live)

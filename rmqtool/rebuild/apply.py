@@ -49,7 +49,7 @@ from rmqtool.rules.versions import CHECKPOINT_HAS_LOGICS_OFFSET
 from rmqtool.store.checkpoint import CHECKPOINT_TIMES, checkpoint_file, credible, read_checkpoint
 from rmqtool.store.consume_queues import UNIT_FORMATS, Kind
 from rmqtool.store.index_files import stored_offset
-from rmqtool.store.lock import ABORT_FILE
+from rmqtool.store.lock import ABORT_FILE, has_abort
 from rmqtool.store.missing import missing_files
 from rmqtool.store.store import BATCH_CONSUME_QUEUE, CHECKPOINT, CONFIG, CONSUME_QUEUE, INDEX
 from rmqtool.store.unit_files import open_units
@@ -205,13 +205,13 @@ def _put_checkpoint(plan: RebuildPlan, derivation: Derivation, transaction: Tran
         fields["index_message_timestamp"] = derivation.index.end_timestamp
     if _completes_queues(plan):
         fields["physic_message_timestamp"] = fields["logics_message_timestamp"] = derivation.last_store_timestamp
-    if not (store.root / ABORT_FILE).exists():
+    if not has_abort(store.root):
         fields.update({name: max(fields.get(name, 0), before.get(name, 0)) for name in CHECKPOINT_TIMES})
     if _completes_queues(plan):
         version = plan.options.version
         if fields.get("logics_physical_offset", 0) > 0 or (version and version >= CHECKPOINT_HAS_LOGICS_OFFSET):
             fields["logics_physical_offset"] = derivation.last_physical_offset
-        if (store.root / ABORT_FILE).exists():
+        if has_abort(store.root):
             transaction.remove(ABORT_FILE)
     if fields != before:
         mtime_ns = None if before else file_time(derivation.last_store_timestamp)

@@ -49,7 +49,7 @@ from rmqtool.store.config_tables import (
     offsets_by_level,
     offsets_in,
 )
-from rmqtool.store.lock import ABORT_FILE
+from rmqtool.store.lock import has_abort
 from rmqtool.store.missing import Sized, unknown_sizes
 from rmqtool.store.paths import TIMER_CHECK, TIMER_LOG
 from rmqtool.store.snapshot import Snapshot
@@ -525,7 +525,7 @@ def _is_held_against_queues(finding: Finding) -> bool:
 def _index_must_follow(snapshot: Snapshot, *, is_damaged: bool) -> bool:
     """Whether an index must be complete, too: its keys lead to damage, or no start completes it without `abort`."""
     has_index = bool(snapshot.index_files) or snapshot.store.conf.path is not None
-    return has_index and (is_damaged or (snapshot.store.root / ABORT_FILE).exists())
+    return has_index and (is_damaged or has_abort(snapshot.store.root))
 
 
 CONF = ("--broker-conf", "BROKER_CONF")

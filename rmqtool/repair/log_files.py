@@ -43,7 +43,7 @@ from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
 from rmqtool.scan.single_record import Probe, find_next
 from rmqtool.store.checkpoint import CHECKPOINT_TIMES, checkpoint_file, credible
-from rmqtool.store.lock import ABORT_FILE
+from rmqtool.store.lock import has_abort
 from rmqtool.store.missing import missing_files
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CHECKPOINT, Store
@@ -279,7 +279,7 @@ def _proof(snapshot: Snapshot, before: Mapping[str, int]) -> str | None:
 
     A time that is still to come is that of no message.
     """
-    if (snapshot.store.root / ABORT_FILE).exists():
+    if has_abort(snapshot.store.root):
         return None
     newest = max((before.get(name, 0) for name in CHECKPOINT_TIMES), default=0)
     if newest > time.time() * 1000:

@@ -32,7 +32,7 @@ from rmqtool.store.commit_log import near_end
 from rmqtool.store.config_tables import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, CommittedOffset, load_delay_offsets
 from rmqtool.store.consume_queues import queue_ids_of, topics_on_disk
 from rmqtool.store.file_findings import layout_findings, log_findings, unread_finding
-from rmqtool.store.lock import ABORT_FILE, unclean_stop
+from rmqtool.store.lock import ABORT_FILE, has_abort, unclean_stop
 from rmqtool.store.queue_units import LoadedQueue
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG, Store
@@ -181,7 +181,7 @@ def _findings(snapshot: Snapshot, releases: Releases, left: _Time) -> Iterator[F
     yield from interrupted_findings(store.root)
     yield from loss_findings(store.root)
     yield from layout_findings(store)
-    if not is_live and (store.root / ABORT_FILE).exists():
+    if not is_live and has_abort(store.root):
         yield finding("store.unclean-stop", store=store.root, file=ABORT_FILE, details=unclean_stop(store.root))
     yield from log_findings(store, snapshot.log, releases, live=is_live)
     report = Report(root=str(store.root))

@@ -27,7 +27,7 @@ _ON_MACOS = sys.platform == "darwin"
 _FLOCK = struct.Struct("@qqihh" if _ON_MACOS else "@hhqqi4x")
 _MAX_PROCESS_ID_SIZE = 20
 _OF_DESCRIPTION = -1  # the process of a lock of an open file description, as writers of ours take it on Linux
-_WRITERS = ("repair", "rebuild-cq", "rebuild-index", "undo", "clean", "convert", "salvage", "replay", "copy")
+_WRITERS = ("repair", "rebuild-cq", "rebuild-index", "undo", "clean", "convert", "salvage", "replay", "copy", "cut")
 
 
 @dataclass(frozen=True)
@@ -141,6 +141,11 @@ def _question() -> bytes:
     if _ON_MACOS:
         return _FLOCK.pack(0, 1, 0, fcntl.F_WRLCK, os.SEEK_SET)
     return _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+
+
+def has_abort(root: Path) -> bool:
+    """Whether the file `abort` is there: a broker runs, or the last one was killed (`isTempFileExist` of its store)."""
+    return (root / ABORT_FILE).exists()
 
 
 def _abort_process_id(root: Path) -> int | None:

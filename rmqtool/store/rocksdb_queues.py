@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.formats.layout import FormatError
 from rmqtool.formats.rocksdb_rows import QUEUE_UNIT_DTYPE, Row, bound_key, queue_bound, queue_prefix, queue_unit
-from rmqtool.store.lock import ABORT_FILE
+from rmqtool.store.lock import has_abort
 from rmqtool.store.rocksdb import Databases, RocksDb
 from rmqtool.store.store import CONSUME_QUEUE, SEPARATE_ROCKSDB_QUEUES, Store, is_rocksdb_directory
 
@@ -91,7 +91,7 @@ class QueueDatabase:
 
         A broker that is killed leaves some over, too, and all rows are there.
         """
-        is_killed = (self.path.parent / ABORT_FILE).exists()
+        is_killed = has_abort(self.path.parent)
         if database.left_over and not is_killed and (not database.has_tables or database.manifest_is_cut()):
             database.check_tables()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from rmqtool.base.errors import ChangedError
 from rmqtool.base.signals import deferred_signals
 from rmqtool.base.visible import quote
-from rmqtool.store.lock import ABORT_FILE, LOCK_FILE
+from rmqtool.store.lock import LOCK_FILE, has_abort
 from rmqtool.transaction.home import (
     JOURNAL,
     OLD,
@@ -86,12 +86,12 @@ def was_killed(root: Path) -> bool:
 
     Each start of a broker writes its `lock` (`DefaultMessageStore#start`).
     """
-    if (root / ABORT_FILE).exists():
+    if has_abort(root):
         return True
     if not (root / HOME).is_dir():
         return False  # also where something else has our name
     started, places = _modified(root / LOCK_FILE), (root / HOME / name for name in transactions(root).values())
-    return any((place / OLD / ABORT_FILE).exists() and _modified(place / JOURNAL) > started for place in places)
+    return any(has_abort(place / OLD) and _modified(place / JOURNAL) > started for place in places)
 
 
 def _modified(path: Path) -> int:

@@ -41,7 +41,7 @@ from rmqtool.store.compaction import (
     whole_copies,
 )
 from rmqtool.store.consume_queues import Queue
-from rmqtool.store.lock import ABORT_FILE
+from rmqtool.store.lock import has_abort
 from rmqtool.store.paths import COMPACTION, COMPACTION_CHECKPOINT, COMPACTION_LOG
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.unit_files import RECOVERED_FILES, count_leading, written_units
@@ -322,7 +322,7 @@ class _FileCheck:
             and len(wrong) == count - written
             and not units[written:].tobytes().strip(b"\0")
         ):
-            is_unclean = (self.snapshot.store.root / ABORT_FILE).exists()
+            is_unclean = has_abort(self.snapshot.store.root)
             self._add("compaction.unit", facts | {"problem": "cut"}, file, effect=_AGAIN if is_unclean else _CUT,
                       severity="warning" if is_unclean else None, count=len(wrong))  # fmt: skip
         else:
@@ -404,7 +404,7 @@ def _check_completeness(snapshot: Snapshot, seen: _Seen, report: Report) -> None
     if len(missing):
         seen.left.append(np.setdiff1d(missing, np.concatenate([*seen.led_to, np.zeros(0, np.int64)])))
         seen.lost.append(np.setdiff1d(missing, seen.sent))
-        is_unclean = (snapshot.store.root / ABORT_FILE).exists() and bool(missing[0] > held.max(initial=-1))
+        is_unclean = has_abort(snapshot.store.root) and bool(missing[0] > held.max(initial=-1))
         facts = {"messages": len(missing), "first": int(missing[0])}
         report.add("compaction.missing", topic=topic, queue_id=queue_id, queue_offset=int(missing[0]),
                    count=len(missing), details=facts, severity="warning" if is_unclean else None)  # fmt: skip

@@ -26,7 +26,7 @@ from rmqtool.formats.index_file import (
 )
 from rmqtool.formats.layout import decode_units, position_of
 from rmqtool.store.index_files import Geometry, IndexFile
-from rmqtool.store.lock import ABORT_FILE
+from rmqtool.store.lock import has_abort
 from rmqtool.store.store import Store
 from rmqtool.verify.disk_and_time_checks import latest_modification
 from rmqtool.verify.index_sequence import FileUnits
@@ -80,7 +80,7 @@ def _check_emptied(store: Store, file: IndexFile, report: Report) -> None:
         facts = {"problem": "no-units"}
     else:
         return
-    severity: Severity | None = "info" if (store.root / ABORT_FILE).exists() else None  # the trace of a power loss
+    severity: Severity | None = "info" if has_abort(store.root) else None  # the trace of a power loss
     report.add("index.header", severity=severity, file=store.relative(file.path), details=facts)
 
 

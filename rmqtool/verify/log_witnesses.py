@@ -33,7 +33,7 @@ from rmqtool.store.config_tables import (
     load_delay_offsets,
 )
 from rmqtool.store.index_files import stored_offset
-from rmqtool.store.lock import ABORT_FILE
+from rmqtool.store.lock import has_abort
 from rmqtool.store.paths import TIMER_LOG
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CHECKPOINT, COMMIT_LOG, CONFIG, CONSUME_QUEUE, Store
@@ -102,7 +102,7 @@ def check_log_end(log: ScannedLog, report: Report) -> None:
         return
     report.check("commitlog.end-missing")
     witnesses = log.witnesses()
-    if (log.store.root / ABORT_FILE).exists():  # the system may have kept these files, and not the end of the log
+    if has_abort(log.store.root):  # the system may have kept these files, and not the end of the log
         beyond = log.reader.files[-1].end_offset
         witnesses = [each for each in witnesses if each.physical_offset is not None and each.physical_offset >= beyond]
     if witnesses:
@@ -120,7 +120,7 @@ def _check_nothing_left(log: ScannedLog, report: Report) -> None:
         *_of_unreadable_offsets(log.snapshot),
         *_of_timer_files(store),
     ]
-    if files and (store.root / ABORT_FILE).exists():
+    if files and has_abort(store.root):
         return  # a broker that was killed with its first messages: queues and index are checked by themselves
     if witnesses:
         facts = {"problem": "no-message" if files else "no-file", "has_files": bool(files),

@@ -31,7 +31,7 @@ from rmqtool.rules.versions import ANY_RELEASE, ROCKSDB_LIGHT_QUEUES, Releases
 from rmqtool.store.config_tables import TOPICS
 from rmqtool.store.consume_queues import Queue, queue_in
 from rmqtool.store.file_findings import queue_findings
-from rmqtool.store.lock import ABORT_FILE
+from rmqtool.store.lock import has_abort
 from rmqtool.store.queue_units import QueueRange, queue_range
 from rmqtool.store.rocksdb_queues import QueueDatabase
 from rmqtool.store.snapshot import Snapshot
@@ -498,7 +498,7 @@ class LogHead:
 
     def check(self, reader: StoreReader, report: Report) -> None:
         """Report files that no cleaner has deleted, unless after a crash, which may have stopped it half-way."""
-        if not reader.files or not self.start or (reader.store.root / ABORT_FILE).exists():
+        if not reader.files or not self.start or has_abort(reader.store.root):
             return
         report.check("commitlog.head-missing")
         left_index = sum(

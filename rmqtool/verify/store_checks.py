@@ -25,7 +25,7 @@ from rmqtool.store.config_tables import CONFIG_DATABASES
 from rmqtool.store.dledger_node import NODE_CHECKPOINT, unreadable_committed_index
 from rmqtool.store.file_findings import empty_file_finding, layout_findings, log_findings
 from rmqtool.store.index_files import IndexFile
-from rmqtool.store.lock import ABORT_FILE, LOCK_FILE, unclean_stop
+from rmqtool.store.lock import ABORT_FILE, LOCK_FILE, has_abort, unclean_stop
 from rmqtool.store.paths import TIMER_LOG
 from rmqtool.store.side_rows import POP_STORE
 from rmqtool.store.snapshot import Snapshot
@@ -175,7 +175,7 @@ def check_store_files(snapshot: Snapshot, report: Report) -> None:
         details = {"problem": "program" if holder.program else "", "who": holder.who, "pid": holder.pid,
                    "program": holder.program}  # fmt: skip
         report.add("store.in-use", severity="info", file=holder.file, details=details)
-    elif (store.root / ABORT_FILE).exists():
+    elif has_abort(store.root):
         report.add("store.unclean-stop", file=ABORT_FILE, details=unclean_stop(store.root))
     check_file_types(store, report)
     with skip_wrong_type():

@@ -42,7 +42,7 @@ from rmqtool.formats.checkpoint import TIMER_CHECK_SIZE, TimerCheck
 from rmqtool.formats.layout import parse
 from rmqtool.rules.system_topics import TIMER_TOPIC
 from rmqtool.rules.versions import TIMER_OFFSET_IN_RANGE, Releases
-from rmqtool.store.lock import ABORT_FILE
+from rmqtool.store.lock import has_abort
 from rmqtool.store.paths import TIMER_CHECK
 from rmqtool.store.single_messages import SingleMessages
 from rmqtool.store.store import CONFIG, Store
@@ -154,7 +154,7 @@ class _TimerMessages:
             self._add("timer.read-time", details, max(1, count), None, file=_CHECK,
                       severity=None if count else "warning")  # fmt: skip
         elif count := len(delivered_after(state, queue, next_read, messages)):
-            is_mild = (state.store.root / ABORT_FILE).exists()
+            is_mild = has_abort(state.store.root)
             details = {"problem": "delivered", **times, "messages": count}
             self._add("timer.read-time", details, count, None, file=_CHECK, effect="the broker delivers them again",
                       severity="info" if is_mild else "warning")  # fmt: skip
@@ -185,7 +185,7 @@ class _TimerMessages:
             return
         was_reset = not waiting and state.check is None  # an operator deletes timercheck to have the queue read again
         # A crash loses its newest offsets.
-        is_crash = state.check is not None and (self._reader.store.root / ABORT_FILE).exists()
+        is_crash = state.check is not None and has_abort(self._reader.store.root)
         first = max(begin, int(queue.queue_offsets[0]))
         details = {"begin": first, "messages": waiting, "delivered": delivered}
         self._add("timer.again", details, waiting + delivered, first,

@@ -212,7 +212,7 @@ def test_examples_in_help_are_command_lines(name: str, store: Path, tmp_path: Pa
         "/mnt/tier": tmp_path / "tier",
     }
     places |= {"s3://backups/broker-a/store": store, "s3://backups/store": store, "s3://lake/all": tmp_path / "table"}
-    places |= {"hdfs://namenode:8020/backups/store": store}
+    places |= {"hdfs://namenode:8020/backups/store": store, "s3://backups/broker-a": tmp_path / "elsewhere"}
     places |= {"/lake": tmp_path / "lake", "/data/new": tmp_path / "new", "/tmp/plan.json": tmp_path / "plan"}
     places |= {"/dumps/disk.img": tmp_path / "broker.conf", "report.html": tmp_path / "report.html"}
     places["case.tar.gz"] = tmp_path / "case.tar.gz"
