@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -235,6 +236,7 @@ def test_examples_in_help_are_command_lines(name: str, store: Path, tmp_path: Pa
         if name == "replay":
             rmqtool("export", store, "--output", tmp_path / "lake" / "orders")
         for line in re.findall(r"^  rmqtool ((?:.*\\\n)*.+)$", epilog, re.MULTILINE):
+            shutil.rmtree(tmp_path / "restored", ignore_errors=True)  # two examples restore to the same place
             words = line.replace("\\\n", " ").split("|")[0].split(" > ")[0]
             if words.startswith("sql ") and "--master" in words:
                 continue  # tests of Spark have it
