@@ -90,8 +90,7 @@ def with_library(module: str, work: Callable[[Path], int]) -> int:
 def load_all() -> None:
     """Load what commands need, without a thread: copies of this process have it."""
     for name in _MODULES:
-        with suppress(ModuleNotFoundError):
-            __import__(f"rmqtool.{name}")
+        __import__(f"rmqtool.{name}")
 
 
 def answer(words: Sequence[str], before: Callable[[], None] = lambda: None) -> Answer:

@@ -23,10 +23,10 @@ from tests.transaction.faults import FAULTS
 )
 @pytest.mark.one_in(3)
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["salvage", "convert", "copy --update", "cut", "clean", "export --mode overwrite"])
+@pytest.mark.parametrize("name", ["copy --update", "cut", "export --mode overwrite"])
 def test_some_calls(name: str) -> None:
     """What must be true is true; runs are killed and fail, so that it proves something."""
-    command = [sys.executable, "-m", "tests.faults.writing", name, "--every", "60", "--json"]
+    command = [sys.executable, "-m", "tests.faults.writing", name, "--every", "300", "--json"]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
     found = json.loads(run.stdout)

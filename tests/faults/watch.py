@@ -20,7 +20,7 @@ CALLS = ("open_to_write", "reopen", "write", "set_size", "sync", "set_owner", "s
 _CHANGES = frozenset(CALLS) - {"reopen", "close"}
 _DENIED = frozenset(CALLS) - {"write", "set_size", "sync", "close"}
 _HEAD = struct.Struct("=qIIII")
-_NEW, _EMPTIED = 1, 2
+_EMPTIED = 2
 
 
 @dataclass(frozen=True)
