@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rmqtool.base.errors import Exit, RmqtoolError, UnreadableError, UsageError
+from rmqtool.base.new_files import sync
 from rmqtool.export import output as outputs
 from rmqtool.export.output import Output
 from rmqtool.export.plan import ExportPlan
@@ -250,7 +251,7 @@ def test_each_step_of_a_commit_is_on_the_disk_before_the_next(
     """Both directories of each file that is moved, before the manifest; in between nothing says that it is whole."""
     out = tmp_path / "new" / "out"
     synced: list[tuple[Path, bool]] = []
-    sync, write = outputs.sync, outputs._write_json
+    write = outputs._write_json
 
     def note_sync(path: Path) -> int:
         synced.append((path, (out / "_SUCCESS").exists()))

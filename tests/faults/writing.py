@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -81,7 +82,7 @@ def try_writer(writer: Writer, faults: Sequence[str], every: int, chance: random
             continue
         places = writer.places(fault)
         for at in places[chance.randrange(max(1, min(every, len(places)))) :: every]:
-            tally.add(fault, f"at call {at}, {names[at]}", lambda fault=fault, at=at: writer.trial(fault, at))
+            tally.add(fault, f"at call {at}, {names[at]}", partial(writer.trial, fault, at))
     return tally
 
 

@@ -87,7 +87,7 @@ class Trial:
 
     def places(self, fault: str) -> list[int]:
         """The calls at which a fault makes a difference; none for a fault that is not for them."""
-        return points(self.calls, cast(Fault, fault)) if fault in FAULTS else []
+        return points(self.calls, fault) if fault in FAULTS else []
 
     def trial(self, fault: str, at: int) -> str:
         """Let a fault come at a call: the store is as before, or done."""

@@ -34,7 +34,7 @@ class RepairWriter:
 
     def places(self, fault: str) -> list[int]:
         """The calls at which a fault makes a difference; none for a fault that is not for them."""
-        return points(self.names(), cast(Fault, fault)) if fault in FAULTS else []
+        return points(self.names(), fault) if fault in FAULTS else []
 
     def trial(self, fault: str, at: int) -> str:
         """Let a fault come at a call: the job goes on from there, and back."""
