@@ -121,9 +121,8 @@ randoms: $(VENV)/.test ## compare random stores, with and without RocksDB, with 
 	$(BIN)/python -m tests.real_broker.random_rocksdb --count 4
 	$(BIN)/python -m tests.real_broker.random_rocksdb --count 2 --killed
 
-faults: $(VENV)/.test ## let every system call of a rebuild, a repair and their undo fail in seven ways, and power fail
-	$(BIN)/python -m tests.rebuild.faults
-	$(BIN)/python -m tests.repair.faults
+faults: $(VENV)/.test ## let each call of all that writes fail, be killed or stop, and power fail; FAULTS_EVERY=20: one of 20
+	$(BIN)/python -m tests.faults.writing --every $(or $(FAULTS_EVERY),1) --record
 
 reads: $(VENV)/.test ## let every read of golden stores fail, end early, come in pieces or change; READS_EVERY=50: one of 50
 	$(BIN)/python -m tests.faults.reading --every $(or $(READS_EVERY),1) --record

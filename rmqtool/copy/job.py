@@ -269,7 +269,7 @@ class CopyJob:
                 make_times_fresh(root)
         else:
             manifest.write(root)
-        new.finish(None)
+        new.finish(None, replaces=self.mode == "update")
 
 
 def expired_of(manifest: Manifest | None, settings: RetentionSettings) -> Expired:

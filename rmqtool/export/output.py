@@ -19,7 +19,7 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -184,29 +184,37 @@ class Output(Closing):
         }
         with output_errors(self.path):
             _write_json(self.path / JOURNAL, journal)
+            sync(self.path)
             self._apply(journal)
+            for folder in self._made:
+                with suppress(PermissionError):  # of whoever may write there, and not look
+                    sync(folder.parent)
 
     def _apply(self, journal: dict[str, Any]) -> None:
-        """Carry out a journal; doing it again changes nothing."""
+        """Carry out a journal; doing it again changes nothing. What is done is on the disk before the next step."""
         (self.path / SUCCESS).unlink(missing_ok=True)
+        sync(self.path)
         folders = {self.path}
         for source, target in journal["moves"]:
             path = self.path / target
             if path.parent not in folders:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                folders.add(path.parent)
+                folders.update(_up_to(path.parent, self.path))
             with suppress(FileNotFoundError):  # moved before the interruption
                 os.replace(self.path / source, path)
-        for folder in folders:
-            sync(folder)
+                folders.add((self.path / source).parent)
+        _sync_all(folders)
         _write_json(self.path / MANIFEST, journal["manifest"])
         follow_table(self.path, journal["manifest"])
+        left = {self.path}
         for name in journal["removed"]:
             (self.path / name).unlink(missing_ok=True)
+            left.update(_up_to((self.path / name).parent, self.path))
             _remove_empty((self.path / name).parent, self.path)
+        _sync_all(left)
         (self.path / SUCCESS).touch()
-        (self.path / JOURNAL).unlink(missing_ok=True)
         sync(self.path)
+        (self.path / JOURNAL).unlink(missing_ok=True)
 
     def close(self) -> None:
         """Remove files that were not committed, and the directories that were made when nothing is in them."""
@@ -242,6 +250,21 @@ def as_json(value: dict[str, Any]) -> bytes:
 def _write_json(path: Path, value: dict[str, Any]) -> None:
     with whole_file(path) as file:
         file.write(as_json(value))
+
+
+def _up_to(folder: Path, root: Path) -> Iterator[Path]:
+    """A folder and those above it, up to `root`."""
+    while folder != root:
+        yield folder
+        folder = folder.parent
+    yield root
+
+
+def _sync_all(folders: Iterable[Path]) -> None:
+    """Have the names in folders on the disk; those that were removed are in the folders above."""
+    for folder in folders:
+        with suppress(FileNotFoundError):
+            sync(folder)
 
 
 def _remove_empty(folder: Path, root: Path) -> None:

@@ -16,7 +16,14 @@ from pathlib import Path
 
 import numpy as np
 
-from rmqtool.base.errors import RmqtoolError, UnsupportedError, UnwritableError, UsageError
+from rmqtool.base.errors import (
+    RmqtoolError,
+    UnreadableError,
+    UnsupportedError,
+    UnwritableError,
+    UsageError,
+    WrongKindError,
+)
 from rmqtool.base.files import list_directory, read_all
 from rmqtool.base.mapped_files import MappedFile, list_mapped_files
 from rmqtool.base.new_files import copy_file, new_file, set_time, write_all
@@ -143,7 +150,7 @@ class NewStore:
             if self._is_done or not (self._goes_on and self.notes.exists()):
                 with suppress(OSError):  # the next run removes what is left
                     remove_tree(SYSTEM, str(self._partial))
-            os.close(lock)
+            SYSTEM.release(lock)
 
     def require_space(self, size: int) -> None:
         """Raise UnwritableError unless `size` bytes can be written."""
@@ -164,23 +171,29 @@ class NewStore:
         """Move what a rebuild has written into the store; or, once it is on the disk, to its place in `directory`."""
         if directory:
             _sync_all_below(self.derived)
+        place = directory or self.directory
         for entry in SYSTEM.list(str(self.derived)):
-            SYSTEM.rename(entry.path, str((directory or self.directory) / entry.name))
+            SYSTEM.rename(entry.path, str(place / entry.name))
+        for each in (self.derived, place):
+            sync_path(SYSTEM, str(each))
 
-    def finish(self, owner: tuple[int, int] | None) -> None:
+    def finish(self, owner: tuple[int, int] | None, *, replaces: bool = False) -> None:
         """Bring it to the disk and to its place; `owner` is the user and group that it gets.
 
-        A store that is in that place changes places with it, and is removed.
+        If it `replaces` a store in that place, both change places, and that one is removed. Else what another run has
+        put there meanwhile is an OSError.
         """
         for path in _paths_below(self.directory):
             if owner:
                 os.chown(path, *owner, follow_symlinks=False)
         _sync_all_below(self.directory)
-        if os.path.isdir(self._target) and any(self._target.iterdir()):
+        self.notes.unlink(missing_ok=True)  # they are not about the store that is there after an exchange
+        if replaces:
             SYSTEM.exchange(str(self.directory), str(self._target))
         else:
             SYSTEM.rename(str(self.directory), str(self._target))
-        sync_path(SYSTEM, str(self._target.parent))
+        for each in (self._partial, self._target.parent):
+            sync_path(SYSTEM, str(each))
         self._is_done = True
 
     def _begin(self) -> int:
@@ -194,6 +207,7 @@ class NewStore:
                 self.began_anew = True
             SYSTEM.make_directory(str(self._partial))
             lock = self._locked(os.O_RDWR | os.O_CREAT | os.O_EXCL)
+            sync_path(SYSTEM, str(self._partial))  # by its lock the next run knows it, after a power failure, too
             SYSTEM.make_directory(str(self.directory))
         except OSError as error:
             raise _unwritable(self._partial, error) from error
@@ -306,12 +320,21 @@ def carry_over(stores: Sequence[Store], carried: Sequence[Carried], directory: P
         if each.source is None:
             problems.append(each)
             continue
-        errors, place = ReadErrors(), each.place(stores) or Path()
+        place = each.place(stores) or Path()
         for path in _files_of(place):
-            with errors.scope():
-                copy_file(path, directory / each.name / path.relative_to(place))
-        problems += [Carried(each.name, None, str(error), is_unread=True) for error in errors.errors]
+            error = _copying_problem(path, directory / each.name / path.relative_to(place))
+            if error:
+                problems.append(Carried(each.name, None, str(error), is_unread=True))
     return problems
+
+
+def _copying_problem(path: Path, to: Path) -> RmqtoolError | None:
+    """Copy a file; why it could not be read. Raises OSError for what cannot be written, which ends the run."""
+    try:
+        copy_file(path, to)
+    except (UnreadableError, WrongKindError) as error:
+        return error
+    return None
 
 
 def carried_bytes(stores: Sequence[Store], carried: Sequence[Carried]) -> int:

@@ -16,7 +16,7 @@ import re
 import stat
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
@@ -96,8 +96,9 @@ class System:
         os.close(descriptor)
 
     def release(self, descriptor: int) -> None:
-        """Close a file that holds a lock; a process that dies does this as well."""
-        os.close(descriptor)
+        """Close a file that holds a lock; a process that dies does this as well. Nothing was written to it."""
+        with suppress(OSError):
+            os.close(descriptor)
 
     def write(self, descriptor: int, data: memoryview, position: int) -> int:
         """Write at `position`; return how many bytes were taken."""

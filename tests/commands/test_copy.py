@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -12,7 +13,9 @@ import pytest
 
 from rmqtool.base.errors import Exit
 from rmqtool.copy.manifest import MANIFEST, read_manifest
+from rmqtool.salvage import new_store
 from rmqtool.store.lock import Holder
+from rmqtool.transaction.system import System, remove_tree
 from tests.building import LOG
 from tests.commands.running import Result, killed_at_a_call, rmqtool
 from tests.conftest import GoldenStore
@@ -181,6 +184,25 @@ def test_killed_anywhere(store: Path, target: Path, update: bool) -> None:
                 assert copy(store, target, *options).status == Exit.OK, number
             assert contents(target) == new
     assert number > 20
+
+
+def test_a_replaced_copy_that_could_not_be_removed(store: Path, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stays beside the new one; the next run does not take its files for those that were copied."""
+    copy(store, target)
+    grown(store, 70)
+
+    def keep(system: System, path: str) -> None:
+        if path.endswith(".rmqtool-new"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        remove_tree(system, path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(new_store, "remove_tree", keep)
+        assert copy(store, target, "--update").status == Exit.OK
+    for _ in range(2):
+        assert contents(target) == contents(store)
+        assert copy(store, target, "--update").status == Exit.OK
+    assert {*os.listdir(target.parent)} == {"store", "copy"}
 
 
 @pytest.mark.slow

@@ -10,14 +10,17 @@ from pathlib import Path
 import pytest
 
 from rmqtool.base.errors import Exit
+from rmqtool.salvage import new_store
 from rmqtool.salvage.new_store import NewStore, partial_directory
 from rmqtool.transaction.losses import recorded_losses
+from rmqtool.transaction.system import SYSTEM
 from tests.building import LOG
 from tests.commands.running import Result, killed_at_a_call, rmqtool
 from tests.conftest import GoldenStore
 from tests.copies import copied
 from tests.rebuild.log_damages import DAMAGE
 from tests.salvage.damaged_logs import checked_log
+from tests.transaction.disk import Recorder
 from tests.unchanged import tree, unchanged
 from tests.unreadable import bad_sectors
 from tests.verify.small_store import FILE_SIZE, small_store
@@ -242,6 +245,40 @@ def test_directory_of_others(store: Path, new: Path) -> None:
         assert salvage(store, new).status == Exit.USAGE
         assert partial.is_dir()
     assert not partial.exists()
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
+def test_a_file_beside_the_log_that_cannot_be_written(
+    store: Path, new: Path, error: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends the run: it was not in the source that something could not be read."""
+
+    def fail(path: Path, to: Path) -> None:
+        raise OSError(error, os.strerror(error), str(to))
+
+    monkeypatch.setattr(new_store, "copy_file", fail)
+    found = salvage(store, new)
+    assert found.status == Exit.FAILED
+    assert f"cannot be written: {os.strerror(error).lower()}" in found.err
+    assert os.listdir(new.parent) == ["store"]
+
+
+def test_what_is_done_is_on_the_disk(store: Path, new: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lock is there before anything else is, and both directories of each new name are synced in the end."""
+    recorder = Recorder(SYSTEM)
+    monkeypatch.setattr(new_store, "SYSTEM", recorder)
+    assert salvage(store, new).status == Exit.OK
+    calls, partial = recorder.calls, str(partial_directory(new))
+    assert calls[:3] == [
+        ("make_directory", (partial,)),
+        ("sync", (partial,)),
+        ("make_directory", (f"{partial}/store",)),
+    ]
+    renames = [(number, *arguments) for number, (name, arguments) in enumerate(calls) if name == "rename"]
+    assert renames
+    for number, *paths in renames:
+        for path in paths:
+            assert ("sync", (os.path.dirname(path),)) in calls[number:]
 
 
 @pytest.mark.slow

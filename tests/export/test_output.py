@@ -14,6 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from rmqtool.base.errors import Exit, RmqtoolError, UnreadableError, UsageError
+from rmqtool.base.new_files import sync
+from rmqtool.export import output as outputs
 from rmqtool.export.output import Output
 from rmqtool.export.plan import ExportPlan
 from rmqtool.export.results import SplitResult
@@ -241,6 +243,35 @@ def test_files_are_on_the_disk_before_they_are_seen(store: Path, tmp_path: Path,
     manifest = manifest_of(tmp_path / "out")
     names = [file["path"] for file in manifest["files"]] + ["_manifest.json", "."]
     assert {(tmp_path / "out" / name).stat().st_ino for name in names} <= set(synced)
+
+
+def test_each_step_of_a_commit_is_on_the_disk_before_the_next(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both directories of each file that is moved, before the manifest; in between nothing says that it is whole."""
+    out = tmp_path / "new" / "out"
+    synced: list[tuple[Path, bool]] = []
+    write = outputs._write_json
+
+    def note_sync(path: Path) -> int:
+        synced.append((path, (out / "_SUCCESS").exists()))
+        return sync(path)
+
+    def note_write(path: Path, value: dict[str, Any]) -> None:
+        synced.append((path, (out / "_SUCCESS").exists()))
+        write(path, value)
+
+    monkeypatch.setattr(outputs, "sync", note_sync)
+    monkeypatch.setattr(outputs, "_write_json", note_write)
+    export(store, out, partition_by=("topic",))
+    paths = [path for path, _ in synced]
+    manifest = paths.index(out / "_manifest.json")
+    assert {out, *out.glob("topic=*")} <= {*paths[:manifest]}
+    assert "_temporary" in {path.parent.name for path in paths[1:manifest]}
+    assert {tmp_path, tmp_path / "new"} <= {*paths[manifest:]}
+    synced.clear()
+    export(store, out, "overwrite", partition_by=("queue",))
+    assert [is_whole for _, is_whole in synced] == [True, True, *[False] * (len(synced) - 3), True]
 
 
 def test_the_disk_begins_while_rows_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

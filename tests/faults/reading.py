@@ -7,29 +7,21 @@ it asked for was not read, it says so, and no verdict is clean; and the store is
 from __future__ import annotations
 
 import argparse
-import ctypes
-import io
 import json
 import os
 import random
 import re
-import select
 import shutil
-import signal
-import subprocess
 import sys
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from rmqtool.base.errors import Exit
-from rmqtool.cli import run
+from tests.faults.shim import STATUSES, answer, load_all, shim, with_library
 from tests.golden import stores
 from tests.trust import results
 from tests.unchanged import data_extents, unchanged
@@ -39,15 +31,12 @@ MODES: tuple[Mode, ...] = ("fails", "ends", "pieces", "changes")
 """What a read does: as a bad sector; as a file that was cut; as a signal may leave it; as if somebody wrote."""
 PAGE = 4096
 SEED = 1
-_LIBRARY = Path(__file__).parent / "bad.c"
-_LONGEST_S = 120
 _COUNTS = ("reads", "hits", "maps")
 _WHOLE = (0, 1 << 62)
 _PER_KIND = 3
 """Of the files of a kind the first, the last and the one between."""
 _LATER = 12
 """Of the reads of a file at most so many are the first that fails."""
-_STATUSES = frozenset(Exit)
 
 
 @dataclass(frozen=True)
@@ -73,24 +62,6 @@ class Ended:
     maps: int
 
 
-def compiled(into: Path) -> Path | None:
-    """The library, built in a directory; None without a C compiler, or where there is no such library."""
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None or sys.platform != "linux":
-        return None
-    library = into / "bad.so"
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", str(library), str(_LIBRARY), "-ldl"], check=True)
-    return library
-
-
-@cache
-def _shim() -> ctypes.CDLL:
-    library = ctypes.CDLL(None)
-    library.bad_set.argtypes = [ctypes.c_int, ctypes.c_char_p, *[ctypes.c_long] * 3]
-    library.bad_count.restype = ctypes.c_long
-    return library
-
-
 def commands(store: Path, topic: str) -> dict[str, list[str]]:
     """The command lines that are tried."""
     return {
@@ -109,58 +80,18 @@ def tried(store: Path, words: Sequence[str], fault: Fault | None) -> Ended:
     if fault is not None:
         path, number = os.fsencode(store / fault.file), 1 + MODES.index(fault.mode)
         first, behind, since = fault.first, fault.behind, fault.since
-    assert _shim().bad_set(number, path, first, behind, since) == 0
-    ours, others = os.pipe()
-    process = os.fork()
-    if not process:
-        os.close(ours)
-        with os.fdopen(others, "w") as file:
-            json.dump(_in_copy(words), file)
-            file.flush()
-            os._exit(0)
-    os.close(others)
-    with os.fdopen(ours) as file:
-        answer = _awaited(process, file)
-    counts = [_shim().bad_count(each) for each in range(len(_COUNTS))]
-    _shim().bad_set(0, b"", 0, 0, 0)
-    return Ended(*(answer or (None, "", "it does not end by itself")), *counts)
-
-
-def _in_copy(words: Sequence[str]) -> tuple[int | None, str, str | None]:
-    data, err = io.BytesIO(), io.StringIO()
-    out = io.TextIOWrapper(data, encoding="utf-8", newline="")
-    try:
-        with redirect_stdout(out), redirect_stderr(err):
-            status = run([*words])
-        out.flush()
-    except BaseException as error:  # noqa: BLE001 - whatever it is, it is what is looked for
-        place = error.__traceback__
-        while place is not None and place.tb_next is not None:
-            place = place.tb_next
-        where = f"{place.tb_frame.f_code.co_filename}:{place.tb_lineno}" if place else ""
-        return None, "", f"{type(error).__name__}: {error} at {where}"
-    return status, data.getvalue().decode(), None
-
-
-def _awaited(process: int, file: io.TextIOBase) -> Any:
-    """What a process says; None where it says nothing in time."""
-    said, until = "", time.monotonic() + _LONGEST_S
-    while select.select([file], [], [], max(0, until - time.monotonic()))[0]:
-        piece = os.read(file.fileno(), 1 << 20).decode()
-        if not piece:
-            break
-        said += piece
-    else:
-        os.kill(process, signal.SIGKILL)
-    os.waitpid(process, 0)
-    return json.loads(said) if said else None
+    assert shim().bad_set(number, path, first, behind, since) == 0
+    found = answer(words)
+    counts = [shim().bad_count(each) for each in range(len(_COUNTS))]
+    shim().bad_set(0, b"", 0, 0, 0)
+    return Ended(found.status, found.out, found.problem, *counts)
 
 
 def problem_of(command: str, fault: Fault, ended: Ended, sound: Ended) -> str | None:
     """What is wrong with the end of a command; `sound` is that without a fault. None where nothing is."""
     if ended.problem is not None:
         return ended.problem
-    if ended.status not in _STATUSES:
+    if ended.status not in STATUSES:
         return f"exit status {ended.status}"
     if ended.maps:
         return "it maps the file: a bad sector would end the process"
@@ -287,21 +218,6 @@ def _topic(store: Path) -> str:
     return "orders"
 
 
-def load_all() -> None:
-    """Load what the commands need, without a thread: copies of this process have it."""
-    for name in ("verify", "inspect", "inspect_location", "query", "status"):
-        __import__(f"rmqtool.commands.{name}")
-    for name in (
-        "verify.verification",
-        "inspect.overview",
-        "query.lookup",
-        "report.status",
-        "show.verify",
-        "show.query",
-    ):
-        __import__(f"rmqtool.{name}")
-
-
 def all_names() -> list[str]:
     """The golden stores, those of whole brokers with other files than log and queues among them."""
     more = sorted(path.name.removesuffix(".tar.xz") for path in (stores.HERE / "more").glob("*.tar.xz"))
@@ -316,26 +232,21 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="one line for each store")
     parser.add_argument("--record", action="store_true")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as directory:
-        if "bad.so" not in os.environ.get("LD_PRELOAD", ""):
-            library = compiled(Path(directory))
-            if library is None:
-                print("no C compiler, or not Linux: nothing is tried")
-                return 0
-            environment = {**os.environ, "LD_PRELOAD": str(library)}
-            command = [sys.executable, "-m", "tests.faults.reading", *sys.argv[1:]]
-            return subprocess.run(command, check=False, env=environment).returncode
-        load_all()
-        begin, rows, drawn = time.monotonic(), [], random.Random(SEED)
-        for name in given.names or all_names():
-            tally = try_store(name, stores.unpack(name, Path(directory)), given.every, drawn)
-            shutil.rmtree(Path(directory) / name)
-            rows.append(asdict(tally))
-            if given.json:
-                print(json.dumps(rows[-1]), flush=True)
-            else:
-                print(f"{name:30} {tally.trials:6} faults, {tally.hits:6} met: {tally.verdicts}", flush=True)
-                print(*(f"  {problem}" for problem in tally.problems), sep="\n", flush=True)
+    return with_library("tests.faults.reading", lambda directory: _try_all(given, directory))
+
+
+def _try_all(given: argparse.Namespace, directory: Path) -> int:
+    load_all()
+    begin, rows, drawn = time.monotonic(), [], random.Random(SEED)
+    for name in given.names or all_names():
+        tally = try_store(name, stores.unpack(name, directory), given.every, drawn)
+        shutil.rmtree(directory / name)
+        rows.append(asdict(tally))
+        if given.json:
+            print(json.dumps(rows[-1]), flush=True)
+        else:
+            print(f"{name:30} {tally.trials:6} faults, {tally.hits:6} met: {tally.verdicts}", flush=True)
+            print(*(f"  {problem}" for problem in tally.problems), sep="\n", flush=True)
     wrong = sum(len(row["problems"]) for row in rows)
     if given.record and not wrong:
         words = " ".join(["python -m tests.faults.reading", *given.names, f"--every {given.every}"])

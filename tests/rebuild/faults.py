@@ -1,4 +1,4 @@
-"""Faults at every system call of a small rebuild, and of taking it back: `python -m tests.rebuild.faults`.
+"""A small rebuild, and its undo, whose system calls fail; see tests/faults/writing.py.
 
 However a run is killed or fails, the store is as before or the next run ends what was begun.
 """
@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import random
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
+from typing import cast
 
 from rmqtool.rebuild.apply import apply_plan
 from rmqtool.rebuild.options import Part, RebuildOptions
@@ -32,6 +32,9 @@ from tests.transaction.small import SYSTEMS, Tree, tree, undo
 _CONF = BrokerConf({"mappedFileSizeConsumeQueue": "60", "maxHashSlotNum": "3", "maxIndexNum": "8"})
 _MEMORY = Path("/dev/shm")
 _PARTS: frozenset[Part] = frozenset(["queues", "index"])
+
+JOBS = ("rebuild", "undo of a rebuild")
+"""What is tried, by its name."""
 
 
 def make_store(root: Path) -> Path:
@@ -70,6 +73,7 @@ def memory() -> Iterator[Path]:
 class Trial:
     """A job on copies of one store; the store before and after the rebuild, and the calls of the job."""
 
+    name: str
     template: Path
     job: Callable[[Path, System], None]
     before: Tree
@@ -77,20 +81,30 @@ class Trial:
     calls: list[str]
     system: System
 
-    def run(self, fault: Fault, scratch: Path, sample: int | None = None) -> int:
-        """Let `fault` come at every call, or at `sample` calls that a fixed seed draws; how many."""
-        places = points(self.calls, fault)
-        if sample is not None:
-            places = sorted(random.Random(f"{fault} of {len(places)}").sample(places, min(sample, len(places))))
-        for at in places:
-            root = copied(self.template, scratch / "store")
-            run_with(self.system, fault, at, partial(self.job, root))
-            recover(root, self.system)
-            assert_before_or_after(root, self.before, self.after, self.system)
-            shutil.rmtree(root)
-        return len(places)
+    def names(self) -> list[str]:
+        """The names of its calls."""
+        return self.calls
+
+    def places(self, fault: str) -> list[int]:
+        """The calls at which a fault makes a difference; none for a fault that is not for them."""
+        return points(self.calls, fault) if fault in FAULTS else []
+
+    def trial(self, fault: str, at: int) -> str:
+        """Let a fault come at a call: the store is as before, or done."""
+        root = self.template.with_name("store")
+        shutil.rmtree(root, ignore_errors=True)
+        copied(self.template, root)
+        _, outcome = run_with(self.system, cast(Fault, fault), at, partial(self.job, root))
+        recover(root, self.system)
+        assert_before_or_after(root, self.before, self.after, self.system)
+        return outcome
+
+    def without_power(self, chance: random.Random, every: int) -> Iterator[Callable[[], object]]:
+        """Nothing: tests/transaction loses what single transactions have not synced."""
+        return iter(())
 
 
+@cache
 def trials(scratch: Path) -> dict[str, Trial]:
     """A rebuild, and the undo of one."""
     system = SYSTEMS["all"]()
@@ -104,21 +118,13 @@ def trials(scratch: Path) -> dict[str, Trial]:
     undone = copied(done, scratch / "undone")
     calls_of_undo, outcome = run_with(system, None, -1, partial(undo, undone))
     assert outcome == "done"
+    rebuilding, undoing = JOBS
     return {
-        "rebuild": Trial(template, rebuild, before, after, calls.names, system),
-        "undo": Trial(done, undo, before, after, calls_of_undo.names, system),
+        rebuilding: Trial(rebuilding, template, rebuild, before, after, calls.names, system),
+        undoing: Trial(undoing, done, undo, before, after, calls_of_undo.names, system),
     }
 
 
-def main() -> int:
-    """Run everything; print the counts."""
-    with memory() as scratch:
-        for name, trial in trials(scratch).items():
-            print(f"{name}: {len(trial.calls)} system calls", flush=True)
-            for fault in FAULTS:
-                print(f"  {fault:12} {trial.run(fault, scratch):5} times: before, or after", flush=True)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def writer(name: str, scratch: Path) -> Trial:
+    """One of the jobs, in a directory that all have in common."""
+    return trials(scratch)[name]

@@ -1,34 +1,61 @@
-"""A repair of several transactions, and its undo, cut at every system call: `python -m tests.repair.faults [SHARE]`.
+"""A repair of several transactions, and its undo, whose system calls fail; see tests/faults/writing.py.
 
 Killed, failed in each way, or without power: verify reports nothing worse, the next repair finishes to the same bytes,
-and undo brings back every byte and time. With SHARE only one of so many places is taken.
+and undo brings back every byte and time.
 """
 
 from __future__ import annotations
 
 import random
-import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import cast
 
-from tests.rebuild.faults import memory
 from tests.repair.whole import Whole
-from tests.transaction.faults import FAULTS, points
+from tests.transaction.disk import Contents
+from tests.transaction.faults import FAULTS, Fault, points
+
+JOBS = {"repair": "repair", "undo of a repair": "undo"}
+"""What is tried, by its name: the jobs of `Whole`."""
 
 
-def main(share: int) -> int:
-    """Run everything; print the counts."""
-    chance = random.Random(1)
-    with memory() as scratch:
-        whole = Whole(scratch)
-        for job, calls in whole.calls.items():
-            print(f"{job}: {len(calls)} system calls", flush=True)
-            stores = sum(whole.check(whole.crashed(contents)) for contents in whole.crashes(job, chance, share))
-            print(f"  without power {'':11} {stores:4} stores: go on, and back", flush=True)
-            for fault in FAULTS:
-                places = points(calls, fault)[chance.randrange(share) :: share]
-                stores = sum(whole.check(whole.run(job, fault, at)) for at in places)
-                print(f"  {fault:13} {len(places):5} times, {stores:4} more stores: go on, and back", flush=True)
-    return 0
+@dataclass(frozen=True)
+class RepairWriter:
+    """One of the jobs."""
+
+    name: str
+    whole: Whole
+
+    def names(self) -> list[str]:
+        """The names of its calls."""
+        return self.whole.calls[JOBS[self.name]]
+
+    def places(self, fault: str) -> list[int]:
+        """The calls at which a fault makes a difference; none for a fault that is not for them."""
+        return points(self.names(), fault) if fault in FAULTS else []
+
+    def trial(self, fault: str, at: int) -> str:
+        """Let a fault come at a call: the job goes on from there, and back."""
+        is_new = self.whole.check(self.whole.run(JOBS[self.name], cast(Fault, fault), at))
+        return "goes on, and back" if is_new else "as an earlier one"
+
+    def without_power(self, chance: random.Random, every: int) -> Iterator[Callable[[], object]]:
+        """The same for what a power failure may leave."""
+        for contents in self.whole.crashes(JOBS[self.name], chance, every):
+            yield partial(self._check, contents)
+
+    def _check(self, contents: Contents) -> str:
+        return "goes on, and back" if self.whole.check(self.whole.crashed(contents)) else "as an earlier one"
 
 
-if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 1))
+@cache
+def _whole(scratch: Path) -> Whole:
+    scratch.mkdir(parents=True)
+    return Whole(scratch)
+
+
+def writer(name: str, scratch: Path) -> RepairWriter:
+    """One of the jobs, in a directory that all have in common."""
+    return RepairWriter(name, _whole(scratch))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import signal
@@ -51,6 +52,23 @@ FIRST = f"{QUEUE}/{0:020d}"
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
     return make_store(tmp_path / "store")
+
+
+def test_a_lock_that_cannot_be_closed_hides_no_error(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing was written to it: what went wrong before is what is told."""
+    release = os.close
+
+    def fail(descriptor: int) -> None:
+        release(descriptor)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def change() -> None:
+        with Transaction(store, "test"):
+            monkeypatch.setattr(os, "close", fail)
+            raise UnwritableError("this one")
+
+    with pytest.raises(UnwritableError, match="this one"):
+        change()
 
 
 # Names

@@ -35,6 +35,15 @@ _MODES = {
     "pieces": "comes in pieces",
     "changes": "gives other bytes",
 }
+_WRITE_FAULTS = {
+    "killed": ("kill-before", "kill-after"),
+    "EIO": ("fail-once", "fail-on"),
+    "ENOSPC": ("full-once", "full-on", "short-full"),
+    "EACCES": ("denied-once", "denied-on"),
+    "short": ("short-once",),
+    "two at once": ("beside",),
+    "without power": ("power",),
+}
 
 _INTRO = """# Trust
 
@@ -46,7 +55,7 @@ clone. A commit with a plus sign includes changes that were committed after it.
 
 def page() -> str:
     """The whole page."""
-    parts = [_INTRO, *_fuzz(), *_reads(), *_mutants(), *_history()]
+    parts = [_INTRO, *_fuzz(), *_reads(), *_writes(), *_mutants(), *_history()]
     return "\n".join(parts)
 
 
@@ -98,6 +107,31 @@ def _reads() -> Iterator[str]:
     names = ("clean", "unproven", "dirty", "corrupt", "none")
     rows = [(_MODES[mode], *(verdicts[mode, name] for name in names)) for mode in _MODES]
     yield _table(("a read", *names[:-1], "no verdict, an error"), rows)
+
+
+def _writes() -> Iterator[str]:
+    result = recorded("writes")
+    if result is None:
+        return
+    yield "## Failing writes\n"
+    yield (
+        "Whatever happens to a write, no byte of a source or of an earlier output is lost, nothing looks complete\n"
+        "that is not, a command ends with a documented exit status and one message, and the next run goes on, or says\n"
+        "what to do. The same library makes every call that changes something fail, in turn, or take half of what is\n"
+        "to be written; it kills the command before and after the call, or stops it while another one does the same.\n"
+        "For power failures, the calls are played on a model of a disk that keeps any part of what was not synced.\n"
+        "`--every N` tries one call in N.\n"
+    )
+    yield _run(result)
+    faults = sum(sum(row["tried"].values()) for row in result.rows)
+    yield f"{faults:,} faults and states:\n"
+    rows = [
+        (row["writer"], row["calls"],
+         *(sum(row["tried"].get(name, 0) for name in names) for names in _WRITE_FAULTS.values()),
+         len(row["problems"]) or "none")
+        for row in result.rows
+    ]  # fmt: skip
+    yield _table(("what writes", "its calls", *_WRITE_FAULTS, "failures"), rows)
 
 
 def _by_mode(rows: Sequence[Any]) -> Counter[tuple[str, str]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from tests.faults.commands import BESIDE, NAMES, POWER
 from tests.faults.reading import MODES
+from tests.faults.watch import FAULTS as FAULTS_OF_WRITES
 from tests.fuzz.targets import TARGETS
 from tests.mutants.modules import MODULES
 from tests.trust import page as trust
@@ -30,6 +32,17 @@ def test_each_part_has_its_figures() -> None:
     assert {"fails", "ends"} <= {mode for mode, _ in trust._by_mode(reads.rows)} <= {*MODES}
     assert not [verdict for verdict in trust._by_mode(reads.rows) if verdict in (("fails", "clean"), ("ends", "clean"))]
     assert {row["module"] for row in mutants.rows} <= {each.path for each in MODULES.values()}
+
+
+def test_failing_writes() -> None:
+    """Each command was tried with each fault, once a run is recorded, and the table of the page has each fault."""
+    known = {name for names in trust._WRITE_FAULTS.values() for name in names}
+    assert known == {*FAULTS_OF_WRITES, BESIDE, POWER}
+    writes = recorded("writes")
+    for row in writes.rows if writes else ():
+        assert row["problems"] == []
+        assert {*row["tried"]} <= known
+    assert writes is None or {*NAMES} <= {row["writer"] for row in writes.rows}
 
 
 def test_each_fault_has_its_test() -> None:
