@@ -117,7 +117,8 @@ def test_what_the_next_dispatch_deletes(store: Path) -> None:
 LOST = {
     "no metadata": (155, 155), "torn metadata": (155, 155), "the tier ends early": (78, 78),
     "no last segment of units": (56, 0), "no log segment": (90, 80), "torn units": (63, 0), "a torn end": (56, 0),
-    "another name": (50, 50), "a unit": (1, 1), "a tag": (0, 0), "a body": (1, 1), "zeros after the log": (0, 0),
+    "another name": (50, 50), "a unit": (1, 1), "a tag": (0, 0), "a body": (1, 1), "a record's tag": (1, 1),
+    "zeros after the log": (0, 0),
 }  # fmt: skip
 """What consumers of 5.1.4 and of 5.5.1 did not get, as these served it; 5.1.4 deletes a tier that ends early later."""
 
