@@ -395,15 +395,10 @@ class FieldJudge:
             found = values.get(DELAY)
             is_time = unit.tags_code > int(frames.headers.field("store_timestamp")[0])
             return self._damage(frames, DELAY, found, level, unit, proven) if found != level and is_time else None
-        text = _text_of(properties, TAGS, lambda codes, _: codes == unit.tags_code)
         own = tags_code(values.get(TAGS))
-        if text is None:
-            return None
-        is_weak = len(text) < _TEXT or _is_one_bit(own, unit.tags_code)  # the unit may be as near to the record
         is_broken = len(frames.property_crcs.rows) > 0  # its __CRC32# is wrong: else nothing would be judged
-        if is_weak and not (is_broken or is_agreed or self._is_seen(unit, own)):
-            return None
-        return self._damage(frames, TAGS, values.get(TAGS), text, unit, proven)
+        text = former_tags(properties, own, unit.tags_code, lambda: is_broken or is_agreed or self._is_seen(unit, own))
+        return None if text is None else self._damage(frames, TAGS, values.get(TAGS), text, unit, proven)
 
     def _is_seen(self, unit: SuspectUnit, own: int) -> bool:
         """Whether messages around have the unit's tags, and none has the record's."""
@@ -480,6 +475,17 @@ class FieldJudge:
             int(frames.physical_offsets[0]), name, found, expected, (*queue, *crc), unit and unit.name,
             unit and unit.queue_offset, (), proven, renamed_keys,
         )  # fmt: skip
+
+
+def former_tags(properties: bytes, own: int, code: int, is_backed: Callable[[], bool]) -> str | None:
+    """The tags that a record had by the `code` in its unit, before one byte of its properties changed.
+
+    None where the unit may as well be what is damaged, and not `is_backed` by something else. `own` is the code of the
+    tags that the record has.
+    """
+    text = _text_of(properties, TAGS, lambda codes, _: codes == code)
+    is_weak = text is not None and (len(text) < _TEXT or _is_one_bit(own, code))  # the unit may be as near
+    return None if is_weak and not is_backed() else text
 
 
 def _is_proven(frames: RecordRun) -> bool:

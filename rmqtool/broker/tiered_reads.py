@@ -17,22 +17,44 @@ from numpy.typing import NDArray
 
 from rmqtool.base.files import OpenFiles
 from rmqtool.base.mapped_files import MappedFile
+from rmqtool.broker.pull import Answer, Status, Subscription, limits_of
 from rmqtool.formats.consume_queue import UNIT_DTYPE, UNIT_SIZE
 from rmqtool.formats.layout import decode_units, integer_at, position_of
 from rmqtool.formats.message import MAGIC_CODE_V1, MAGIC_CODE_V2, MAGIC_POSITION, PREFIX_DTYPE
 from rmqtool.formats.tiered import CODA_MAGIC, CODA_SIZE
+from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import TIER_REWRITTEN, Version
 from rmqtool.scan.block import PADDING, Block
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.pointed_records import records_at
-from rmqtool.store.tiered import DELETED, Row, SegmentKind, Tier, TieredQueue
+from rmqtool.store.tiered import DELETED, QUEUE_KINDS, Row, SegmentKind, Tier, TieredQueue
 
 _QUEUE_OFFSET_AT = position_of(PREFIX_DTYPE, "queue_offset")
 _FIRST_RECORD = _QUEUE_OFFSET_AT + 8  # bytes that are read of it
-_AT_ONCE, _BYTES_AT_ONCE = 4096, 16 << 20  # readAheadMessageCountThreshold, readAheadMessageSizeThreshold
-_OLDER_BYTES_AT_ONCE = 128 << 20
 _PULLED = 32  # DefaultMQPushConsumer#pullBatchSize
-_FACTOR = 2  # readAheadMinFactor
+
+
+class ReadAhead(NamedTuple):
+    """How much a broker reads of a tier at once, by its settings: messages and bytes; up to 5.2 some times a pull.
+
+    Where it is not `is_cached`, each pull reads what it asks for; else its answer ends after the `transferred` bytes.
+    """
+
+    messages: int
+    size: int
+    factor: int
+    is_cached: bool
+    transferred: int
+
+    @classmethod
+    def of(cls, conf: BrokerConf, version: Version) -> ReadAhead:
+        """That of a broker of a release."""
+        is_older = version < TIER_REWRITTEN
+        count = conf.number("readAheadMessageCountThreshold") or (2048 if is_older else 4096)
+        size = conf.number("readAheadMessageSizeThreshold") or (128 << 20 if is_older else 16 << 20)
+        factor = conf.number("readAheadMinFactor") or 2
+        is_cached = is_older or conf.is_on("readAheadCacheEnable", default=True)
+        return cls(count, size, factor, is_cached, limits_of(conf).bytes_in_memory)
 
 
 class FlatSegment(NamedTuple):
@@ -105,7 +127,7 @@ class FlatFile:
         return data if self.is_older else data.ljust(length, b"\0")
 
 
-def flat_file_of(
+def _flat_file_of(
     tier: Tier, queue: TieredQueue, kind: SegmentKind, version: Version, open_files: OpenFiles
 ) -> FlatFile:
     """A flat file after a start, which looks at the size of the last file (`recoverFileSize`).
@@ -132,14 +154,20 @@ def flat_file_of(
 class _Fetched(NamedTuple):
     """Messages that one read of the tier returns: where they begin in its bytes, and how many units it has read.
 
-    At the `breaks`, from and to, its bytes are not those of the log: of a shorter file, or between segments.
+    `leading` are the units of the messages. At the `breaks`, from and to, its bytes are not those of the log: of a
+    shorter file, or between segments.
     """
 
     data: bytes
     positions: NDArray[np.intp]
-    sizes: NDArray[np.int64]
+    leading: NDArray[np.void]
     units: int
     breaks: Sequence[tuple[int, int]] = ()
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """The sizes of the messages, bytes."""
+        return self.leading["message_size"].astype(np.int64)
 
     def whole_records(self, block: Block, rows: NDArray[np.intp]) -> Iterator[RecordRun]:
         """The records in some rows that are whole; `block` has the bytes."""
@@ -156,6 +184,13 @@ class TieredReads:
 
     log: FlatFile
     units: FlatFile
+    ahead: ReadAhead
+
+    @classmethod
+    def of(cls, tier: Tier, queue: TieredQueue, version: Version, open_files: OpenFiles) -> TieredReads:
+        """Those of a queue after a start of a release."""
+        log, units = (_flat_file_of(tier, queue, kind, version, open_files) for kind in QUEUE_KINDS)
+        return cls(log, units, ReadAhead.of(tier.store.conf, version))
 
     @property
     def is_older(self) -> bool:
@@ -185,7 +220,7 @@ class TieredReads:
         first = integer_at(UNIT_DTYPE, "physical_offset", units)
         last = integer_at(UNIT_DTYPE, "physical_offset", units, len(units) - UNIT_SIZE)
         if last < first:
-            return None
+            return None if self.is_older else _nothing(len(units) // UNIT_SIZE)
         limit = self._limited(units, first)
         if limit is None:
             return None
@@ -194,13 +229,13 @@ class TieredReads:
         if data is None:
             return None
         if limit % UNIT_SIZE:
-            return _Fetched(b"", np.zeros(0, np.intp), np.zeros(0, np.int64), limit // UNIT_SIZE)
+            return _nothing(limit // UNIT_SIZE)
         return self._split(decode_units(UNIT_DTYPE, units[:limit]), data, self.log.breaks(first, length))
 
     def _limited(self, units: bytes, first: int) -> int | None:
         """How many bytes of units lead to no more messages than are read at once; None where that fails."""
-        limit, most = len(units), _OLDER_BYTES_AT_ONCE if self.is_older else _BYTES_AT_ONCE
-        while limit > UNIT_SIZE and _end_of_last(units, limit) - first > most:
+        limit = len(units)
+        while limit > UNIT_SIZE and _end_of_last(units, limit) - first > self.ahead.size:
             limit -= UNIT_SIZE
             if limit < UNIT_SIZE:
                 return None
@@ -221,7 +256,50 @@ class TieredReads:
         positions = positions + np.where(is_coda, CODA_SIZE, 0)
         magic = _integers_at(padded, positions + MAGIC_POSITION)
         is_message = ((magic == MAGIC_CODE_V1) | (magic == MAGIC_CODE_V2)) & (_integers_at(padded, positions) == sizes)
-        return _Fetched(data, positions[is_message].astype(np.intp), sizes[is_message], len(units), breaks)
+        leading = units[: len(positions)][is_message]
+        return _Fetched(data, positions[is_message].astype(np.intp), leading, len(units), breaks)
+
+    def pull(self, queue_offset: int, most: int, subscription: Subscription) -> tuple[Answer, NDArray[np.void]] | None:
+        """The answer to one pull of an offset in the tier, without its units, and these; None where the read fails.
+
+        Up to 5.2 a broker does not filter messages of the tier by tags.
+        """
+        if (outside := self._outside(queue_offset)) is not None:
+            return outside, np.zeros(0, UNIT_DTYPE)
+        if self.is_older:
+            count = most * self.ahead.factor
+        else:
+            count = 32 if self.ahead.is_cached and most == 1 else self.ahead.messages if self.ahead.is_cached else most
+            count = min(count, self.ahead.messages, self.max_offset - queue_offset)
+        fetched = self.fetch(queue_offset, count)
+        is_cached = self.ahead.is_cached and not self.is_older
+        if fetched is None:
+            return (self._answer("NO_MATCHED_MESSAGE", queue_offset), np.zeros(0, UNIT_DTYPE)) if is_cached else None
+        leading = fetched.leading
+        if self.is_older:
+            taken = leading[:most]
+            status: Status = "FOUND" if len(taken) else "MESSAGE_WAS_REMOVING"
+            return self._answer(status, queue_offset + (len(taken) or fetched.units)), taken
+        is_wanted = np.array([subscription.takes_unit(code) for code in leading["tags_code"].tolist()], np.bool_)
+        seen = fetched.units
+        if is_cached:
+            seen = _seen(is_wanted, fetched.sizes, most, self.ahead.transferred)
+        taken = leading[:seen][is_wanted[:seen]]
+        return self._answer("FOUND" if len(taken) else "NO_MATCHED_MESSAGE", queue_offset + seen), taken
+
+    def _outside(self, queue_offset: int) -> Answer | None:
+        """The answer to a pull of an offset that is not in the tier (`MessageStoreFetcherImpl#getMessageAsync`)."""
+        if self.max_offset <= 0:
+            return self._answer("NO_MESSAGE_IN_QUEUE", queue_offset)
+        if queue_offset < self.min_offset:
+            return self._answer("OFFSET_TOO_SMALL", self.min_offset)
+        if queue_offset < self.max_offset:
+            return None
+        is_next = queue_offset == self.max_offset
+        return self._answer("OFFSET_OVERFLOW_ONE" if is_next else "OFFSET_OVERFLOW_BADLY", self.max_offset)
+
+    def _answer(self, status: Status, next_begin_offset: int) -> Answer:
+        return Answer(status, next_begin_offset, self.min_offset, self.max_offset)
 
 
 @dataclass
@@ -234,13 +312,17 @@ class TieredConsumer:
 
     def pull(self, stop: int) -> Iterator[RecordRun]:
         """The whole messages that it gets, until it is at `stop` or after it; what is no whole record is left out."""
-        yield from self._pull_older(stop) if self.reads.is_older else self._pull(stop)
+        if self.reads.is_older:
+            yield from self._pull_older(stop)
+        else:
+            yield from self._pull(stop) if self.reads.ahead.is_cached else self._pull_at_once(stop)
 
     def _pull(self, stop: int) -> Iterator[RecordRun]:
         """Messages go to a cache, one after the other from the offset on that was asked for."""
         block = Block()
         while self.queue_offset < stop:
-            fetched = self.reads.fetch(self.queue_offset, min(_AT_ONCE, self.reads.max_offset - self.queue_offset))
+            count = min(self.reads.ahead.messages, self.reads.max_offset - self.queue_offset)
+            fetched = self.reads.fetch(self.queue_offset, count)
             if fetched is None or not len(fetched.positions):
                 self.is_stuck = True
                 return
@@ -249,6 +331,19 @@ class TieredConsumer:
             block = _filled(block, fetched.data)
             yield from fetched.whole_records(block, rows)
             self.queue_offset += len(rows)
+
+    def _pull_at_once(self, stop: int) -> Iterator[RecordRun]:
+        """Each pull reads its own messages; what cannot be read is passed over."""
+        block = Block()
+        while self.queue_offset < stop:
+            count = min(_PULLED, self.reads.ahead.messages, self.reads.max_offset - self.queue_offset)
+            fetched = self.reads.fetch(self.queue_offset, count)
+            if fetched is None or not fetched.units:
+                self.is_stuck = True
+                return
+            block = _filled(block, fetched.data)
+            yield from fetched.whole_records(block, np.arange(len(fetched.positions)))
+            self.queue_offset += fetched.units
 
     def _pull_older(self, stop: int) -> Iterator[RecordRun]:
         """Messages go to a cache by the queue offsets that they have themselves; what has none is passed over.
@@ -260,7 +355,7 @@ class TieredConsumer:
             if fetched is not None and (numbers == self.queue_offset).any():
                 is_cached = True
             else:
-                fetched = self.reads.fetch(self.queue_offset, _PULLED * _FACTOR)
+                fetched = self.reads.fetch(self.queue_offset, _PULLED * self.reads.ahead.factor)
                 if fetched is None:
                     self.is_stuck = True
                     return
@@ -274,6 +369,18 @@ class TieredConsumer:
             block = _filled(block, fetched.data)
             yield from fetched.whole_records(block, rows[:_PULLED])
             self.queue_offset += len(rows[:_PULLED])
+
+
+def _nothing(units: int) -> _Fetched:
+    """A read of so many units that returns no message."""
+    return _Fetched(b"", np.zeros(0, np.intp), np.zeros(0, UNIT_DTYPE), units)
+
+
+def _seen(is_wanted: NDArray[np.bool_], sizes: NDArray[np.int64], most: int, transferred: int) -> int:
+    """How many messages of the cache a pull looks at, until it has as many wanted ones as it takes, or bytes."""
+    counts, totals = np.cumsum(is_wanted), np.cumsum(sizes * is_wanted)
+    is_full = is_wanted & ((counts >= most) | (totals >= transferred))
+    return int(np.argmax(is_full)) + 1 if is_full.any() else len(is_wanted)
 
 
 def _consecutive(numbers: NDArray[np.int64], first: int) -> NDArray[np.intp]:

@@ -176,7 +176,7 @@ class _Read:
     def of(cls, records: LogRecords) -> _Read:
         places = records.units["physical_offset"].astype(np.int64)
         ends = [damage.physical_offset for damage in records.damages]
-        ends += places[records.wrong_bodies & records.compressed].tolist()
+        ends += places[records.wrong & records.compressed].tolist()
         stop = int(np.searchsorted(places, min(ends))) if ends else len(places)
         offsets = records.units["base_queue_offset"].astype(np.int64)[:stop]
         keys = pc.fill_null(records.keys, "") if len(records.keys) else pa.array([], pa.string())

@@ -19,7 +19,14 @@ from rmqtool.commands import shared_options as shared
 from rmqtool.commands.completion import complete_group
 from rmqtool.commands.options import argument, command, flag, is_given, option, parsed, time_of
 from rmqtool.findings.finding import counted
-from rmqtool.rules.versions import BEYOND_MAX_TO_MAX, PULL_BY_UNITS, TIME_BY_RECORDS, Version, release_before
+from rmqtool.rules.versions import (
+    BEYOND_MAX_TO_MAX,
+    PULL_BY_UNITS,
+    TIER_REWRITTEN,
+    TIME_BY_RECORDS,
+    Version,
+    release_before,
+)
 from rmqtool.show.output import Style, note, print_lines, terminal_width, write_line, write_text
 from rmqtool.show.pager import begin_paging
 from rmqtool.show.progress import job_progress
@@ -377,18 +384,17 @@ def pull(style: Style, snapshot: Snapshot, given: QueryOptions, notes: Notes) ->
                   why_no_queue(snapshot, topic, queue_id))  # fmt: skip
     subscription = Subscription(filters.tags)
 
-    def answer_of(version: Version) -> Answer:
-        return replace(puller, version=version).pull(start, given.most, subscription)
+    def of_tier(version: Version) -> Answer | None:
+        return pull_tiered(snapshot, tiered, start, given.most, subscription, version) if tiered else None
 
-    answer = answer_of(puller.version)
-    if tiered and tiered.start <= start < tiered.stop:
-        answer, elsewhere = pull_tiered(tiered, start, given.most, subscription, answer.max_offset), tiered.elsewhere
+    def answer_of(version: Version) -> Answer:
+        return of_tier(version) or replace(puller, version=version).pull(start, given.most, subscription)
+
+    if tiered and (answer := of_tier(puller.version)):
+        elsewhere = tiered.elsewhere
     else:
-        _note_other_releases(snapshot.releases, answer_of, answer, notes)
-    if tiered and tiered.start < tiered.stop:
-        answer.min_offset = min(answer.min_offset, tiered.start)
-        if answer.status == "OFFSET_TOO_SMALL":
-            answer.next_begin_offset = tiered.start
+        answer = answer_of(puller.version)
+    _note_other_releases(snapshot.releases, answer_of, answer, notes)
     view = QueueView() if answer.status == "FOUND" or elsewhere else views.of(topic, queue_id)
     hole = view.hole_at(start) or view.hole_at(answer.next_begin_offset)
     if hole:
@@ -432,7 +438,7 @@ def _note_other_releases(
     releases: Releases, answer_of: Callable[[Version], Answer], answer: Answer, notes: Notes
 ) -> None:
     """Note the answers of the other releases that fit, where they differ from `answer`."""
-    for since in (BEYOND_MAX_TO_MAX, PULL_BY_UNITS):
+    for since in (BEYOND_MAX_TO_MAX, PULL_BY_UNITS, TIER_REWRITTEN):
         if not releases.oldest < since <= releases.newest:
             continue
         other = answer_of(release_before(since))

@@ -58,13 +58,14 @@ COMPACTION = (
     Entry(
         code="compaction.record", treatment="none", treatment_by_cause={"in-log": "files", "differs": "decide"},
         title="A record of a compacted log is damaged",
-        what="The compacted log holds copies of messages of the commit log. One of them cannot be decoded, or has a "
-             "body CRC mismatch.",
+        what="The compacted log holds copies of messages of the commit log. One of them cannot be decoded, has a "
+             "body CRC mismatch, or another queue offset, store time or tag than its queue entry, which is right.",
         how="A flipped bit, a disk that fails.",
         says={
             "": "no message can be decoded: {why}[; after it in this file are {dropped:message}]",
             "differs": "{messages:message} other than in the commit log, first queue offset {first}",
             "body": "the body of queue offset {first} has a CRC mismatch",
+            "fields": "{messages:message} with fields that their queue entries contradict, first queue offset {first}",
         },
         effect="the next compaction that reads this file drops every message after it there for good, and older "
         "values of their keys come back",

@@ -97,7 +97,9 @@ TIERED = (
     Entry(
         code="tiered.record", treatment="files", treatment_by_cause={"differs": "decide"},
         title="A commit log of the tier is damaged",
-        what="It holds whole records back to back, each with its own offset in the queue's log.",
+        what="It holds whole records back to back, each with its own offset in the queue's log. No CRC covers tags: if "
+        "a queue entry has the hash of other tags, and the messages around it or a changed byte explain these, the "
+        "record is damaged.",
         how="A flipped bit, a cut file, bytes that do not belong there. A local store that is an older copy, or was "
         "cut, has other messages at the queue offsets of the tier.",
         says={
@@ -106,11 +108,12 @@ TIERED = (
             "differs": "{messages:message} other than those of the local queue under the same queue offsets, first "
             "{first}",
             "foreign": "{messages:message} of another topic or queue",
+            "tags": "{messages:message} with other tags than their queue entries, first {first}",
         },
         effect="consumers get these damaged bytes, or nothing",
         versions={_ALL: "records are not checked; tieredStoreCrcCheckEnable has no effect."},
-        repair="rmqtool repair copies damaged records from the commit log, if it still has them. If messages differ, "
-               f"it does not know which are right: restore the segment. {_KEEP}",
+        repair="rmqtool repair copies damaged records from the commit log, if it still has them, and keeps their queue "
+               f"entries. If messages differ, it does not know which are right: restore the segment. {_KEEP}",
         remedy="rmqtool repair {store}",
     ),
     Entry(

@@ -7,23 +7,28 @@ no message id leads there.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
 
+from rmqtool.base.files import OpenFiles
 from rmqtool.base.mapped_files import file_at
 from rmqtool.broker.pull import Answer, Subscription
+from rmqtool.broker.tiered_reads import TieredReads
 from rmqtool.clients.queue_view import QueueViews
+from rmqtool.formats.consume_queue import UNIT_DTYPE
 from rmqtool.formats.java import string_hash
 from rmqtool.query.by_place import Elsewhere, Message, Notes, message_at
+from rmqtool.rules.versions import Version
 from rmqtool.scan.block import Damage
 from rmqtool.scan.frames import RecordRun, sound_prefix
 from rmqtool.scan.message_rows import BodyChoice, message_dicts
 from rmqtool.scan.reader import scan_files
 from rmqtool.store.queue_units import Unit
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.store.tiered import Tier, TieredQueue, Unreadable, is_tier_read, tier_of, units_at
+from rmqtool.store.tiered import Level, Tier, TieredQueue, Unreadable, is_tier_read, level_of, tier_of, units_at
 from rmqtool.store.tiered_index import hashes_of, items_of_hash, written_indexes
 from rmqtool.store.unit_files import open_units
 
@@ -88,12 +93,33 @@ def _view(snapshot: Snapshot, queue: TieredQueue) -> TieredView:
     return TieredView(queue, queue.min_offset, stop)
 
 
-def pull_tiered(view: TieredView, queue_offset: int, most: int, subscription: Subscription, local_end: int) -> Answer:
-    """The answer to a pull of messages that only the tier has (`MessageStoreFetcherImpl`); of `most` units."""
-    units = [*view.units(queue_offset, most)]
-    wanted = [unit for unit in units if subscription.takes_unit(unit.tags_code)]
-    return Answer("FOUND" if wanted else "NO_MATCHED_MESSAGE", queue_offset + len(units), view.start,
-                  max(local_end, view.queue.max_offset), wanted)  # fmt: skip
+def pull_tiered(
+    snapshot: Snapshot, view: TieredView, queue_offset: int, most: int, subscription: Subscription, version: Version
+) -> Answer | None:
+    """The answer of the tier to a pull; None where the local store answers (`TieredMessageStore#getMessageAsync`)."""
+    tier, queue = tier_in_use(snapshot), view.queue
+    local = QueueViews.of_snapshot(snapshot).loaded(queue.topic, queue.queue_id)
+    is_local = bool(local and queue_offset in local.range.held)
+    is_forced = level_of(snapshot.store) is Level.FORCE
+    if tier is None or not tier.is_known(queue, version) or (is_local and not is_forced):
+        return None
+    with closing(OpenFiles(snapshot.reading)) as open_files:
+        reads = TieredReads.of(tier, queue, version, open_files)
+        if queue_offset >= reads.max_offset and not is_forced:
+            return None
+        answer = reads.pull(queue_offset, most, subscription)
+    if answer is None:
+        if is_local:
+            return None
+        answer = Answer("OFFSET_FOUND_NULL", queue_offset, reads.min_offset, reads.max_offset), np.zeros(0, UNIT_DTYPE)
+    found, leading = answer
+    if local and local.range.min_offset >= 0:
+        found.min_offset = min(found.min_offset, local.range.min_offset)
+    with open_units(queue.queue, snapshot.reading) as units:
+        for number, row in enumerate(leading.tolist(), queue_offset):
+            file, position = units.location_of(number)
+            found.units.append(Unit(number, row[0], row[1], row[2], file or queue.directory, position))
+    return found
 
 
 def tiered_message(snapshot: Snapshot, view: TieredView, queue_offset: int, body: BodyChoice) -> Message | None:

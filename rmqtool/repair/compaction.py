@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rmqtool.base.files import read_all
 from rmqtool.base.mapped_files import MappedFile, list_mapped_files
@@ -34,6 +35,7 @@ from rmqtool.store.compaction import (
     CompactedQueue,
     LogRecords,
     file_sizes,
+    judged_records,
     list_compacted,
     read_records,
     replaced_names,
@@ -110,7 +112,7 @@ class _QueueRepair:
             if file.size in (0, size) or name is None:
                 continue
             kept = min(read_records(self._queue, file.with_size(min(file.size, size))).end, file.start_offset + size)
-            units = stored_units(unit_file) if unit_file else np.zeros(0, BATCH_UNIT_DTYPE)
+            units = _units_of(unit_file)
             gone = units[is_batch_written(units) & (units["physical_offset"] >= kept)]
             copies = [*whole_copies(self._snapshot, self._queue, gone, [(kept, file.start_offset + size)])]
             what = f"{name} gets its size of {size} bytes"
@@ -125,8 +127,9 @@ class _QueueRepair:
     def _patched(self) -> Iterator[Change]:
         """Damaged records that the commit log has whole."""
         for file, unit_file in self._queue.pairs:
-            records = read_records(self._queue, file, self._snapshot.reading)
-            units = stored_units(unit_file) if unit_file else records.units
+            stored = _units_of(unit_file)
+            records = judged_records(self._snapshot, self._queue, file, stored)
+            units = stored if unit_file else records.units
             writes = [(place - file.start_offset, data) for place, data in
                       whole_copies(self._snapshot, self._queue, units, records.to_mend)]  # fmt: skip
             if writes and (name := name_in_store(self._snapshot.store, file.path)):
@@ -170,9 +173,9 @@ class _QueueRepair:
     def _ended_queue(self, log: Sequence[MappedFile]) -> Iterator[Change]:
         """The units of each file of the log, and no other files of units."""
         queue, size, directory = self._queue, self._sizes[1], self._queue.units_directory
-        codes = frozenset({FILES, UNIT})
+        codes, by_start = frozenset({FILES, UNIT}), {file.start_offset: file for file in queue.units.files}
         for file in log:
-            records = read_records(queue, file, self._snapshot.reading)
+            records = judged_records(self._snapshot, queue, file, _units_of(by_start.get(file.start_offset)))
             path = directory / file_name(file.start_offset)
             name = name_in_store(self._snapshot.store, path)
             if name is None or not size or len(records.built) > size or self._are_kept(records, path):
@@ -191,6 +194,11 @@ class _QueueRepair:
     def _are_kept(self, records: LogRecords, path: Path) -> bool:
         """Whether units lead to damaged records, which are to be restored before."""
         return bool(records.damages) and path.is_file()
+
+
+def _units_of(file: MappedFile | None) -> NDArray[np.void]:
+    """All units of a file, written or not."""
+    return stored_units(file) if file else np.zeros(0, BATCH_UNIT_DTYPE)
 
 
 class RenamedBack(Change):

@@ -36,6 +36,7 @@ from rmqtool.store.tiered import (
     SegmentKind,
     Tier,
     TieredQueue,
+    number_of,
     tier_of,
 )
 from rmqtool.store.tiered_index import all_items_of, hashes_of
@@ -201,21 +202,29 @@ class _Metadata:
                 row = rows.get(base) or self._row(
                     path, SEGMENT_KINDS.index(kind), base, size, *of_files.get(base, usual)
                 )
-                is_longer = size > row.get("size", 0)
+                is_longer = size > number_of(row.get("size"))
                 table[path][str(base)] = {**row, "path": path, "baseOffset": base, "size": size} | (
                     {"endTimestamp": usual[1]} if is_longer else {}
                 )
+        self._name(content, queue, usual[1])
+
+    def _name(self, content: dict[str, Any], queue: TieredQueue, latest: int) -> None:
+        """Put topic and queue into the tables, where they are not there, or under another name."""
         topics = content.setdefault("topicMetadataTable", {})
-        if queue.topic not in topics:
-            ids = [row.get("topicId", 0) for row in topics.values() if isinstance(row, dict)]
+        row = topics.get(queue.topic)
+        if isinstance(row, dict):
+            topics[queue.topic] = {**row, "topic": queue.topic, "status": 0}
+        else:
+            ids = [number_of(row.get("topicId")) for row in topics.values() if isinstance(row, dict)]
             number = self._topic_ids([queue]).get(queue.topic, 0)
             number = number if number not in ids else max(ids, default=-1) + 1
-            topics[queue.topic] = _topic_row(queue.topic, number, usual[1])
+            topics[queue.topic] = _topic_row(queue.topic, number, latest)
             content["topicSerialNumber"] = max([number, *ids])
         content.setdefault("queueMetadataTable", {}).setdefault(queue.topic, {})
         queues = content["queueMetadataTable"][queue.topic]
-        if not {queue.queue_id, str(queue.queue_id)} & queues.keys():
-            queues[str(queue.queue_id)] = self._queue_row(queue, usual[1])
+        found = [queues.pop(key, None) for key in (queue.queue_id, str(queue.queue_id))]
+        rows = [row for row in found if isinstance(row, dict) and _queue_id_of(row) == queue.queue_id]
+        queues[str(queue.queue_id)] = rows[0] if rows else self._queue_row(queue, latest)
 
     def put_index(self, content: dict[str, Any], index: TieredQueue) -> None:
         """Leave out segments of the index that are not there."""
@@ -294,6 +303,11 @@ class _Metadata:
                 if any(int(item["hash"]) in hashes_of(string_hash(f"{topic}#{key}")) for key in keys):
                     return topic
         return None
+
+
+def _queue_id_of(row: Mapping[str, Any]) -> int | None:
+    name = row.get("queue")
+    return number_of(name.get("queueId")) if isinstance(name, dict) and "queueId" in name else None
 
 
 def _topic_row(topic: str, number: int, latest: int) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.base.mapped_files import MappedFile, read_at
+from rmqtool.broker.damaged_tags import damaged_tags
 from rmqtool.clients.losses import BesideLog
 from rmqtool.findings.finding import counted
 from rmqtool.formats.consume_queue import UNIT_DTYPE, UNIT_SIZE
@@ -123,12 +124,13 @@ def _renamed(queue: TieredQueue, base: int, size: int) -> MappedFile | None:
 class _Log:
     """What a scan of the log has found: damage, and the units of its records, by queue offset from `first` on.
 
-    `right` are units that lead to a record of theirs, `built` those that could be written again.
+    `right` are units that lead to a record of theirs, `built` those that could be written again. In `wrong_records`
+    body or tags are damaged, and the units that lead there are right.
     """
 
     first: int
     damages: list[tuple[int, int]] = field(default_factory=list)
-    wrong_bodies: list[tuple[int, int]] = field(default_factory=list)
+    wrong_records: list[tuple[int, int]] = field(default_factory=list)
     built: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
     right: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
     records: int = 0
@@ -265,10 +267,12 @@ class QueueRepair:
                     continue
                 run, rows = event
                 numbers, built = built_units(run, rows)
-                log.note(numbers, units_at(stored, numbers) == built, held)
-                wrong = np.flatnonzero(run.wrong_bodies)
+                found = units_at(stored, numbers)
+                is_damaged = damaged_tags(run, numbers, built, found, stored)
+                log.note(numbers, (found == built) | is_damaged, held)
+                wrong = run.wrong_bodies | np.isin(run.physical_offsets, built["physical_offset"][is_damaged])
                 starts = run.physical_offsets[wrong]
-                log.wrong_bodies += zip(starts.tolist(), (starts + run.message_sizes[wrong]).tolist(), strict=True)
+                log.wrong_records += zip(starts.tolist(), (starts + run.message_sizes[wrong]).tolist(), strict=True)
         end, stop = (files[-1].end_offset if files else begin), (wanted[-1].stop if wanted else begin)
         if end < stop:
             log.damages.append((end, stop))
@@ -283,7 +287,7 @@ class QueueRepair:
 
     def _copies(self, log: _Log) -> _Copies:
         """The records of the commit log for damage of the tier's log, and where its records contradict their units."""
-        parts = np.array(sorted({*log.damages, *log.wrong_bodies}), np.int64).reshape(-1, 2)
+        parts = np.array(sorted({*log.damages, *log.wrong_records}), np.int64).reshape(-1, 2)
         numbers, found = list[NDArray[np.int64]](), list[NDArray[np.void]]()
         for first, units in self._stored():
             places = units["physical_offset"].astype(np.int64)

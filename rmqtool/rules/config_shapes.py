@@ -171,6 +171,14 @@ _OF_CONSUMERS = (
     _Table("groupTopicMap", _group_topics, since=_FIVE),
     _Table("dataVersion", _VERSION, since=_FIVE, nullable=True),
 )
+_SEGMENT = _bean(
+    {
+        **dict.fromkeys(("type", "status"), _int_field),
+        **dict.fromkeys(("baseOffset", "size", "beginTimestamp", "endTimestamp", "sealTimestamp"), _long_field),
+    }
+)
+_TIERED_QUEUE = _bean(dict.fromkeys(("minOffset", "maxOffset", "updateTimestamp"), _long_field))
+_TIERED_TOPIC = _bean({"topicId": _long_field, "status": _int_field, "reserveTime": _long_field})
 _FILES: Mapping[str, tuple[_Table, ...]] = {
     "topics.json": (_Table("topicConfigTable", _map(_TOPIC)), _Table("dataVersion", _VERSION)),
     "consumerOffset.json": _OF_CONSUMERS,
@@ -190,5 +198,11 @@ _FILES: Mapping[str, tuple[_Table, ...]] = {
         _Table("dataVersion", _VERSION),
     ),
     "consumerOrderInfo.json": (_Table("table", _map(_map(_bean({}), whole_keys=True)), nullable=True),),
+    "tieredStoreMetadata.json": (
+        _Table("topicSerialNumber", _long),
+        _Table("topicMetadataTable", _map(_TIERED_TOPIC)),
+        _Table("queueMetadataTable", _map(_map(_TIERED_QUEUE, whole_keys=True))),
+        *(_Table(f"{each}FileSegmentTable", _map(_map(_SEGMENT))) for each in ("commitLog", "consumeQueue", "index")),
+    ),
     "timermetrics": (_Table("timingCount", _OBJECTS), _Table("dataVersion", _VERSION)),
 }

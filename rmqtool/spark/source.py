@@ -16,6 +16,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 
 from rmqtool.base.errors import RmqtoolError, UsageError
 from rmqtool.base.parallel import keep_arrow_to_one_thread
+from rmqtool.findings.finding import counted
 from rmqtool.scan.filters import Filters
 from rmqtool.spark.options import SourceOptions, parse_options
 from rmqtool.sql.catalog import table_named
@@ -143,7 +144,10 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where a new query begins: at each log's first byte, or after its last record."""
         if self.options.from_latest:
             return self._ends()
-        return {named.name: _min_offset(named) for named in self.options.stores()}
+        stores = self.options.stores()
+        for named in stores if self.options.fail_on_data_loss else ():
+            _check_nothing_earlier(named, self.options.query.filters)
+        return {named.name: _min_offset(named) for named in stores}
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802
         """The limit of one part of the stream."""
@@ -206,6 +210,19 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def _min_offset(named: NamedStore) -> int:
     return log_start(named.store.commit_log().files)
+
+
+def _check_nothing_earlier(named: NamedStore, filters: Filters) -> None:
+    """Raise RmqtoolError where a store has messages before its log, in a tier or compacted: no stream reads these."""
+    earlier = [source.other for source in other_sources(named, filters) if source.other]
+    if earlier:
+        places = " and ".join(sorted({each.place for each in earlier}))
+        queues = counted(len({(each.topic, each.queue_id) for each in earlier}), "queue")
+        hint = "read them once with spark.read, and stream with failOnDataLoss=false, or with startingOffsets=latest"
+        text = (
+            f"{queues} ({earlier[0].topic} queue {earlier[0].queue_id}) may have earlier messages that are {places}, "
+        )
+        raise RmqtoolError(f"{text}and a stream reads the commit log only ({hint})", file=named.store.root, hint=hint)
 
 
 def _check_whole(named: NamedStore, begin: int, stop: int, source: Any) -> None:

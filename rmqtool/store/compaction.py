@@ -7,7 +7,7 @@ messages of each key: what it holds has the queue offsets of the commit log, but
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -31,7 +31,7 @@ from rmqtool.scan.frames import RecordRun, crcs_of
 from rmqtool.scan.pointed_records import read_heads, sound_records
 from rmqtool.scan.properties import read_properties
 from rmqtool.scan.reader import scan_files
-from rmqtool.scan.single_record import record_at
+from rmqtool.scan.single_record import record_at, whole_record_in
 from rmqtool.store.config_json import load_config
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.paths import COMPACTION, COMPACTION_CHECKPOINT, COMPACTION_LOG, COMPACTION_QUEUE
@@ -168,17 +168,18 @@ class LogRecords:
     keys: pa.StringArray
     body_sizes: NDArray[np.int64]
     damages: tuple[Damage, ...]
-    wrong_bodies: NDArray[np.bool_]
+    wrong: NDArray[np.bool_]  # with a damaged body, or contradicted
     compressed: NDArray[np.bool_]
     foreign: NDArray[np.bool_]
     digests: NDArray[np.uint64]  # of each record but its place
     is_ended: bool
     end: int
+    contradicted: NDArray[np.bool_]  # by their units, which are right
 
     @property
     def to_mend(self) -> list[tuple[int, int]]:
-        """Where damage begins and ends, bytes in the log: also the records with a wrong body."""
-        wrong = self.units[self.wrong_bodies]
+        """Where damage begins and ends, bytes in the log: also the records that are wrong."""
+        wrong = self.units[self.wrong]
         starts, ends = wrong["physical_offset"], wrong["physical_offset"] + wrong["message_size"]
         damages = [(each.physical_offset, each.physical_offset + each.size) for each in self.damages]
         return [*damages, *zip(starts.tolist(), ends.tolist(), strict=True)]
@@ -216,7 +217,53 @@ def read_records(queue: CompactedQueue, file: MappedFile, reading: ReadPolicy = 
     wrong, compressed, foreign = np.concatenate(masks, axis=1)
     all_keys = pa.concat_arrays(keys) if keys else pa.array([], pa.string())
     return LogRecords(joined(units), all_keys, np.concatenate(bodies), tuple(damages), wrong, compressed,
-                      foreign, np.concatenate(digests), is_ended, end)  # fmt: skip
+                      foreign, np.concatenate(digests), is_ended, end, np.zeros(len(wrong), np.bool_))  # fmt: skip
+
+
+def judged_records(snapshot: Snapshot, queue: CompactedQueue, file: MappedFile, stored: NDArray[np.void]) -> LogRecords:
+    """The records of one file, each against the unit of those `stored` that leads to it.
+
+    No CRC covers their fields: a record that differs from its unit is what is damaged, if the commit log agrees with
+    the unit, or the messages around. Its unit stays.
+    """
+    records = read_records(queue, file, snapshot.reading)
+    units = stored[is_batch_written(stored)]
+    rows = np.searchsorted(records.units["physical_offset"], units["physical_offset"])
+    leading = np.flatnonzero(rows < len(records.units))
+    rows, units = rows[leading], units[leading]
+    own = records.units[rows]
+    is_its = (own["physical_offset"] == units["physical_offset"]) & (own["message_size"] == units["message_size"])
+    built, contradicted = records.units.copy(), np.zeros(len(records.units), np.bool_)
+    for at in np.flatnonzero(is_its & ((own != units) | records.foreign[rows]))[:_MOST_JUDGED].tolist():
+        row = int(rows[at])
+        if records.wrong[row] or _is_contradicted(snapshot, queue, file, records, row, units[at]):
+            built[row], contradicted[row] = units[at], not records.wrong[row]
+    return replace(records, units=built, wrong=records.wrong | contradicted, contradicted=contradicted)
+
+
+_MOST_JUDGED = 1 << 10
+
+
+def _is_contradicted(
+    snapshot: Snapshot, queue: CompactedQueue, file: MappedFile, records: LogRecords, row: int, unit: np.void
+) -> bool:
+    """Whether a record is damaged, and not its unit: the copy in the commit log decides; without one the order."""
+    offset, own = np.array([unit["base_queue_offset"]], np.int64), records.units[row]
+    copied = next(copies_for(snapshot, queue.topic, queue.queue_id, offset, np.array([unit])), None)
+    if copied is not None:
+        place, data = copied
+        copy = whole_record_in(data, place)
+        is_same = copy is not None and _units(copy, read_properties(copy).column(TAGS.encode()))[0] == unit
+        return bool(is_same) and read_at([file], place, len(data)) != data
+    others = np.delete(records.units, row)
+    before, after = others[row - 1 : row] if row else others[:0], others[row : row + 1]
+    fits = {
+        name: [bool((before[name] <= each[name]).all() and (after[name] >= each[name]).all()) for each in (unit, own)]
+        for name in ("base_queue_offset", "store_timestamp")
+    }
+    codes = others["tags_code"]
+    fits["tags_code"] = [bool((codes == each["tags_code"]).any()) for each in (unit, own)]
+    return any(each == [True, False] for each in fits.values()) and [False, True] not in fits.values()
 
 
 def digests_of(run: RecordRun) -> NDArray[np.uint64]:

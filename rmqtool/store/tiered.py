@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from enum import IntEnum
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -22,10 +23,12 @@ from rmqtool.base.paths import entry_path, has_directory, path_of
 from rmqtool.base.remote_path import RemotePath
 from rmqtool.base.tolerant import skip_wrong_type
 from rmqtool.formats.consume_queue import UNIT_DTYPE, UNIT_SIZE
+from rmqtool.formats.java import whole_number
 from rmqtool.formats.message import INNER_BATCH
 from rmqtool.formats.properties import INNER_NUM, TAGS, tags_code
 from rmqtool.formats.tiered import base_of, cluster_directory
 from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.rules.versions import TIER_REWRITTEN, Version
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.properties import read_properties
 from rmqtool.scan.single_record import single_record_at
@@ -37,7 +40,7 @@ from rmqtool.store.unit_files import UnitFiles
 METADATA = f"{CONFIG}/tieredStoreMetadata.json"
 PLUG_IN, PATH_SETTING, PROVIDER = "messageStorePlugIn", "tieredStoreFilePath", "tieredBackendServiceProvider"
 _TIERED, _POSIX, _MEMORY = "TieredMessageStore", "PosixFileSegment", "MemoryFileSegment"
-_LEVEL, _OFF = "tieredStorageLevel", ("disable", "0")
+_LEVEL = "tieredStorageLevel"
 SegmentKind = Literal["COMMIT_LOG", "CONSUME_QUEUE", "INDEX"]
 SEGMENT_KINDS: tuple[SegmentKind, ...] = ("COMMIT_LOG", "CONSUME_QUEUE", "INDEX")
 QUEUE_KINDS: tuple[SegmentKind, ...] = ("COMMIT_LOG", "CONSUME_QUEUE")
@@ -184,19 +187,22 @@ class Tier:
         rows = {}
         for row in named.values() if isinstance(named, dict) else ():
             if isinstance(row, dict):
-                base, size, status, begin, end = (_number(row.get(name)) for name in (
+                base, size, status, begin, end = (number_of(row.get(name)) for name in (
                     "baseOffset", "size", "status", "beginTimestamp", "endTimestamp"))  # fmt: skip
                 rows[base] = Row(base, size, status, begin, end, is_elsewhere=row.get("path") != path)
         return rows
 
-    def is_known(self, queue: TieredQueue) -> bool:
-        """Whether a start takes up a queue (`FlatFileStore#recover`)."""
+    def is_known(self, queue: TieredQueue, version: Version) -> bool:
+        """Whether a start takes up a queue (`FlatFileStore#recover`); a topic is named by its row, not by the key."""
         topics, queues = (self.metadata.content.get(f"{name}MetadataTable") for name in ("topic", "queue"))
         rows = queues.get(queue.topic) if isinstance(queues, dict) else None
         names = [row.get("queue") for row in rows.values() if isinstance(row, dict)] if isinstance(rows, dict) else []
         numbers = [name.get("queueId") for name in names if isinstance(name, dict)]
-        is_topic = isinstance(topics, dict) and isinstance(topics.get(queue.topic), dict)
-        return is_topic and queue.queue_id in numbers
+        is_topic = any(
+            row.get("topic") == queue.topic and (version >= TIER_REWRITTEN or not number_of(row.get("status")))
+            for row in (topics.values() if isinstance(topics, dict) else ()) if isinstance(row, dict)
+        )  # fmt: skip
+        return is_topic and queue.queue_id in map(number_of, numbers)
 
     @property
     def named(self) -> dict[tuple[str, int], int]:
@@ -216,13 +222,13 @@ class Tier:
         """The numbers by which items of the index name topics."""
         table = self.metadata.content.get("topicMetadataTable")
         rows = table.items() if isinstance(table, dict) else ()
-        return {topic: _number(row.get("topicId")) for topic, row in rows if isinstance(row, dict)}
+        return {topic: number_of(row.get("topicId")) for topic, row in rows if isinstance(row, dict)}
 
     def reserved_hours(self, topic: str) -> int:
         """How long messages of a topic are kept, hours; 0 or less: as all."""
         table = self.metadata.content.get("topicMetadataTable")
         row = table.get(topic) if isinstance(table, dict) else None
-        return _number(row.get("reserveTime")) if isinstance(row, dict) else 0
+        return number_of(row.get("reserveTime")) if isinstance(row, dict) else 0
 
     @property
     def is_unknown(self) -> bool:
@@ -278,7 +284,10 @@ def built_units(run: RecordRun, rows: NDArray[np.intp]) -> tuple[NDArray[np.int6
 _MOST_IN_BATCH = 1 << 15
 
 
-def _number(value: Any) -> int:
+def number_of(value: Any) -> int:
+    """A number of the metadata, which a broker takes in quotes, too (`TypeUtils#castToLong`); 0 without one."""
+    if isinstance(value, str):
+        return (whole_number(value, 64) or 0) if value else 0
     return value if type(value) is int else 0
 
 
@@ -312,9 +321,26 @@ def with_tier(conf: BrokerConf, path: Path | str | None) -> BrokerConf:
     return replace(conf, settings={**conf.settings, PATH_SETTING: place})
 
 
+class Level(IntEnum):
+    """What a broker reads from its tier (`TieredStorageLevel`)."""
+
+    DISABLE = 0
+    NOT_IN_DISK = 1
+    NOT_IN_MEM = 2
+    FORCE = 3
+
+
+def level_of(store: Store) -> Level:
+    """The level of a store: a name as it is spelled, or a number; NOT_IN_DISK where it is neither."""
+    text = store.conf.text(_LEVEL) or ""
+    if (number := whole_number(text)) is not None:
+        return Level(number) if number in list(Level) else Level.DISABLE
+    return Level.__members__.get(text, Level.NOT_IN_DISK)
+
+
 def is_tier_read(store: Store) -> bool:
     """Whether a broker reads its tier (`tieredStorageLevel`)."""
-    return store.conf.settings.get(_LEVEL, "").strip().lower() not in _OFF
+    return level_of(store) is not Level.DISABLE
 
 
 @dataclass(frozen=True)

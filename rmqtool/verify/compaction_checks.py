@@ -17,7 +17,7 @@ from rmqtool.broker.compaction import Obstacle, obstacles
 from rmqtool.clients.losses import BesideLog
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
-from rmqtool.formats.consume_queue import is_batch_written
+from rmqtool.formats.consume_queue import BATCH_UNIT_DTYPE, is_batch_written
 from rmqtool.formats.layout import position_of
 from rmqtool.formats.message import MIN_MESSAGE_SIZE, PREFIX_DTYPE
 from rmqtool.formats.properties import KEYS
@@ -33,9 +33,9 @@ from rmqtool.store.compaction import (
     copies_in_log,
     file_sizes,
     is_compaction_on,
+    judged_records,
     leftovers,
     list_compacted,
-    read_records,
     replaced_names,
     stored_units,
     whole_copies,
@@ -55,6 +55,7 @@ _CUT = "the next start cuts them out of the log; nothing dispatches them again"
 _AGAIN = "the next start cuts them out of the log, and dispatches them again as far as it reads the commit log again"
 _SENT = "consumers get what the compacted log has"
 _DELIVERED = "consumers get the damaged body; a compaction keeps it"
+_FIELDS_SENT = "consumers get the message with damaged fields"
 _PLACE = position_of(PREFIX_DTYPE, "physical_offset")
 _MISSING_CODE = "store.compacted-log"
 
@@ -75,7 +76,6 @@ def check_compaction(snapshot: Snapshot, report: Report) -> None:
         return
     queues, _ = list_compacted(store)
     file_size, _ = file_sizes(store, queues)
-    lost = snapshot.kept.setdefault(BesideLog, BesideLog())
     for code in CODES[1:]:
         report.check(code, len(queues))
     found = [*obstacles(store)]
@@ -84,19 +84,25 @@ def check_compaction(snapshot: Snapshot, report: Report) -> None:
         report.add("compaction.files", **_files_finding(snapshot, obstacle))
     for queue in queues:
         name, config = (queue.topic, queue.queue_id), snapshot.topics.by_name.get(queue.topic)
-        if config is None or not config.is_compacted:
-            if snapshot.topics.by_name:
-                _report_leftover(snapshot, queue.log_directory, "topic", report)
-            continue
-        seen = _check_records(snapshot, queue, file_size, report, has_units=name not in in_the_way)
-        _check_position(seen, positions.get(name), report)
-        if name not in in_the_way:
-            seen.lost.append(_passed_over(seen.led_to))
-            _check_completeness(snapshot, seen, report)
-        lost.compacted += len(np.unique(np.concatenate([*seen.lost, *seen.left, np.zeros(0, np.int64)])))
-        lost.compacted_left += len(np.unique(np.concatenate([*seen.left, np.zeros(0, np.int64)])))
+        if config is not None and config.is_compacted:
+            seen = _check_records(snapshot, queue, file_size, report, has_units=name not in in_the_way)
+            _check_position(seen, positions.get(name), report)
+            _check_served(snapshot, seen, report, has_units=name not in in_the_way)
+        elif snapshot.topics.by_name:
+            _report_leftover(snapshot, queue.log_directory, "topic", report)
     for path in leftovers(store):
         _report_leftover(snapshot, path, "working", report)
+
+
+def _check_served(snapshot: Snapshot, seen: _Seen, report: Report, *, has_units: bool) -> None:
+    """Compare with the commit log, and count what consumers do not get of a queue whose units a start takes, or not."""
+    if has_units:
+        seen.lost.append(_passed_over(seen.led_to))
+    if not any(replaced_names(seen.queue)):  # else the log gets some of these files back
+        _check_completeness(snapshot, seen, report, has_units=has_units)
+    lost = snapshot.kept.setdefault(BesideLog, BesideLog())
+    lost.compacted += len(np.unique(np.concatenate([*seen.lost, *seen.left, np.zeros(0, np.int64)])))
+    lost.compacted_left += len(np.unique(np.concatenate([*seen.left, np.zeros(0, np.int64)])))
 
 
 def _passed_over(units: list[NDArray[np.int64]]) -> NDArray[np.int64]:
@@ -179,7 +185,8 @@ def _check_records(
     seen = _Seen(queue, file_size=file_size)
     files = queue.log.files
     for number, (file, unit_file) in enumerate(queue.pairs):
-        records = read_records(queue, file, snapshot.reading)
+        stored = stored_units(unit_file, snapshot.reading) if unit_file else np.zeros(0, BATCH_UNIT_DTYPE)
+        records = judged_records(snapshot, queue, file, stored)
         _FileCheck(snapshot, queue, file, records, report, seen).check(
             unit_file,
             has_units=has_units,
@@ -230,16 +237,27 @@ class _FileCheck:
         for damage in self.records.damages:
             if damage.physical_offset < end and not (damage.tail and units is None):  # where the file is cut
                 self._report_damage(damage, units)
-        wrong = np.flatnonzero(self.records.wrong_bodies)
-        if len(wrong):
-            first = self.records.units[wrong[0]]
-            facts: dict[str, Any] = {"problem": "body", "first": int(first["base_queue_offset"])}
-            facts |= self._cause(self.records.units, self.records.to_mend[len(self.records.damages) :])
-            self._note_bodies(self.records.units[wrong])
-            self._add("compaction.record", facts, self.file, severity="warning", effect=_DELIVERED, count=len(wrong),
-                      offset=int(first["physical_offset"]) - self.file.start_offset)  # fmt: skip
+        self._report_wrong("body", self.records.wrong & ~self.records.contradicted, _DELIVERED)
+        self._report_wrong("fields", self.records.contradicted, _FIELDS_SENT)
         if units is not None and unit_file is not None:
             self._check_units(units, unit_file, is_last=is_last, is_recovered=is_recovered)
+
+    def _report_wrong(self, problem: str, is_wrong: NDArray[np.bool_], effect: str) -> None:
+        """Report records that can be decoded, and are damaged."""
+        wrong = self.records.units[is_wrong]
+        if not len(wrong):
+            return
+        places = wrong["physical_offset"].astype(np.int64)
+        extents = [*zip(places.tolist(), (places + wrong["message_size"]).tolist(), strict=True)]
+        facts: dict[str, Any] = {
+            "problem": problem,
+            "messages": len(wrong),
+            "first": int(wrong[0]["base_queue_offset"]),
+        }
+        facts |= self._cause(self.records.units, extents)
+        self._note_wrong(wrong, extents)
+        self._add("compaction.record", facts, self.file, severity="warning", effect=effect, count=len(wrong),
+                  offset=int(places[0]) - self.file.start_offset)  # fmt: skip
 
     def _note_damage(self, units: NDArray[np.void]) -> None:
         """Note messages to which `units` lead where no record is any more."""
@@ -260,9 +278,9 @@ class _FileCheck:
         self.seen.lost.append(offsets[inside])
         self.seen.left.append(offsets[inside & ~np.isin(places, copied)])
 
-    def _note_bodies(self, units: NDArray[np.void]) -> None:
-        """Note messages that come with a damaged body, and those of them that the commit log does not have whole."""
-        copies = whole_copies(self.snapshot, self.queue, units, self.records.to_mend[len(self.records.damages) :])
+    def _note_wrong(self, units: NDArray[np.void], extents: list[tuple[int, int]]) -> None:
+        """Note messages that come damaged, and those of them that the commit log does not have whole."""
+        copies = whole_copies(self.snapshot, self.queue, units, extents)
         offsets, copied = units["base_queue_offset"].astype(np.int64), [place for place, _ in copies]
         self.seen.lost.append(offsets)
         self.seen.left.append(offsets[~np.isin(units["physical_offset"], copied)])
@@ -352,7 +370,7 @@ def _check_copies(
 ) -> None:
     """Compare records with those of the commit log, where it still has them: all but their places are the same."""
     offsets = records.units["base_queue_offset"].astype(np.int64)
-    sound, differing = np.flatnonzero(~records.wrong_bodies), list[int]()
+    sound, differing = np.flatnonzero(~records.wrong), list[int]()
     for which, digests in copies_in_log(snapshot, queue.topic, queue.queue_id, offsets[sound]):
         rows = sound[which]
         differing += rows[digests != records.digests[rows]].tolist()
@@ -374,11 +392,12 @@ def _check_position(seen: _Seen, position: int | None, report: Report) -> None:
                    queue_id=seen.queue.queue_id, details={"position": position, "newest": newest})  # fmt: skip
 
 
-def _check_completeness(snapshot: Snapshot, seen: _Seen, report: Report) -> None:
+def _check_completeness(snapshot: Snapshot, seen: _Seen, report: Report, *, has_units: bool) -> None:
     """Compare with the messages of the commit log: of each key the newest is in the compacted log.
 
     A newest one without a body is a tombstone, which a compaction drops. Those before the first that is there may be
-    older than the attribute of the topic.
+    older than the attribute of the topic. Of a queue that a start does not take, `has_units` False, those count to
+    which no unit leads: they are not in its log.
     """
     topic, queue_id = seen.queue.topic, seen.queue.queue_id
     plain = next((each for each in snapshot.queues if (each.topic, each.queue_id) == (topic, queue_id)), None)
@@ -394,6 +413,8 @@ def _check_completeness(snapshot: Snapshot, seen: _Seen, report: Report) -> None
     for offsets, keys, body_sizes in _not_held(snapshot, plain, held, minimum, loaded.range.max_offset):
         newest.add(offsets, keys, body_sizes)
     missing = np.array(sorted(newest.lacking), np.int64)
+    led_to = np.concatenate([*seen.led_to, np.zeros(0, np.int64)])
+    missing = missing if has_units else np.setdiff1d(missing, led_to)
     first_held = int(held[0]) if len(held) else 0
     early = missing[missing < first_held]
     if len(early) and not seen.before_last >= 0:
@@ -402,7 +423,7 @@ def _check_completeness(snapshot: Snapshot, seen: _Seen, report: Report) -> None
         report.doubt("whether messages of compacted topics are lost", text)
         missing = missing[missing >= first_held]
     if len(missing):
-        seen.left.append(np.setdiff1d(missing, np.concatenate([*seen.led_to, np.zeros(0, np.int64)])))
+        seen.left.append(np.setdiff1d(missing, led_to))
         seen.lost.append(np.setdiff1d(missing, seen.sent))
         is_unclean = has_abort(snapshot.store.root) and bool(missing[0] > held.max(initial=-1))
         facts = {"messages": len(missing), "first": int(missing[0])}

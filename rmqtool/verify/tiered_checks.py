@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.base.files import OpenFiles
+from rmqtool.broker.damaged_tags import damaged_tags
 from rmqtool.clients.losses import BesideLog
 from rmqtool.findings.report import Report
 from rmqtool.formats.consume_queue import UNIT_SIZE
@@ -91,7 +92,7 @@ class _QueueCheck:
         """Check segments first: units are compared where they are whole."""
         misfits = set[SegmentKind]()
         is_named = any(self.tier.rows(self.queue, kind) for kind in SEGMENT_KINDS)
-        if not self.tier.is_unknown and not (is_named and self.tier.is_known(self.queue)):
+        if not self.tier.is_unknown and not (is_named and self.tier.is_known(self.queue, self.snapshot.release)):
             files = [file for kind in SEGMENT_KINDS for file in self.queue.files[kind].files]
             facts = {"problem": "queue", "segments": len(files), "bytes": sum(file.size for file in files)}
             self._add("tiered.metadata", facts, file=METADATA)
@@ -169,7 +170,7 @@ class _QueueCheck:
         is_judged = (is_row and "CONSUME_QUEUE" not in misfits) or self.tier.is_unknown
         seen = np.zeros(held if is_judged else 0, np.bool_)
         wrong_bodies = foreign = 0
-        differing = list[int]()
+        differing, wrong_tags = list[int](), list[int]()
         first_wrong = -1
         with closing(OpenFiles(self.snapshot.reading)) as open_files:
             units = units_of(self.queue.queue, open_files)
@@ -186,13 +187,18 @@ class _QueueCheck:
                 is_own = are_of(event, self.queue.topic, self.queue.queue_id)
                 losses.note(event, is_own & ~event.wrong_bodies)
                 foreign += int(np.count_nonzero(~is_own))
-                _note_units(event, is_own, units, first, seen)
+                damaged = _note_units(event, is_own, units, first, seen)
+                wrong_tags += np.setdiff1d(damaged, event.headers.field("queue_offset")[wrong]).tolist()
                 differing += self._differing(event, is_own)
         if wrong_bodies:
             facts = {"problem": "body", "messages": wrong_bodies, "first": first_wrong}
             self._add("tiered.record", facts, count=wrong_bodies)
         if foreign:
             self._add("tiered.record", {"problem": "foreign", "messages": foreign}, count=foreign)
+        if wrong_tags:
+            facts = {"problem": "tags", "messages": len(wrong_tags), "first": min(wrong_tags)}
+            self._add("tiered.record", facts, count=len(wrong_tags), queue_offset=min(wrong_tags), severity="warning")
+            losses.note_damaged(wrong_tags)
         if differing:
             facts = {"problem": "differs", "messages": len(differing), "first": min(differing), "cause": "differs"}
             self._add("tiered.record", facts, count=len(differing), queue_offset=min(differing))
@@ -243,12 +249,16 @@ class _QueueCheck:
 
 def _note_units(
     run: RecordRun, is_own: NDArray[np.bool_], units: UnitFiles, first: int, seen: NDArray[np.bool_]
-) -> None:
-    """Note in `seen`, from queue offset `first` on, which units lead to the records of a run, and say what they are.
+) -> NDArray[np.int64]:
+    """Note in `seen`, from queue offset `first` on, which units lead to the records of a run.
 
-    A record may be there twice, after an upload that failed: its unit leads to the last copy.
+    A record may be there twice, after an upload that failed: its unit leads to the last copy. The result are the queue
+    offsets of records whose tags are damaged, not those of their units.
     """
     numbers, built = built_units(run, np.flatnonzero(is_own))
     rows = np.flatnonzero((numbers >= first) & (numbers < first + len(seen)))
-    if len(rows):
-        seen[numbers[rows[units_at(units, numbers[rows]) == built[rows]]] - first] = True
+    numbers, built = numbers[rows], built[rows]
+    stored = units_at(units, numbers)
+    is_damaged = damaged_tags(run, numbers, built, stored, units)
+    seen[numbers[(stored == built) | is_damaged] - first] = True
+    return numbers[is_damaged]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 from functools import cached_property
 
@@ -9,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.base.files import OpenFiles
-from rmqtool.broker.tiered_reads import TieredConsumer, TieredReads, flat_file_of
+from rmqtool.broker.tiered_reads import TieredConsumer, TieredReads
 from rmqtool.formats.consume_queue import UNIT_SIZE
 from rmqtool.scan.frames import RecordRun
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.store.tiered import QUEUE_KINDS, Tier, TieredQueue, are_of, is_tier_read
+from rmqtool.store.tiered import Level, Tier, TieredQueue, are_of, is_tier_read, level_of
 from rmqtool.store.unit_files import open_units
 
 _PIECE = 1 << 16  # units that are read at once
@@ -33,6 +34,7 @@ class TieredLosses:
         self._first = min((span.start for span in spans), default=0)
         self._had = np.zeros(max((span.stop for span in spans), default=0) - self._first, np.bool_)
         self._records = 0
+        self._damaged = np.zeros(0, np.int64)
 
     @cached_property
     def _unit_spans(self) -> list[range]:
@@ -69,6 +71,10 @@ class TieredLosses:
                 self._had = np.concatenate([self._had, np.zeros(lacking + len(self._had) // 2, np.bool_)])
             self._had[rows] = True
 
+    def note_damaged(self, queue_offsets: Sequence[int]) -> None:
+        """Note messages whose records are damaged, which is not seen by their checksums."""
+        self._damaged = np.array(queue_offsets, np.int64)
+
     def count(self, *, is_lost: bool) -> int:
         """How many messages consumers do not get; with `is_lost` a start forgets or deletes the tier of the queue."""
         had = self._had.copy()
@@ -101,25 +107,34 @@ class TieredLosses:
         return files | {base for base, row in rows.items() if base + row.size in files or not files}
 
     def _served(self, size: int, *, is_lost: bool) -> NDArray[np.bool_]:
-        """By queue offset from the first on what a consumer gets that begins with the first message."""
-        served, local_begin = np.zeros(size, np.bool_), self._local.start
-        if not is_lost and self._tier.is_known(self._queue) and is_tier_read(self._snapshot.store):
+        """By queue offset from the first on what a consumer gets that begins with the first message.
+
+        With `tieredStorageLevel=FORCE` it gets nothing of the local queue that is before the tier's first message; what
+        is after its last is uploaded.
+        """
+        served, local_begin, is_forced = np.zeros(size, np.bool_), self._local.start, self._is_forced
+        if (
+            not is_lost
+            and self._tier.is_known(self._queue, self._snapshot.release)
+            and is_tier_read(self._snapshot.store)
+        ):
             with closing(OpenFiles(self._snapshot.reading)) as open_files:
-                reads = self._reads(open_files)
+                reads = TieredReads.of(self._tier, self._queue, self._snapshot.release, open_files)
                 consumer = TieredConsumer(reads, reads.min_offset)
-                for run in consumer.pull(min(reads.max_offset, self._local.start) if self._local else reads.max_offset):
+                is_joined = bool(self._local) and not is_forced
+                for run in consumer.pull(min(reads.max_offset, self._local.start) if is_joined else reads.max_offset):
                     is_right = are_of(run, self._queue.topic, self._queue.queue_id) & ~run.wrong_bodies
-                    rows = run.headers.field("queue_offset").astype(np.int64)[is_right] - self._first
+                    numbers = run.headers.field("queue_offset").astype(np.int64)[is_right]
+                    rows = np.setdiff1d(numbers, self._damaged) - self._first
                     served[rows[(rows >= 0) & (rows < size)]] = True
             if consumer.is_stuck:
                 return served
-            local_begin = max(local_begin, consumer.queue_offset if reads.min_offset < local_begin else 0)
+            is_begun = is_forced or reads.min_offset < local_begin
+            local_begin = max(local_begin, consumer.queue_offset if is_begun else 0)
         if self._local:
             served[local_begin - self._first : self._local.stop - self._first] = True
         return served
 
-    def _reads(self, open_files: OpenFiles) -> TieredReads:
-        log, units = (
-            flat_file_of(self._tier, self._queue, kind, self._snapshot.release, open_files) for kind in QUEUE_KINDS
-        )
-        return TieredReads(log, units)
+    @property
+    def _is_forced(self) -> bool:
+        return level_of(self._snapshot.store) is Level.FORCE

@@ -9,6 +9,7 @@ import pyarrow.dataset as ds
 import pytest
 
 import rmqtool as library
+from rmqtool.base.errors import RmqtoolError
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.copies import copied
@@ -101,3 +102,24 @@ def test_what_compactions_have_kept(golden_store: GoldenStore, tmp_path: Path, v
     assert sorted({row["queue_offset"] for row in rows.to_pylist()}) == sorted({each["queue_offset"] for each in whole})
     assert len({row["queue_offset"] for row in rows.to_pylist()}) == rows.num_rows
     assert bool(kept) == any(each.get("place") == "compacted" for each in whole)
+
+
+def test_a_stream_says_what_it_does_not_read(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """Messages before the log end a new query that begins at the earliest, unless that is wanted."""
+    from rmqtool.spark.options import parse_options
+    from rmqtool.spark.source import RocketMQStreamReader
+
+    store = copied(golden_store("more/5.3.3-tiered"), tmp_path / "store")
+    options = {"path": str(store), "tieredPath": str(store / "tiered")}
+
+    def begin(**more: str) -> int:
+        [offset] = RocketMQStreamReader(parse_options(options | more), None).initialOffset().values()
+        return offset
+
+    assert begin() == 0
+    expire(store)
+    with pytest.raises(RmqtoolError, match=r"2 queues \(history queue 0\) may have earlier messages that are tiered"):
+        begin()
+    assert begin(failOnDataLoss="false") == 32768
+    assert begin(topic="other") == begin(failOnDataLoss="false")
+    assert begin(startingOffsets="latest") > 32768

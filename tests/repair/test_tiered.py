@@ -9,7 +9,7 @@ import pytest
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.copies import copied
-from tests.verify.tiered_damages import DAMAGES, LOG, UNIT, UNITS, damaged, expire, overwrite
+from tests.verify.tiered_damages import DAMAGES, LOG, UNIT, UNITS, damaged, expire, overwrite, with_tags
 
 HEALED = sorted(set(DAMAGES) - {"a key", "no metadata", "torn metadata"})
 
@@ -50,6 +50,18 @@ def test_units_that_lead_into_other_records(store: Path) -> None:
     assert "done: " in rmqtool("repair", store, "--tiered-path", store / "tiered", "--yes").err
     assert tier_of(store) == whole
     assert left(store) == []
+
+
+@pytest.mark.parametrize("tags", [b"TagQ", b"\x91\x92\x93\x94"], ids=["a byte", "all of them"])
+def test_entries_of_records_whose_tags_are_damaged(golden_store: GoldenStore, tmp_path: Path, tags: bytes) -> None:
+    """They stay: by them consumers of the old tag get these messages, which nobody has whole any more."""
+    store = copied(golden_store("more/5.3.3-tiered"), tmp_path / "store")
+    expire(store)
+    with_tags(store, tags)
+    damaged_tier = tier_of(store)
+    assert left(store) == [("tiered.record", "1 message with other tags than their queue entries, first 2")]
+    assert "nothing to repair" in rmqtool("repair", store, "--tiered-path", store / "tiered", "--yes").err
+    assert tier_of(store) == damaged_tier
 
 
 @pytest.mark.slow

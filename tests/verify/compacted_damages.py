@@ -74,6 +74,12 @@ DAMAGES = {
     ),
     "a size of a record": Damage(lambda s: overwrite(s / LOG / FIRST, RECORD + 3, b"\0"), "compaction.record", ""),
     "a body": Damage(lambda s: overwrite(s / LOG / FIRST, RECORD + 93, b"\0"), "compaction.record", "body"),
+    "a queue offset of a record": Damage(
+        lambda s: overwrite(s / LOG / FIRST, RECORD + 27, b"\x75"), "compaction.record", "fields"
+    ),
+    "a queue id of a record": Damage(
+        lambda s: overwrite(s / LOG / FIRST, RECORD + 15, b"\1"), "compaction.record", "fields"
+    ),
     "a property": Damage(
         lambda s: overwrite(s / LOG / FIRST, 2 * RECORD - 20, b"\x7f"), "compaction.record", "differs"
     ),

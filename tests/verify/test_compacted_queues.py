@@ -10,6 +10,9 @@ import pytest
 
 from rmqtool.findings.report import Selection
 from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.store.compaction import compacted_queue, judged_records, stored_units
+from rmqtool.store.snapshot import Snapshot
+from rmqtool.store.store import open_store
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.copies import copied
@@ -33,6 +36,7 @@ def test_each_damage_is_found(store: Path, name: str) -> None:
     damage.apply(store)
     outcome = verify(store, selection=WITHOUT_TIMER, conf=CONF)
     expected = {damage.code} | ({"start.refuses"} if damage.refuses else set())
+    expected |= {"compaction.missing"} if name == "no last log file" else set()
     assert (outcome.verdict, codes_of(outcome)) == ("corrupt", expected)
     [finding] = [each for each in outcome.findings if each.code == damage.code]
     assert finding.details.get("problem", "") == damage.problem
@@ -46,6 +50,7 @@ CLIENTS = {  # messages that consumers of the topic do not get, or not whole, an
     "units at the end": (2, 0),
     "a magic code": (1, 0),
     "a body": (1, 0),
+    "a queue offset of a record": (1, 0),
     "a place of a record": (0, 0),  # clients make nothing but an id of it
     "a short file of units": (10, 0),
     "no units": (10, 0),
@@ -117,6 +122,32 @@ def test_messages_that_only_the_commit_log_has(store: Path) -> None:
     (store / "abort").write_text("1")  # a start after a crash dispatches again what is after the last one
     [finding] = [each for each in verify(store, conf=CONF).findings if each.code == "compaction.missing"]
     assert finding.severity == "error"
+
+
+@pytest.mark.slow
+def test_messages_of_a_last_file_that_is_gone(store: Path) -> None:
+    """What its repair leaves missing is found before it: three keys have their newest message there."""
+    DAMAGES["no last log file"].apply(store)
+    [finding] = [each for each in verify(store, conf=CONF).findings if each.code == "compaction.missing"]
+    assert dict(finding.details) == {"messages": 3, "first": 57}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("at", "is_contradicted"), [(20, True), (56, True), (40, False)], ids=["queue", "time", "born"]
+)
+def test_records_without_a_copy(store: Path, at: int, is_contradicted: bool) -> None:
+    """Where the commit log has them no more: a unit is right that fits among those around, if the record does not."""
+    shutil.rmtree(store / "consumequeue" / "state")
+    overwrite(store / LOG / FIRST, 3 * RECORD + at + 5, b"\x75")
+    snapshot = Snapshot(open_store(store, CONF))
+    queue = compacted_queue(snapshot.store, "state", 0)
+    [(file, units), *_] = queue.pairs
+    assert units is not None
+    stored = stored_units(units)
+    records = judged_records(snapshot, queue, file, stored)
+    assert records.contradicted.tolist() == [number == 3 and is_contradicted for number in range(7)]
+    assert records.units.tobytes() == stored[:7].tobytes()
 
 
 @pytest.mark.slow

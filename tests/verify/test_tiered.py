@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -117,7 +118,8 @@ def test_what_the_next_dispatch_deletes(store: Path) -> None:
 LOST = {
     "no metadata": (155, 155), "torn metadata": (155, 155), "the tier ends early": (78, 78),
     "no last segment of units": (56, 0), "no log segment": (90, 80), "torn units": (63, 0), "a torn end": (56, 0),
-    "another name": (50, 50), "a unit": (1, 1), "a tag": (0, 0), "a body": (1, 1), "zeros after the log": (0, 0),
+    "another name": (50, 50), "a unit": (1, 1), "a tag": (0, 0), "a body": (1, 1), "a record's tag": (1, 1),
+    "zeros after the log": (0, 0),
 }  # fmt: skip
 """What consumers of 5.1.4 and of 5.5.1 did not get, as these served it; 5.1.4 deletes a tier that ends early later."""
 
@@ -132,6 +134,56 @@ def test_what_consumers_lose(golden_store: GoldenStore, tmp_path: Path, version:
     outcome = verify(damaged(store, name), conf=conf_of(store), version=version)
     assert outcome.clients is not None
     assert outcome.clients.counts()["tiered_lost"] == LOST[name][version != "5.1.4"]
+
+
+def _row(content: dict[str, Any], table: str) -> dict[str, Any]:
+    rows: dict[str, Any] = content[f"{table}FileSegmentTable"]["broker-a/history/0"]
+    return rows[min(rows, key=int)]  # type: ignore[no-any-return]
+
+
+def _queue_rows(content: dict[str, Any]) -> list[dict[str, Any]]:
+    return [row for row in content["queueMetadataTable"]["history"].values() if row["queue"]["queueId"] == 0]
+
+
+EDITS: dict[str, tuple[Callable[[dict[str, Any]], object], int, int]] = {
+    "a topic's name": (lambda m: m["topicMetadataTable"]["history"].update(topic="other"), 155, 155),
+    "a topic's status": (lambda m: m["topicMetadataTable"]["history"].update(status=1), 155, 0),
+    "a queue's number": (lambda m: [row["queue"].update(queueId=7) for row in _queue_rows(m)], 78, 78),
+    "a size in quotes": (lambda m: _row(m, "commitLog").update(size=str(_row(m, "commitLog")["size"])), 0, 0),
+    "a size that is no number": (lambda m: _row(m, "commitLog").update(size="x"), 0, 0),
+    "no row": (lambda m: m["consumeQueueFileSegmentTable"]["broker-a/history/0"].update({"0": None}), 0, 0),
+}
+"""Fields of the metadata, and what consumers of 5.1.4 and of 5.5.1 then do not get; the last two are read from .bak."""
+
+
+@pytest.mark.parametrize("name", EDITS)
+@pytest.mark.parametrize("version", ["5.1.4", "5.5.1"])
+def test_fields_of_the_metadata(golden_store: GoldenStore, tmp_path: Path, version: str, name: str) -> None:
+    """A start takes up queues by the names in their rows; a repair puts these right."""
+    store = copied(golden_store(f"more/{version}-tiered"), tmp_path / "store")
+    expire(store)
+    content = load_config(store / METADATA).content
+    (store / METADATA).with_name(f"{METADATA.name}.bak").write_text(json.dumps(content))
+    apply, *lost = EDITS[name]
+    apply(content)
+    (store / METADATA).write_text(json.dumps(content))
+    outcome = verify(store, conf=conf_of(store), version=version)
+    assert outcome.clients is not None
+    assert outcome.clients.counts()["tiered_lost"] == lost[version != "5.1.4"]
+    rmqtool("repair", store, "--tiered-path", store / "tiered", "--broker-version", version, "--yes")
+    outcome = verify(store, conf=conf_of(store), version=version)
+    assert outcome.clients is not None
+    assert outcome.clients.counts()["tiered_lost"] == 0
+
+
+def test_messages_that_force_hides(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """With FORCE, damage in the tier hides messages although the local queue has them."""
+    store = copied(golden_store("more/5.3.3-tiered"), tmp_path / "store")
+    damaged(store, "a body")
+    for level, lost in (("NOT_IN_DISK", 0), ("FORCE", 1)):
+        outcome = verify(store, conf=conf_of(store, tieredStorageLevel=level))
+        assert outcome.clients is not None
+        assert outcome.clients.counts()["tiered_lost"] == lost
 
 
 def _moved(path: Path) -> None:

@@ -70,6 +70,12 @@ def _ends_early(store: Path) -> None:
     (store / METADATA).write_text(json.dumps(metadata))
 
 
+def with_tags(store: Path, tags: bytes) -> None:
+    """Give the first record of a tier that has Tag1 others of this size; its entry keeps the hash of the old ones."""
+    data = (store / LOG / FIRST).read_bytes()
+    overwrite(store / LOG / FIRST, data.index(b"TAGS\1Tag1") + 5, tags)
+
+
 class Damage(NamedTuple):
     """A damage, and what is found under which code: its problem."""
 
@@ -96,6 +102,7 @@ DAMAGES = {
     "another name": Damage(lambda s: (s / UNITS / FIRST).rename(s / UNITS / "x"), "tiered.segment", "stray"),
     "a unit": Damage(lambda s: overwrite(s / UNITS / FIRST, 3 * UNIT + 6, b"\1"), "tiered.unit"),
     "a tag": Damage(lambda s: overwrite(s / UNITS / FIRST, 3 * UNIT + 18, b"\1"), "tiered.unit"),
+    "a record's tag": Damage(lambda s: with_tags(s, b"Tag\x91"), "tiered.record", "tags"),
     "a body": Damage(lambda s: overwrite(s / LOG / FIRST, 90, b"\0"), "tiered.record", "body"),
     "a key": Damage(lambda s: overwrite(s / LOG / FIRST, 120, b"\x7f"), "tiered.record", "differs"),
     "zeros after the log": Damage(

@@ -1,3 +1,4 @@
+import com.alibaba.fastjson.JSONArray;
 import java.io.InputStream;
 import java.math.BigInteger;
 import java.nio.ByteBuffer;
@@ -17,6 +18,7 @@ import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.logging.org.slf4j.LoggerFactory;
 import org.apache.rocketmq.remoting.Configuration;
 import org.apache.rocketmq.store.GetMessageResult;
+import org.apache.rocketmq.store.MessageFilter;
 import org.apache.rocketmq.store.plugin.MessageStorePluginContext;
 import org.apache.rocketmq.store.stats.BrokerStatsManager;
 import org.apache.rocketmq.tieredstore.TieredMessageStore;
@@ -28,6 +30,7 @@ final class Tiered {
     private static final long UPLOAD_MS = 240_000;
     private static final int KEYS_OF_MESSAGE = 3;
     private static final int INDEX_HEADER = 28;
+    private static final int TAGS = 3;
     private static final int KEYS = 240; // of those that the messages have, one each
     private static final int PULLED = 32; // what a push consumer asks for
 
@@ -65,7 +68,7 @@ final class Tiered {
         new ConfigFiles(tiered.session).write();
         for (int number = 0; number < Integer.parseInt(count); number++) {
             tiered.session.put(Draft.to(TOPIC, number % QUEUES).body("history " + number + " " + "x".repeat(number % 60))
-                .tags("Tag" + number % 3).keys("k" + number + " all").unique(number));
+                .tags("Tag" + number % TAGS).keys("k" + number + " all").unique(number));
         }
         long units = Long.parseLong(count);
         long deadline = System.currentTimeMillis() + UPLOAD_MS;
@@ -94,38 +97,53 @@ final class Tiered {
         }
     }
 
-    /** What a consumer gets of each queue from offset 0 on: status, offset and digest of each message. */
+    /** What a consumer gets of each queue from its first offset on: status, offset and digest of each message. */
     static Object read(Path root, String file) throws Exception {
         Tiered tiered = new Tiered(root);
         List<Object> queues = new ArrayList<>();
         for (int queue = 0; queue < QUEUES; queue++) {
-            List<Object> messages = new ArrayList<>();
-            long offset = tiered.store.getMinOffsetInQueue(TOPIC, queue);
-            long min = offset;
+            long min = tiered.store.getMinOffsetInQueue(TOPIC, queue);
             long max = tiered.store.getMaxOffsetInQueue(TOPIC, queue);
-            String status = "";
-            while (offset < max) {
-                GetMessageResult result =
-                    tiered.store.getMessageAsync("harness", TOPIC, queue, offset, PULLED, null).get();
-                status = result.getStatus().name();
-                List<Long> offsets = result.getMessageQueueOffset();
-                List<ByteBuffer> buffers = result.getMessageBufferList();
-                for (int index = 0; index < buffers.size(); index++) {
-                    messages.add(Arrays.asList(offsets.get(index), digest(buffers.get(index))));
-                }
-                long next = result.getNextBeginOffset();
-                result.release();
-                if (next <= offset) {
-                    break;
-                }
-                offset = next;
+            List<Object> messages = new ArrayList<>();
+            List<Object> pulls = new ArrayList<>();
+            String status = tiered.pull(queue, min, max, null, messages, pulls);
+            Map<String, Object> tagged = new LinkedHashMap<>();
+            for (int tag = 0; tag < TAGS; tag++) {
+                List<Object> matching = new ArrayList<>();
+                MessageFilter filter = Questions.filter(new JSONArray(Arrays.asList("Tag" + tag)));
+                tiered.pull(queue, min, max, filter, matching, pulls);
+                tagged.put("Tag" + tag, matching);
             }
             queues.add(Json.object("queue_id", queue, "min_offset", min, "max_offset", max, "status", status,
-                "messages", messages));
+                "messages", messages, "tagged", tagged, "pulls", pulls));
         }
         Map<String, Object> keys = tiered.found();
         tiered.stop();
         return Json.object("queues", queues, "keys", keys);
+    }
+
+    /** Add the messages that pulls with a filter return, and of each pull its answer; the last status. */
+    private String pull(int queue, long min, long max, MessageFilter filter, List<Object> messages, List<Object> pulls)
+        throws Exception {
+        String status = "";
+        long offset = min;
+        while (offset < max) {
+            GetMessageResult result = store.getMessageAsync("harness", TOPIC, queue, offset, PULLED, filter).get();
+            status = result.getStatus().name();
+            List<Long> offsets = result.getMessageQueueOffset();
+            List<ByteBuffer> buffers = result.getMessageBufferList();
+            for (int index = 0; index < buffers.size(); index++) {
+                messages.add(Arrays.asList(offsets.get(index), digest(buffers.get(index))));
+            }
+            long next = result.getNextBeginOffset();
+            pulls.add(Arrays.asList(offset, status, next, result.getMinOffset(), result.getMaxOffset(), buffers.size()));
+            result.release();
+            if (next <= offset) {
+                break;
+            }
+            offset = next;
+        }
+        return status;
     }
 
     /** What is found by the key that each message has alone: digests; nothing where the query fails. */
