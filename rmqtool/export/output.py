@@ -182,7 +182,9 @@ class Output(Closing):
             "removed": list(commit.removed),
             "manifest": commit.manifest,
         }
+        sources = {(self.path / source).parent for source, _ in journal["moves"]}
         with output_errors(self.path):
+            _sync_all({folder for source in sources for folder in _up_to(source, self.path)})
             _write_json(self.path / JOURNAL, journal)
             sync(self.path)
             self._apply(journal)
