@@ -177,12 +177,15 @@ class Output(Closing):
 
     def commit(self, commit: Commit) -> None:
         """Make all files of a run visible."""
+        moves = [[f"{TEMPORARY}/{self.target.run}/{file.temporary}", file.path] for file in commit.files]
         journal = {
-            "moves": [[f"{TEMPORARY}/{self.target.run}/{file.temporary}", file.path] for file in commit.files],
+            "moves": moves,
             "removed": list(commit.removed),
             "manifest": commit.manifest,
         }
+        sources = {(self.path / source).parent for source, _ in moves}
         with output_errors(self.path):
+            _sync_all({folder for source in sources for folder in _up_to(source, self.path)})
             _write_json(self.path / JOURNAL, journal)
             sync(self.path)
             self._apply(journal)
