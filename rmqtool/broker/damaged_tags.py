@@ -20,10 +20,10 @@ _MOST = 1 << 10  # records of a run that are judged
 def damaged_tags(
     run: RecordRun, numbers: NDArray[np.int64], built: NDArray[np.void], stored: NDArray[np.void], units: UnitFiles
 ) -> NDArray[np.bool_]:
-    """Which of the units `built` of a run's records have the tags of a damaged record.
+    """Which of the units `built` from the records of a run have the tags of a damaged record.
 
-    At the queue offsets `numbers` the queue, of which `units` are read, has those `stored`. A record with a damaged
-    body is no witness against its unit either.
+    `numbers` are their queue offsets, `stored` the units that the queue has there, `units` all units of the queue. A
+    record with a damaged body is no witness against its unit either.
     """
     found = np.zeros(len(numbers), np.bool_)
     is_place = (built["physical_offset"] == stored["physical_offset"]) & (

@@ -32,6 +32,8 @@ from rmqtool.store.tiered import DELETED, QUEUE_KINDS, Row, SegmentKind, Tier, T
 _QUEUE_OFFSET_AT = position_of(PREFIX_DTYPE, "queue_offset")
 _FIRST_RECORD = _QUEUE_OFFSET_AT + 8  # bytes that are read of it
 _PULLED = 32  # DefaultMQPushConsumer#pullBatchSize
+_READ_FOR_ONE = 32  # messages that are read ahead for a pull of one
+NO_UNITS = np.zeros(0, UNIT_DTYPE)
 
 
 class ReadAhead(NamedTuple):
@@ -260,30 +262,30 @@ class TieredReads:
         return _Fetched(data, positions[is_message].astype(np.intp), leading, len(units), breaks)
 
     def pull(self, queue_offset: int, most: int, subscription: Subscription) -> tuple[Answer, NDArray[np.void]] | None:
-        """The answer to one pull of an offset in the tier, without its units, and these; None where the read fails.
-
-        Up to 5.2 a broker does not filter messages of the tier by tags.
-        """
+        """The answer to one pull of an offset in the tier, without its units, and these; None where the read fails."""
         if (outside := self._outside(queue_offset)) is not None:
-            return outside, np.zeros(0, UNIT_DTYPE)
-        if self.is_older:
-            count = most * self.ahead.factor
-        else:
-            count = 32 if self.ahead.is_cached and most == 1 else self.ahead.messages if self.ahead.is_cached else most
-            count = min(count, self.ahead.messages, self.max_offset - queue_offset)
-        fetched = self.fetch(queue_offset, count)
-        is_cached = self.ahead.is_cached and not self.is_older
+            return outside, NO_UNITS
+        return self._pull_older(queue_offset, most) if self.is_older else self._pull(queue_offset, most, subscription)
+
+    def _pull_older(self, queue_offset: int, most: int) -> tuple[Answer, NDArray[np.void]] | None:
+        """Up to 5.2 a broker does not filter messages of the tier by tags."""
+        fetched = self.fetch(queue_offset, most * self.ahead.factor)
         if fetched is None:
-            return (self._answer("NO_MATCHED_MESSAGE", queue_offset), np.zeros(0, UNIT_DTYPE)) if is_cached else None
+            return None
+        taken = fetched.leading[:most]
+        status: Status = "FOUND" if len(taken) else "MESSAGE_WAS_REMOVING"
+        return self._answer(status, queue_offset + (len(taken) or fetched.units)), taken
+
+    def _pull(self, queue_offset: int, most: int, subscription: Subscription) -> tuple[Answer, NDArray[np.void]] | None:
+        """With a cache more is read, and the answer ends where it is full; without one all that is read counts."""
+        is_cached = self.ahead.is_cached
+        count = most if not is_cached else _READ_FOR_ONE if most == 1 else self.ahead.messages
+        fetched = self.fetch(queue_offset, min(count, self.ahead.messages, self.max_offset - queue_offset))
+        if fetched is None:
+            return (self._answer("NO_MATCHED_MESSAGE", queue_offset), NO_UNITS) if is_cached else None
         leading = fetched.leading
-        if self.is_older:
-            taken = leading[:most]
-            status: Status = "FOUND" if len(taken) else "MESSAGE_WAS_REMOVING"
-            return self._answer(status, queue_offset + (len(taken) or fetched.units)), taken
         is_wanted = np.array([subscription.takes_unit(code) for code in leading["tags_code"].tolist()], np.bool_)
-        seen = fetched.units
-        if is_cached:
-            seen = _seen(is_wanted, fetched.sizes, most, self.ahead.transferred)
+        seen = _seen(is_wanted, fetched.sizes, most, self.ahead.transferred) if is_cached else fetched.units
         taken = leading[:seen][is_wanted[:seen]]
         return self._answer("FOUND" if len(taken) else "NO_MATCHED_MESSAGE", queue_offset + seen), taken
 
@@ -373,7 +375,7 @@ class TieredConsumer:
 
 def _nothing(units: int) -> _Fetched:
     """A read of so many units that returns no message."""
-    return _Fetched(b"", np.zeros(0, np.intp), np.zeros(0, UNIT_DTYPE), units)
+    return _Fetched(b"", np.zeros(0, np.intp), NO_UNITS, units)
 
 
 def _seen(is_wanted: NDArray[np.bool_], sizes: NDArray[np.int64], most: int, transferred: int) -> int:

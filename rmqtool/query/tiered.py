@@ -16,9 +16,8 @@ import numpy as np
 from rmqtool.base.files import OpenFiles
 from rmqtool.base.mapped_files import file_at
 from rmqtool.broker.pull import Answer, Subscription
-from rmqtool.broker.tiered_reads import TieredReads
+from rmqtool.broker.tiered_reads import NO_UNITS, TieredReads
 from rmqtool.clients.queue_view import QueueViews
-from rmqtool.formats.consume_queue import UNIT_DTYPE
 from rmqtool.formats.java import string_hash
 from rmqtool.query.by_place import Elsewhere, Message, Notes, message_at
 from rmqtool.rules.versions import Version
@@ -111,7 +110,7 @@ def pull_tiered(
     if answer is None:
         if is_local:
             return None
-        answer = Answer("OFFSET_FOUND_NULL", queue_offset, reads.min_offset, reads.max_offset), np.zeros(0, UNIT_DTYPE)
+        answer = Answer("OFFSET_FOUND_NULL", queue_offset, reads.min_offset, reads.max_offset), NO_UNITS
     found, leading = answer
     if local and local.range.min_offset >= 0:
         found.min_offset = min(found.min_offset, local.range.min_offset)

@@ -181,11 +181,9 @@ class Tier:
 
     def rows(self, queue: TieredQueue, kind: SegmentKind) -> dict[int, Row]:
         """The segments that the metadata have of a queue, by the base that a row itself names."""
-        table = self.metadata.content.get(TABLES[kind])
         path = f"{queue.directory.parent.parent.name}/{queue.topic}/{queue.queue_id}"
-        named = table.get(path) if isinstance(table, dict) else None
         rows = {}
-        for row in named.values() if isinstance(named, dict) else ():
+        for row in _object(_object(self.metadata.content.get(TABLES[kind])).get(path)).values():
             if isinstance(row, dict):
                 base, size, status, begin, end = (number_of(row.get(name)) for name in (
                     "baseOffset", "size", "status", "beginTimestamp", "endTimestamp"))  # fmt: skip
@@ -194,22 +192,35 @@ class Tier:
 
     def is_known(self, queue: TieredQueue, version: Version) -> bool:
         """Whether a start takes up a queue (`FlatFileStore#recover`); a topic is named by its row, not by the key."""
-        topics, queues = (self.metadata.content.get(f"{name}MetadataTable") for name in ("topic", "queue"))
-        rows = queues.get(queue.topic) if isinstance(queues, dict) else None
-        names = [row.get("queue") for row in rows.values() if isinstance(row, dict)] if isinstance(rows, dict) else []
-        numbers = [name.get("queueId") for name in names if isinstance(name, dict)]
-        is_topic = any(
-            row.get("topic") == queue.topic and (version >= TIER_REWRITTEN or not number_of(row.get("status")))
-            for row in (topics.values() if isinstance(topics, dict) else ()) if isinstance(row, dict)
-        )  # fmt: skip
-        return is_topic and queue.queue_id in map(number_of, numbers)
+        if queue.topic not in (self._topics if version >= TIER_REWRITTEN else self._active_topics):
+            return False
+        rows = _object(_object(self.metadata.content.get("queueMetadataTable")).get(queue.topic))
+        names = (name for row in rows.values() if isinstance(name := _object(row).get("queue"), dict))
+        return queue.queue_id in (number_of(name.get("queueId")) for name in names)
+
+    @cached_property
+    def _topics(self) -> frozenset[str]:
+        """The topics that rows of the metadata name."""
+        return frozenset(topic for row in self._topic_rows.values() if isinstance(topic := row.get("topic"), str))
+
+    @cached_property
+    def _active_topics(self) -> frozenset[str]:
+        """Those of the topics in a row of status 0."""
+        rows = (row for row in self._topic_rows.values() if not number_of(row.get("status")))
+        return frozenset(topic for row in rows if isinstance(topic := row.get("topic"), str))
+
+    @cached_property
+    def _topic_rows(self) -> dict[str, dict[str, Any]]:
+        """The rows of topics, by their keys."""
+        table = _object(self.metadata.content.get("topicMetadataTable"))
+        return {topic: row for topic, row in table.items() if isinstance(row, dict)}
 
     @property
     def named(self) -> dict[tuple[str, int], int]:
         """How many segments the metadata have of each queue of the broker, the index included."""
         found: dict[tuple[str, int], int] = {}
         for table in map(self.metadata.content.get, TABLES.values()):
-            for path, rows in table.items() if isinstance(table, dict) else ():
+            for path, rows in _object(table).items():
                 broker, _, rest = str(path).partition("/")
                 topic, _, queue_id = rest.rpartition("/")
                 is_own = self.directory is not None and broker == self.directory.name
@@ -220,21 +231,16 @@ class Tier:
     @property
     def topic_ids(self) -> dict[str, int]:
         """The numbers by which items of the index name topics."""
-        table = self.metadata.content.get("topicMetadataTable")
-        rows = table.items() if isinstance(table, dict) else ()
-        return {topic: number_of(row.get("topicId")) for topic, row in rows if isinstance(row, dict)}
+        return {topic: number_of(row.get("topicId")) for topic, row in self._topic_rows.items()}
 
     def reserved_hours(self, topic: str) -> int:
         """How long messages of a topic are kept, hours; 0 or less: as all."""
-        table = self.metadata.content.get("topicMetadataTable")
-        row = table.get(topic) if isinstance(table, dict) else None
-        return number_of(row.get("reserveTime")) if isinstance(row, dict) else 0
+        return number_of(self._topic_rows.get(topic, {}).get("reserveTime"))
 
     @property
     def is_unknown(self) -> bool:
         """Whether the metadata name no segment, so that a broker knows nothing of the tier."""
-        return not any(isinstance(self.metadata.content.get(table), dict) and self.metadata.content[table]
-                       for table in TABLES.values())  # fmt: skip
+        return not any(_object(self.metadata.content.get(table)) for table in TABLES.values())
 
 
 _SPAN = 1 << 12  # units that are read along
@@ -282,6 +288,11 @@ def built_units(run: RecordRun, rows: NDArray[np.intp]) -> tuple[NDArray[np.int6
 
 
 _MOST_IN_BATCH = 1 << 15
+
+
+def _object(value: Any) -> dict[Any, Any]:
+    """An object of the metadata; an empty one where there is something else."""
+    return value if isinstance(value, dict) else {}
 
 
 def number_of(value: Any) -> int:

@@ -18,6 +18,7 @@ from rmqtool.findings.report import verdict_of
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.rules.broker_conf import index_switched_off
 from rmqtool.store.commit_log import log_start
+from rmqtool.store.lock import has_abort
 from rmqtool.store.single_messages import SingleMessages, deleted_topics
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, SEPARATE_ROCKSDB_QUEUES
@@ -132,8 +133,7 @@ class AfterScan:
         start = self._follows.start if self._follows.start and not self._follows.start.refuses else None
         after = self._follows.view.index_after(start) if self._follows.view and start else None
         off = index_switched_off(self._snapshot.store.conf)
-        is_killed = "store.unclean-stop" in self._found.everything().all_totals()
-        is_unknown = is_killed and self._follows.not_predicted is not None
+        is_unknown = self._follows.not_predicted is not None and has_abort(self._snapshot.store.root)
         self._found.check(
             check_missing_keys, self._reader, self._total.keys, after, off, self._found.report, is_unknown=is_unknown
         )

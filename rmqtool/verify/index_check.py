@@ -349,23 +349,23 @@ def check_missing_keys(
 ) -> None:
     """Report keys without a unit; those that the next start puts again (`after`) are information.
 
-    So are those of which it `is_unknown` whether it does, after a kill. `switched_off` is the setting with which
-    brokers write no index, or None.
+    So are all keys if the broker was killed and it `is_unknown` which ones a start puts again. `switched_off` is the
+    setting with which brokers write no index, or None.
     """
     problem = "keys" if reader.index.files else _without_units(reader)
     renamed = [offset for offset in keys.renamed if after is not None and after.puts_again(offset)]
     if renamed and not reader.index.files and switched_off is None:
         _report_missing(report, len(renamed), renamed[0], problem, effect=_PUT_UNDER_ANOTHER)
     for offset, count in keys.runs_missing():
+        effect = None
         if switched_off is not None:
             effect = f"none of its own: with {switched_off}=false no index file is written"
-            _report_missing(report, count, offset, problem, severity="info", effect=effect)
         elif after is not None and after.puts_again(offset):
-            _report_missing(report, count, offset, problem, severity="info", effect=_PUT_AGAIN)
+            effect = _PUT_AGAIN
         elif is_unknown:
-            _report_missing(report, count, offset, problem, severity="info", effect=_UNKNOWN)
-        else:
-            _report_missing(report, count, offset, problem)
+            effect = _UNKNOWN
+        given = {"severity": "info", "effect": effect} if effect else {}
+        _report_missing(report, count, offset, problem, **given)
 
 
 def _without_units(reader: StoreReader) -> str:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Literal
 
 from rmqtool.base.errors import Exit
-from tests.faults.shim import STATUSES, answer, load_all, shim, with_library
+from tests.faults.shim import STATUSES, answer, command_line, load_all, shim, with_library
 from tests.golden import stores
 from tests.trust import results
 from tests.unchanged import data_extents, unchanged
@@ -31,6 +31,7 @@ MODES: tuple[Mode, ...] = ("fails", "ends", "pieces", "changes")
 """What a read does: as a bad sector; as a file that was cut; as a signal may leave it; as if somebody wrote."""
 PAGE = 4096
 SEED = 1
+_MODULE = "tests.faults.reading"
 _COUNTS = ("reads", "hits", "maps")
 _WHOLE = (0, 1 << 62)
 _PER_KIND = 3
@@ -226,13 +227,8 @@ def all_names() -> list[str]:
 
 def main() -> int:
     """Try stores; print, and with `--record` keep, the figures. Starts itself again with the library."""
-    parser = argparse.ArgumentParser(prog="python -m tests.faults.reading")
-    parser.add_argument("names", nargs="*")
-    parser.add_argument("--every", type=int, default=1, help="one in so many of all faults")
-    parser.add_argument("--json", action="store_true", help="one line for each store")
-    parser.add_argument("--record", action="store_true")
-    given = parser.parse_args()
-    return with_library("tests.faults.reading", lambda directory: _try_all(given, directory))
+    given = command_line(_MODULE, "of all faults").parse_args()
+    return with_library(_MODULE, lambda directory: _try_all(given, directory))
 
 
 def _try_all(given: argparse.Namespace, directory: Path) -> int:
@@ -249,7 +245,7 @@ def _try_all(given: argparse.Namespace, directory: Path) -> int:
             print(*(f"  {problem}" for problem in tally.problems), sep="\n", flush=True)
     wrong = sum(len(row["problems"]) for row in rows)
     if given.record and not wrong:
-        words = " ".join(["python -m tests.faults.reading", *given.names, f"--every {given.every}"])
+        words = " ".join([f"python -m {_MODULE}", *given.names, f"--every {given.every}"])
         results.record("reads", words, time.monotonic() - begin, str(SEED), rows)
     return int(wrong > 0)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import io
 import json
@@ -85,6 +86,16 @@ def with_library(module: str, work: Callable[[Path], int]) -> int:
             return 0
         environment = {**os.environ, "LD_PRELOAD": str(library)}
         return subprocess.run([sys.executable, "-m", module, *sys.argv[1:]], check=False, env=environment).returncode
+
+
+def command_line(module: str, every: str) -> argparse.ArgumentParser:
+    """The options of a module that tries faults; `every` says of what one in so many is tried."""
+    parser = argparse.ArgumentParser(prog=f"python -m {module}")
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--every", type=int, default=1, help=f"one in so many {every}")
+    parser.add_argument("--json", action="store_true", help="one line for each name")
+    parser.add_argument("--record", action="store_true")
+    return parser
 
 
 def load_all() -> None:

@@ -19,13 +19,14 @@ from pathlib import Path
 from typing import Protocol
 
 from tests.faults.commands import BESIDE, NAMES, POWER, command
-from tests.faults.shim import load_all, with_library
+from tests.faults.shim import command_line, load_all, with_library
 from tests.faults.watch import FAULTS
 from tests.rebuild import faults as rebuilds
 from tests.repair import faults as repairs
 from tests.trust import results
 
 SEED = 1
+_MODULE = "tests.faults.writing"
 _ALL = (*FAULTS, BESIDE, POWER)
 
 
@@ -99,14 +100,10 @@ def writers(names: Sequence[str], scratch: Path) -> Iterator[Writer]:
 
 def main() -> int:
     """Try writers; print, and with `--record` keep, the figures. Starts itself again with the library."""
-    parser = argparse.ArgumentParser(prog="python -m tests.faults.writing")
-    parser.add_argument("names", nargs="*")
-    parser.add_argument("--every", type=int, default=1, help="one in so many places of each fault")
+    parser = command_line(_MODULE, "places of each fault")
     parser.add_argument("--fault", action="append", choices=_ALL, help="only this one")
-    parser.add_argument("--json", action="store_true", help="one line for each writer")
-    parser.add_argument("--record", action="store_true")
     given = parser.parse_args()
-    return with_library("tests.faults.writing", lambda directory: _try_all(given, directory))
+    return with_library(_MODULE, lambda directory: _try_all(given, directory))
 
 
 def _try_all(given: argparse.Namespace, directory: Path) -> int:
@@ -126,7 +123,7 @@ def _try_all(given: argparse.Namespace, directory: Path) -> int:
         print(*(f"  {problem}\n" for problem in tally.problems), sep="", end="", flush=True)
     wrong = sum(len(row["problems"]) for row in rows)
     if given.record and not wrong:
-        words = " ".join(["python -m tests.faults.writing", *map(repr, given.names), f"--every {given.every}"])
+        words = " ".join([f"python -m {_MODULE}", *map(repr, given.names), f"--every {given.every}"])
         results.record("writes", words, time.monotonic() - begin, str(SEED), rows)
     return int(wrong > 0)
 

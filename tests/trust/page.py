@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +56,10 @@ clone. A commit with a plus sign includes changes that were committed after it.
 
 def page() -> str:
     """The whole page."""
-    parts = [_INTRO, *_fuzz(), *_reads(), *_writes(), *_mutants(), *_history()]
-    return "\n".join(parts)
+    sections = {"fuzz": _fuzz, "reads": _reads, "writes": _writes, "mutants": _mutants}
+    results = ((section, recorded(name)) for name, section in sections.items())
+    tried = (section(result) for section, result in results if result is not None)
+    return "\n".join([_INTRO, *chain.from_iterable(tried), *_history()])
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
@@ -70,10 +73,7 @@ def _run(result: Result) -> str:
     return f"{said} {result.note}".rstrip() + "\n"
 
 
-def _fuzz() -> Iterator[str]:
-    result = recorded("fuzz")
-    if result is None:
-        return
+def _fuzz(result: Result) -> Iterator[str]:
     yield "## Damaged bytes\n"
     yield (
         "Whatever bytes are in a file or in a broker's answer, rmqtool reports them with an error of its own, and\n"
@@ -88,10 +88,7 @@ def _fuzz() -> Iterator[str]:
     yield _table(("target", "runs", "branches reached", "failures"), rows)
 
 
-def _reads() -> Iterator[str]:
-    result = recorded("reads")
-    if result is None:
-        return
+def _reads(result: Result) -> Iterator[str]:
     tried, met = (sum(row[name] for row in result.rows) for name in ("trials", "hits"))
     verdicts = _by_mode(result.rows)
     yield "## Failing reads\n"
@@ -109,10 +106,7 @@ def _reads() -> Iterator[str]:
     yield _table(("a read", *names[:-1], "no verdict, an error"), rows)
 
 
-def _writes() -> Iterator[str]:
-    result = recorded("writes")
-    if result is None:
-        return
+def _writes(result: Result) -> Iterator[str]:
     yield "## Failing writes\n"
     yield (
         "Whatever happens to a write, no byte of a source or of an earlier output is lost, nothing looks complete\n"
@@ -143,10 +137,7 @@ def _by_mode(rows: Sequence[Any]) -> Counter[tuple[str, str]]:
     return found
 
 
-def _mutants() -> Iterator[str]:
-    result = recorded("mutants")
-    if result is None:
-        return
+def _mutants(result: Result) -> Iterator[str]:
     yield "## Changes that tests notice\n"
     yield (
         "In the modules that make decisions, one comparison, operator, number or return value at a time is changed,\n"
