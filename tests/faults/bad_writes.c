@@ -22,9 +22,9 @@
 #include <time.h>
 #include <unistd.h>
 
-/* In the order of CALLS in writing.py. */
+/* In the order of CALLS in watch.py. */
 enum { CREATE, REOPEN, WRITE, SET_SIZE, SYNC, SET_OWNER, SET_MODE, SET_MTIME, MAKE_DIRECTORY, LINK, RENAME, EXCHANGE,
-       UNLINK, REMOVE_DIRECTORY, CLOSE };
+       UNLINK, REMOVE_DIRECTORY, CLOSE, SYNC_ALL };
 enum { NOTHING, KILL_BEFORE, KILL_AFTER, STOP, FAIL, SHORT };
 enum { GO_ON, FAILS, HALF, DIES };
 enum { NEW = 1, EMPTIED = 2 };
@@ -321,6 +321,12 @@ int fdatasync(int number) {
     REAL(fdatasync);
     char path[LONGEST];
     CHANGE(of_descriptor(number, path), SYNC, real(number), path, "", 0);
+}
+
+int syncfs(int number) {
+    REAL(syncfs);
+    char path[LONGEST];
+    CHANGE(of_descriptor(number, path), SYNC_ALL, real(number), path, "", 0);
 }
 
 /* Attributes */

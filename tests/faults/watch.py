@@ -14,11 +14,11 @@ from tests.transaction.disk import Disk
 from tests.transaction.faults import TAKES_SPACE
 
 CALLS = ("open_to_write", "reopen", "write", "set_size", "sync", "set_owner", "set_mode", "set_mtime",
-         "make_directory", "link", "rename", "exchange", "unlink", "remove_directory", "close")  # fmt: skip
+         "make_directory", "link", "rename", "exchange", "unlink", "remove_directory", "close", "sync_all")  # fmt: skip
 """The calls that bad_writes.c knows, by the names that `System` gives them; `reopen` opens a file that is there."""
 
 _CHANGES = frozenset(CALLS) - {"reopen", "close"}
-_DENIED = frozenset(CALLS) - {"write", "set_size", "sync", "close"}
+_DENIED = frozenset(CALLS) - {"write", "set_size", "sync", "sync_all", "close"}
 _HEAD = struct.Struct("=qIIII")
 _EMPTIED = 2
 
@@ -99,6 +99,8 @@ class Call:
             disk.play(self.name, (self.path, self.other))
         elif self.name in ("sync", "make_directory", "unlink", "remove_directory"):
             disk.play(self.name, (self.path,))
+        elif self.name == "sync_all":
+            disk.play(self.name, ())
 
 
 def calls_in(log: bytes) -> Iterator[Call]:
