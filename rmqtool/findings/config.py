@@ -269,7 +269,8 @@ CONFIG = (
                "number of queues that its messages show. If its queues are missing, rebuild them: rmqtool rebuild-cq "
                "--topic.",
         not_detected="A topic whose last message is older than the last change of topics.json, in a store of 4.x: it "
-                     "looks like a deleted topic (commitlog.deleted-topic, consumequeue.orphan).",
+                     "looks like a deleted topic (commitlog.deleted-topic); with entries in its queues the store is "
+                     "unproven (consumequeue.orphan).",
     ),
     Entry(
         code="config.topic-permission", severity="warning", treatment="running",

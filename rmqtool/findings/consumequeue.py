@@ -147,11 +147,14 @@ CONSUME_QUEUE_FILES = (
         title="A queue that no topic is configured for",
         what="A directory of a topic that is not in topics.json, a number above the topic's queues, or a name that is "
         "not a number.",
-        how="The topic was deleted or got fewer queues.",
+        how="The topic got fewer queues. Or it was deleted, and its queues, which go with it, were derived again when "
+        "the broker started after a crash; a slave keeps them. Or its line was lost: with entries that nothing "
+        "explains the verdict is unproven.",
         says="{configured_in} has no such topic; {units:entry}",
         effect="loaded, and cleaned when its messages expire; a name that is not a number is ignored",
         versions={"all": "loads every directory whose name is a number."},
-        repair="No repair is needed.",
+        repair="No repair is needed, if the topic was deleted. Otherwise create it again (mqadmin updateTopic): its "
+        "consumers then get what the queues hold.",
     ),
     Entry(
         code="consumequeue.kind", fault="F40", treatment="config",

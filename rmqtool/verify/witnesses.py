@@ -323,6 +323,7 @@ def check_topic_lines(witnesses: Witnesses, report: Report) -> None:
     ends = last_messages(filterfalse(is_system_topic, missing), witnesses.states)
     proofs = proofs_of_topics(ends, witnesses.messages)
     report.check("config.topic-missing", len(witnesses.states))
+    undecided = []
     for topic in missing:
         if topic.startswith(_UNUSED):
             continue
@@ -333,6 +334,16 @@ def check_topic_lines(witnesses: Witnesses, report: Report) -> None:
                        details={"problem": "retry", **place})  # fmt: skip
         elif topic in proofs:
             report.add("config.topic-missing", file=topics.file_name, topic=topic, details={**proofs[topic], **place})
+        elif topic in witnesses.topics_with_units and not is_system_topic(topic) and not witnesses.is_slaves:
+            undecided.append(topic)
+    if undecided:
+        names = f"{undecided[0]} and {len(undecided) - 1} more" if undecided[1:] else undecided[0]
+        report.doubt(
+            "whether topics were deleted",
+            f"whether topics were deleted: {topics.place} lacks {names}, and the queues have entries, which a broker "
+            "deletes with their topic; so the line was lost, unless a start after a crash has derived them again, or "
+            "the store is a slave's (--broker-conf)",
+        )
     _check_permissions(topics, report)
 
 

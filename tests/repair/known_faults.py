@@ -38,7 +38,7 @@ _RELEASES = {"5.5": "5.5.0", "5.0": "4.9.7", "4.9.8": "4.9.7"}
 ACCEPTED: Mapping[str, str] = {
     "commitlog.no-first-file": "as the cleaner leaves it",
     "commitlog.deleted-topic": "as mqadmin deleteTopic leaves it",
-    "consumequeue.orphan": "as mqadmin deleteTopic leaves it",
+    "consumequeue.orphan": "as a crash after mqadmin deleteTopic leaves it",
     "config.topic-queues": "an operator may have set it",
     "consumequeue.kind: queue of another kind": "the type of its queues is recorded now",
     "consumequeue.lmq-mismatch": "the message did not name this queue",

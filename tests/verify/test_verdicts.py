@@ -180,10 +180,13 @@ def _at_0(found: re.Match[str], further: tuple[str, ...]) -> str:
 
 @pytest.mark.slow
 def test_topics_that_may_be_deleted_or_lost(tmp_path: Path) -> None:
-    """A topic without a queue was deleted where other queues are left; where none is, nobody knows."""
+    """A topic without a queue was deleted where other queues are left; where none is, or its own is, nobody knows."""
     store = stores.unpack("4.7.1-killed", tmp_path)
     topics = store / "config" / "topics.json"
     topics.write_text(topics.read_text().replace('"orders"', '"others"'))
+    (whether,) = verify(store).gaps
+    assert "lacks orders, and the queues have entries" in whether.text
+    assert verify(store, conf=BrokerConf({"brokerRole": "SLAVE"})).gaps == ()
     shutil.rmtree(store / "consumequeue" / "orders")
     assert verify(store).gaps == ()
     shutil.rmtree(store / "consumequeue")
