@@ -25,9 +25,11 @@ CONF = BrokerConf(
         "mappedFileSizeCommitLog": "65536",
         "mappedFileSizeConsumeQueue": "600",
         "mapperFileSizeBatchConsumeQueue": "460",
+        "mapedFileSizeCommitLog": "65536",
+        "mapedFileSizeConsumeQueue": "600",
     }
 )
-"""Of the harness's settings those that decide what is loaded and dispatched."""
+"""Of the harness's settings those that decide what is loaded and dispatched, the sizes also as 4.4.0 spells them."""
 
 DATA = ("commitlog", "consumequeue", "batchconsumequeue", "index")
 

@@ -21,6 +21,7 @@ from tests.verify.verifying import verify
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 _KILLS = range(2)
+_OF_EMPTY_FILES = ("start.refuses", "commitlog.empty-file", "consumequeue.empty-file")
 
 
 def empty_file_behind(directory: Path) -> None:
@@ -76,9 +77,10 @@ def test_what_a_kill_leaves(harness: Callable[[str], Harness], tmp_path: Path, v
 @pytest.mark.rare
 @pytest.mark.parametrize("version", VERSIONS)
 def test_fresh_kills(harness: Callable[[str], Harness], tmp_path: Path, version: str) -> None:
-    """A broker that appends is killed: dirty, unless the start deletes an index file whose keys it does not put again.
+    """A broker that appends is killed: dirty, unless the start deletes index files whose keys it does not put again.
 
-    Which of both it is depends on when its checkpoint was written for the last time.
+    Which of both it is depends on when its checkpoint was written for the last time. A kill that comes just when a file
+    was created leaves it without a byte, with which some releases do not start.
     """
     cases = []
     for number in one_in(2, _KILLS, version):
@@ -90,5 +92,6 @@ def test_fresh_kills(harness: Callable[[str], Harness], tmp_path: Path, version:
         verify(case.root, version=named, conf=conf) for case in cases for named, conf in ((version, CONF), (None, None))
     ]:
         errors = {finding.code for finding in report.findings if finding.severity == "error"}
-        assert (report.verdict, errors) in (("dirty", set()), ("corrupt", {"start.keys-lost"}))
+        assert report.verdict == ("corrupt" if errors else "dirty")
+        assert errors <= {"start.keys-lost", *_OF_EMPTY_FILES}
     assert [found for _, disagreements in judge(version, cases) for found in disagreements] == []
