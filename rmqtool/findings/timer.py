@@ -173,7 +173,8 @@ TIMER = (
         versions={**_BEFORE, "5.0 and later": "continue in the wheel at the time of timercheck."},
         repair="`rmqtool repair` writes the time up to which a broker has read the wheel.",
         remedy="rmqtool repair {store}",
-        not_detected="A wrong time if timercheck has no modification time.",
+        not_detected="A wrong time if timercheck has no modification time, or is a slave's, which takes its master's "
+        "time over (brokerRole=SLAVE; up to 5.1 its version is never changed).",
     ),
     Entry(
         code="timer.lost", fault="F47", treatment="files",

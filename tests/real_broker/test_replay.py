@@ -224,16 +224,17 @@ def _interrupted(broker: Served, tmp_path: Path, topic: str, interrupt: Callable
 
 def test_what_is_refused(broker: Served, tmp_path: Path) -> None:
     """No topic, a topic that is read only, a disk that is full: each in a sentence, and nothing is there afterwards."""
-    source = write_source(tmp_path / "source", 20, random.Random(6))
+    topic = "refused"
+    source = write_source(tmp_path / "source", 20, random.Random(6), topic)
     options = ("--send", "--yes", "--journal", tmp_path / "journal")
     missing = broker.replay(source, *options)
     assert missing.returncode == 3
-    assert f"{TOPIC}: cannot be sent to: the target does not have it" in missing.stdout
-    broker.declare(TOPIC, QUEUES)
-    broker.permit(TOPIC, 4)
+    assert f"{topic}: cannot be sent to: the target does not have it" in missing.stdout
+    broker.declare(topic, QUEUES)
+    broker.permit(topic, 4)
     wait_for("the permission", lambda: "read-only" in broker.replay(source, "--no-look-up").stdout)
     assert broker.replay(source, *options).returncode == 3
-    broker.permit(TOPIC, 6)
+    broker.permit(topic, 6)
     wait_for("the permission", lambda: "read-only" not in broker.replay(source, "--no-look-up").stdout)
     broker.fill_disk(full=True)
     full = broker.replay(source, *options)
@@ -242,7 +243,7 @@ def test_what_is_refused(broker: Served, tmp_path: Path) -> None:
     assert "its disk is full" in full.stdout
     broker.fill_disk(full=False)
     assert send(broker, source, "--journal", tmp_path / "journal")["sent"]["messages"] == 20
-    assert len(broker.consume(TOPIC, 20)) == 20
+    assert len(broker.consume(topic, 20)) == 20
 
 
 @pytest.mark.parametrize("broker", ["5.5.0"], indirect=True)

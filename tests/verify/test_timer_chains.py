@@ -9,6 +9,7 @@ import pytest
 
 from rmqtool.formats.layout import decode_units
 from rmqtool.formats.timer_wheel import UNIT_DTYPE, dues, is_written
+from rmqtool.rules.broker_conf import BrokerConf
 from tests.building import START_TIME
 from tests.clients.due_times import timers_after_start
 from tests.commands.running import rmqtool
@@ -42,9 +43,9 @@ HARMLESS: dict[str, Damage] = {
 }
 
 
-def counts(store: Path) -> dict[str, int]:
+def counts(store: Path, conf: BrokerConf | None = None) -> dict[str, int]:
     """How many messages each finding about the timer is about; that a start today leaves all out is known."""
-    found = verify(store, version="5.3.3").findings
+    found = verify(store, version="5.3.3", conf=conf).findings
     return {each.code: each.count for each in found if each.code.startswith("timer.") and each.code != "timer.aged"}
 
 
@@ -68,6 +69,16 @@ def test_what_does_no_harm(name: str, tmp_path: Path) -> None:
     """A start sets heads of chains again, and reads no first unit and no count."""
     chains = store_with_chains(tmp_path / "store")
     HARMLESS[name](chains)
+    assert counts(chains.store) == {}
+
+
+def test_a_slave_that_has_its_masters_time(tmp_path: Path) -> None:
+    """Nothing tells until when it has run: up to 5.1 it never changes the version, and it may have been a master."""
+    chains = store_with_chains(tmp_path / "store")
+    chains.set_check("last_read_timestamp", START_TIME + 61_000)
+    assert counts(chains.store) == {READ_TIME: 6}
+    assert counts(chains.store, BrokerConf({"brokerRole": "SLAVE"})) == {}
+    chains.set_check("version_counter", 0)
     assert counts(chains.store) == {}
 
 

@@ -15,11 +15,15 @@ final class Slave {
         shop.produce();
         shop.consume();
         shop.close();
-        WholeBroker.await("the slave", () -> slave.getMessageStore().getMaxPhyOffset()
-            == master.controller.getMessageStore().getMaxPhyOffset() ? 1 : 0, 1);
+        WholeBroker.await("the slave", () -> hasAll(slave, master.controller), 1);
         takeOver(slave);
+        WholeBroker.await("the slave", () -> hasAll(slave, master.controller), 1); // delayed messages come meanwhile
         slave.shutdown();
         master.stop();
+    }
+
+    private static int hasAll(BrokerController slave, BrokerController master) {
+        return slave.getMessageStore().getMaxPhyOffset() == master.getMessageStore().getMaxPhyOffset() ? 1 : 0;
     }
 
     /** What it does every ten seconds (4.x) or once a minute (5.x); whether it has topics of the master's then. */
