@@ -48,7 +48,7 @@ def checked_repair(root: Path, conf: Path, version: str) -> Repair:
     done = planned_repair(root, conf, version)
     if done.result is None:
         error = str(done.said[0].get("error"))
-        if "move it away yourself" not in str(done.planned) and "'not-a-store'" not in error:
+        if "no repair reaches it" not in str(done.planned) and "'not-a-store'" not in error:
             done.problems.append(f"stopped: {error}")
     elif done.result["state"] == "done":
         again = _run("repair", root, conf, version)

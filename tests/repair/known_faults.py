@@ -46,6 +46,7 @@ ACCEPTED: Mapping[str, str] = {
     "timer.lost": "delivered a second time, as the plan says",
     "timer.again": "delivered a second time, as the plan says",
     "config.delay-offset: delay offset": "the level is new",
+    "start.refuses 2": "because of its broker.conf",
     "upgrade.refused": "because of its broker.conf",
     "store.mixed": "a message names another broker",
     "store.mixed 2": "a message names another broker",
