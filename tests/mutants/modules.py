@@ -15,7 +15,6 @@ class Decides:
     tests: tuple[str, ...]
     functions: tuple[str, ...] = ()
     same: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    is_quick: bool = True
 
 
 _SEARCHED = "if self.min_position >= self.end or low > high or (start >= 0 and self.offsets[low] >= log_min_offset):"
@@ -61,7 +60,7 @@ MODULES: Mapping[str, Decides] = {
         },
     ),
     "retention": Decides(
-        "what the cleaner's settings are", "rmqtool/rules/retention.py", ("tests/rules/test_retention.py",)
+        "what the cleaner's settings are", "rmqtool/rules/retention.py", ("tests/rules", "tests/clean")
     ),
     "recovery": Decides("what a start recovers", "rmqtool/broker/recovery.py", ("tests/broker",)),
     "queues": Decides("which queue entries a start cuts", "rmqtool/broker/queue_recovery.py", ("tests/broker",)),

@@ -64,8 +64,7 @@ def test_the_modules_are_there(name: str) -> None:
     source = (_ROOT / decides.path).read_text(encoding="utf-8")
     assert all((_ROOT / test).exists() for test in decides.tests)
     assert all(f"def {function}(" in source for function in decides.functions)
-    first = next(changes_of(source, decides.functions))
-    compile(first.source, decides.path, "exec")
+    assert any(changes_of(source, decides.functions))
 
 
 @pytest.mark.slow

@@ -1,0 +1,214 @@
+"""A process in which all tests are found and have run once: the tests of each line, and each change in a copy of it."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import inspect
+import os
+import resource
+import signal
+import sys
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import CodeType, FrameType, FunctionType
+from typing import Any
+
+import pytest
+from _pytest.config import create_terminal_writer
+
+_LEAST_S = 5
+"""CPU time that the tests of a change get, at least; else ten times what they take without it."""
+_WAITS_S = 300
+_MEMORY = 4 << 30
+_LASTING = ("tests.golden", "tests.conftest")
+"""Modules whose caches hold what no program made."""
+
+
+class Warm:
+    """A plug-in of pytest that gives the tests, once they are found, to `work`, which returns nothing.
+
+    `work` asks for the tests that reach a line, and for the outcome of a change.
+    """
+
+    def __init__(self, paths: Sequence[Path], work: Callable[[Warm], None]) -> None:
+        self._tests: dict[str, defaultdict[int, set[pytest.Item]]] = {str(path): defaultdict(set) for path in paths}
+        self._seconds: dict[pytest.Item, float] = {}
+        self._work = work
+        self._test: pytest.Item | None = None
+        self._detected: Counter[pytest.Item] = Counter()
+        self._failed: list[str] = []
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Run all tests once, then do the work instead."""
+        self._session = session
+        self._run_all()
+        if self._failed:
+            pytest.exit("These tests fail without a change:\n" + "\n".join(self._failed), 1)
+        gc.unfreeze()
+        self._functions = _functions(self._tests)
+        self._caches = [
+            each
+            for each in gc.get_objects()
+            if isinstance(each, functools._lru_cache_wrapper) and _is_ours(each.__module__)
+        ]
+        gc.collect()
+        gc.freeze()
+        capturing: Any = session.config.pluginmanager.get_plugin("capturemanager")
+        with capturing.global_and_fixture_disabled():
+            self._work(self)
+        return True
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Keep what fails."""
+        if report.failed:
+            self._failed.append(f"{report.nodeid}\n{report.longreprtext}")
+
+    def _run_all(self) -> None:
+        """Run all tests, without a word, and note what they reach."""
+        reporter: Any = self._session.config.pluginmanager.get_plugin("terminalreporter")
+        items, shown = self._session.items, reporter._tw
+        with Path(os.devnull).open("w", encoding="utf-8") as silent:
+            reporter._tw = create_terminal_writer(self._session.config, silent)
+            self._trace_all(items)
+            reporter._tw = shown
+
+    def _trace_all(self, items: Sequence[pytest.Item]) -> None:
+        for item, following in zip(items, [*items[1:], None], strict=True):
+            self._test, begin = item, time.process_time()
+            sys.settrace(self._calls)
+            threading.settrace(self._calls)
+            # what all tests share lives on: the last one is followed by one of another module
+            self._run(item, following or items[0])
+            sys.settrace(None)
+            threading.settrace(None)
+            self._seconds[item] = time.process_time() - begin
+
+    def _run(self, item: pytest.Item, following: pytest.Item) -> None:
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+
+    def _calls(self, frame: FrameType, event: str, argument: object) -> Any:
+        return self._lines if frame.f_code.co_filename in self._tests else None
+
+    def _lines(self, frame: FrameType, event: str, argument: object) -> Any:
+        if self._test is not None:
+            self._tests[frame.f_code.co_filename][frame.f_lineno].add(self._test)
+        return self._lines
+
+    def reaching(self, path: Path, *lines: int) -> list[pytest.Item]:
+        """The tests that reach the first of some lines that any reaches: those first that have seen most changes.
+
+        Of the others one of each function that has cases, then a second, those first that take least time.
+        """
+        reached = self._tests[str(path)]
+        tests = next((reached[line] for line in lines if reached[line]), set())
+        order, places = [], Counter[str]()
+        for item in sorted(tests, key=self._seconds.__getitem__):
+            function = item.nodeid.partition("[")[0]
+            order.append((-self._detected[item], places[function], self._seconds[item], item.nodeid))
+            places[function] += 1
+        items = {item.nodeid: item for item in tests}
+        return [items[name] for *_, name in sorted(order)]
+
+    def is_copy_sound(self, path: Path) -> bool:
+        """Whether all tests that reach a module pass in a copy of this process without a change."""
+        tests = {test for reached in self._tests[str(path)].values() for test in reached}
+        code = compile(path.read_text(encoding="utf-8"), str(path), "exec", dont_inherit=True)
+        return self.is_seen(path, code, sorted(tests, key=self._seconds.__getitem__)) is False
+
+    def is_seen(self, path: Path, code: CodeType, tests: Sequence[pytest.Item]) -> bool | None:
+        """Whether one of the tests fails in a copy of this process with another module; None where it does not end."""
+        seconds = max(_LEAST_S, 10 * sum(self._seconds[test] for test in tests))
+        reading, writing = os.pipe()
+        with TemporaryDirectory() as directory:
+            process = os.fork()
+            if not process:
+                _limit(round(seconds))
+                os.write(writing, self._first_failing(path, code, tests, Path(directory)))
+                os._exit(0)
+            os.close(writing)
+            is_ended = _wait(process, _WAITS_S)
+            said = os.read(reading, 8)
+            os.close(reading)
+        if said:
+            place = int(said)
+            if place < len(tests):
+                self._detected[tests[place]] += 1
+            return place < len(tests)
+        return True if is_ended else None
+
+    def _first_failing(self, path: Path, code: CodeType, tests: Sequence[pytest.Item], directory: Path) -> bytes:
+        """Its place, after the last one if none fails."""
+        self._session.config._tmp_path_factory._basetemp = directory  # type: ignore[attr-defined]
+        for each in self._caches:
+            each.cache_clear()
+        codes = [*_codes(code)]
+        for function, index in self._functions[str(path)]:
+            function.__code__ = codes[index]
+        last = self._session.items[0]
+        for place, item in enumerate(tests):
+            self._run(item, tests[place + 1] if place + 1 < len(tests) else last)
+            if self._failed:
+                return b"%d" % place
+        return b"%d" % len(tests)
+
+
+def _is_ours(module: str | None) -> bool:
+    return (module or "").startswith(("rmqtool", "formats", "tests")) and not (module or "").startswith(_LASTING)
+
+
+def _limit(seconds: int) -> None:
+    """Let a copy be silent, and end it when it takes too much."""
+    os.setsid()
+    silent = os.open(os.devnull, os.O_RDWR)
+    for number in range(3):
+        os.dup2(silent, number)
+    gc.disable()
+    resource.setrlimit(
+        resource.RLIMIT_CPU, (resource.getrusage(resource.RUSAGE_SELF).ru_utime.__ceil__() + seconds,) * 2
+    )
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + _MEMORY,) * 2)
+
+
+def _wait(process: int, seconds: float) -> bool:
+    """Whether a process ends by itself."""
+    until = time.monotonic() + seconds
+    pause = 0.001
+    while not (ended := os.waitpid(process, os.WNOHANG))[0]:
+        if time.monotonic() > until:
+            os.killpg(process, signal.SIGKILL)
+            os.waitpid(process, 0)
+            return False
+        time.sleep(pause)
+        pause = min(2 * pause, 0.05)
+    return not (os.WIFSIGNALED(ended[1]) and os.WTERMSIG(ended[1]) in (signal.SIGKILL, signal.SIGXCPU))
+
+
+def _functions(paths: Iterable[str]) -> Mapping[str, Sequence[tuple[FunctionType, int]]]:
+    """The functions of each module, with the place of their code among those of the module."""
+    found: dict[str, list[FunctionType]] = {path: [] for path in paths}
+    for each in gc.get_objects():
+        if isinstance(each, FunctionType) and each.__code__.co_filename in found:
+            found[each.__code__.co_filename].append(each)
+    return {path: [*_places(path, functions)] for path, functions in found.items()}
+
+
+def _places(path: str, functions: Sequence[FunctionType]) -> Iterator[tuple[FunctionType, int]]:
+    module = compile(Path(path).read_text(encoding="utf-8"), path, "exec", dont_inherit=True)
+    places = {code: place for place, code in enumerate(_codes(module))}
+    return ((function, places[function.__code__]) for function in functions if function.__code__ in places)
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    """Those of a module's functions and methods; functions within them are part of them."""
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield constant
+            if not constant.co_flags & inspect.CO_OPTIMIZED:  # the body of a class
+                yield from _codes(constant)
