@@ -28,7 +28,6 @@ SEED = 1
 _MOST_TESTS = 40
 """Of the tests that reach a line so many are run."""
 _SEEN, _SAME, _SURVIVED, _NO_TEST = "seen", "same", "survived", "no_test"
-_QUICK = "not (slow or rare or broker or spark)"  # without the limits of time of `--quick`: what is traced takes longer
 
 
 @dataclass
@@ -94,8 +93,9 @@ def main() -> int:
 
     paths = dict.fromkeys(path for decides in modules for path in decides.tests)
     options = ["-q", "--assert=plain", "--tb=native", "-p", "no:cacheprovider", "-p", "no:randomly", "-p", "no:xdist"]
-    plugin = Warm([_ROOT / decides.path for decides in modules], work)
-    status = pytest.main([*options, "-m", _QUICK, *paths], plugins=[plugin])
+    slow = {test for decides in modules for test in decides.slow}
+    plugin = Warm([_ROOT / decides.path for decides in modules], slow, work)
+    status = pytest.main([*options, *paths], plugins=[plugin])
     if status or len(rows) < len(modules):
         return int(status) or 1
     if given.record:

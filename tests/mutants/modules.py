@@ -8,13 +8,17 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Decides:
-    """A module, or some `functions` of it; `same` are changes that mean the same, and why, by statement and change."""
+    """A module, or some `functions` of it, and its tests, of those with a mark that makes them long only the `slow`.
+
+    `same` are changes that mean the same, and why, by statement and change.
+    """
 
     what: str
     path: str
     tests: tuple[str, ...]
     functions: tuple[str, ...] = ()
     same: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    slow: tuple[str, ...] = ()
 
 
 _SEARCHED = "if self.min_position >= self.end or low > high or (start >= 0 and self.offsets[low] >= log_min_offset):"
@@ -70,6 +74,17 @@ MODULES: Mapping[str, Decides] = {
     "plan": Decides("what a repair does", "rmqtool/repair/plan.py", ("tests/repair",)),
     "diagnosis": Decides("which repair treats a finding", "rmqtool/repair/diagnosis.py", ("tests/repair",)),
     "clean": Decides("which files the cleaner deletes", "rmqtool/broker/cleaner.py", ("tests/broker", "tests/clean")),
-    "transaction": Decides("how files change", "rmqtool/transaction/transaction.py", ("tests/transaction",)),
+    "transaction": Decides(
+        "how files change",
+        "rmqtool/transaction/transaction.py",
+        ("tests/transaction",),
+        slow=(
+            "tests/transaction/test_faults.py::test_fault_at_the_calls_of_a_transaction[kill-before-repair-all]",
+            "tests/transaction/test_faults.py::test_fault_at_the_calls_of_an_undo[kill-before-repair-all]",
+            "tests/transaction/test_faults.py::test_fault_at_the_calls_of_a_deletion[kill-before]",
+            "tests/transaction/test_power.py::test_power_fails_during_a_transaction_and_its_undo[repair-one-all]",
+            "tests/transaction/test_power.py::test_power_fails_during_a_deletion",
+        ),
+    ),
     "clients": Decides("what consumers get of a queue", "rmqtool/clients/queue_view.py", ("tests/clients",)),
 }

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import CodeType, FrameType, FunctionType
@@ -21,6 +21,8 @@ from typing import Any
 import pytest
 from _pytest.config import create_terminal_writer
 
+_LONG = ("slow", "rare", "broker", "spark")
+"""Marks."""
 _LEAST_S = 5
 """CPU time that the tests of a change get, at least; else ten times what they take without it."""
 _WAITS_S = 300
@@ -35,13 +37,19 @@ class Warm:
     `work` asks for the tests that reach a line, and for the outcome of a change.
     """
 
-    def __init__(self, paths: Sequence[Path], work: Callable[[Warm], None]) -> None:
+    def __init__(self, paths: Sequence[Path], slow: Collection[str], work: Callable[[Warm], None]) -> None:
+        """Of the tests with a mark that makes them long only those that `slow` names are run."""
+        self._slow = slow
         self._tests: dict[str, defaultdict[int, set[pytest.Item]]] = {str(path): defaultdict(set) for path in paths}
         self._seconds: dict[pytest.Item, float] = {}
         self._work = work
         self._test: pytest.Item | None = None
         self._detected: Counter[pytest.Item] = Counter()
         self._failed: list[str] = []
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Leave long tests out."""
+        items[:] = [item for item in items if item.nodeid in self._slow or not any(map(item.get_closest_marker, _LONG))]
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
