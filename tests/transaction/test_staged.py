@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from rmqtool.base.errors import UnsupportedError, UnwritableError
+from rmqtool.transaction.home import interrupted
 from rmqtool.transaction.system import SYSTEM, System
 from rmqtool.transaction.transaction import Transaction
-from tests.transaction.small import FILES, make_store, put, rename, repair_one, tree, undo
+from tests.transaction.faults import recover
+from tests.transaction.small import FILES, make_store, put, rename, repair, repair_one, tree, undo
 
 QUEUE = "consumequeue/A/0"
 RESERVE = 16 << 20
@@ -158,3 +160,62 @@ def test_undo_gives_directories_their_times_back(store: Path) -> None:
         transaction.commit()
     undo(store, SYSTEM)
     assert [path.stat().st_mtime for path in directories] == [1000, 1001, 1002]
+
+
+def test_what_is_as_before_is_not_kept(store: Path) -> None:
+    with Transaction(store, "test") as transaction:
+        file = transaction.file("checkpoint", size=10, mtime_ns=(store / "checkpoint").stat().st_mtime_ns)
+        file.write(b"checkpoint", 0)
+        transaction.put("checkpoint")
+        put(transaction, "new", b"new")
+        assert transaction.commit().changed == ("new",)
+    assert not [*(store / ".rmqtool").rglob("checkpoint")]
+
+
+class Failing(System):
+    """A disk that makes so many exchanges, or syncs no directory once the staged files have become a transaction."""
+
+    def __init__(self, exchanges: int = 99, failures: int = 99, *, syncs: bool = True) -> None:
+        self._exchanges = exchanges
+        self._failures = failures
+        self._syncs = syncs
+        self._is_begun = False
+
+    def exchange(self, one: str, other: str) -> None:
+        self._exchanges -= 1
+        if self._exchanges < 0 and self._failures:
+            self._failures -= 1
+            raise OSError(errno.EIO, os.strerror(errno.EIO), one)
+        super().exchange(one, other)
+
+    def rename(self, source: str, target: str) -> None:
+        super().rename(source, target)
+        self._is_begun |= source.endswith("/staging")
+
+    def open_to_sync(self, path: str) -> int:
+        if self._is_begun and not self._syncs:
+            self._is_begun = False
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        return super().open_to_sync(path)
+
+
+@pytest.mark.parametrize("system", [Failing(0), Failing(1, 1), Failing(syncs=False)])
+def test_a_failed_commit_is_taken_back(store: Path, system: System) -> None:
+    before = tree(store)
+    with pytest.raises(UnwritableError) as caught:
+        repair(store, system)
+    assert "half-way" not in str(caught.value.hint)
+    assert tree(store) == before
+    assert not (store / ".rmqtool").exists()
+
+
+def test_a_commit_that_stops_half_way_is_ended_by_the_next_run(store: Path) -> None:
+    before = tree(store)
+    with pytest.raises(UnwritableError) as caught:
+        repair(store, Failing(1))
+    assert "half-way" in str(caught.value.hint)
+    assert tree(store) != before
+    recover(store, SYSTEM)
+    assert interrupted(store) is None
+    undo(store, SYSTEM)
+    assert tree(store) == before
