@@ -64,7 +64,9 @@ MODULES: Mapping[str, Decides] = {
         },
     ),
     "retention": Decides(
-        "what the cleaner's settings are", "rmqtool/rules/retention.py", ("tests/rules", "tests/clean")
+        "what the cleaner's settings are",
+        "rmqtool/rules/retention.py",
+        ("tests/rules/test_retention.py", "tests/clean"),
     ),
     "recovery": Decides("what a start recovers", "rmqtool/broker/recovery.py", ("tests/broker",)),
     "queues": Decides("which queue entries a start cuts", "rmqtool/broker/queue_recovery.py", ("tests/broker",)),
@@ -83,7 +85,6 @@ MODULES: Mapping[str, Decides] = {
             "tests/transaction/test_faults.py::test_fault_at_the_calls_of_an_undo[kill-before-repair-all]",
             "tests/transaction/test_faults.py::test_fault_at_the_calls_of_a_deletion[kill-before]",
             "tests/transaction/test_power.py::test_power_fails_during_a_transaction_and_its_undo[repair-one-all]",
-            "tests/transaction/test_power.py::test_power_fails_during_a_deletion",
         ),
     ),
     "clients": Decides("what consumers get of a queue", "rmqtool/clients/queue_view.py", ("tests/clients",)),

@@ -13,6 +13,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import CodeType, FrameType, FunctionType
@@ -23,6 +24,7 @@ from _pytest.config import create_terminal_writer
 
 _LONG = ("slow", "rare", "broker", "spark")
 """Marks."""
+_MOST_S = 12
 _LEAST_S = 5
 """CPU time that the tests of a change get, at least; else ten times what they take without it."""
 _WAITS_S = 300
@@ -55,9 +57,23 @@ class Warm:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Run all tests once, then do the work instead."""
         self._session = session
-        self._run_all()
-        if self._failed:
-            pytest.exit("These tests fail without a change:\n" + "\n".join(self._failed), 1)
+        plugins = session.config.pluginmanager
+        reporter: Any = plugins.get_plugin("terminalreporter")
+        capturing: Any = plugins.get_plugin("capturemanager")
+        shown = reporter._tw
+        with Path(os.devnull).open("w", encoding="utf-8") as silent:
+            reporter._tw = create_terminal_writer(session.config, silent)
+            self._trace_all(session.items)
+            if self._failed:
+                pytest.exit("These tests fail without a change:\n" + "\n".join(self._failed), 1)
+            self._prepare_copies()
+            with capturing.global_and_fixture_disabled():
+                self._work(self)
+            reporter._tw = shown
+        return True
+
+    def _prepare_copies(self) -> None:
+        """Find what is replaced and emptied in each copy."""
         gc.unfreeze()
         self._functions = _functions(self._tests)
         self._caches = [
@@ -67,26 +83,14 @@ class Warm:
         ]
         gc.collect()
         gc.freeze()
-        capturing: Any = session.config.pluginmanager.get_plugin("capturemanager")
-        with capturing.global_and_fixture_disabled():
-            self._work(self)
-        return True
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep what fails."""
         if report.failed:
             self._failed.append(f"{report.nodeid}\n{report.longreprtext}")
 
-    def _run_all(self) -> None:
-        """Run all tests, without a word, and note what they reach."""
-        reporter: Any = self._session.config.pluginmanager.get_plugin("terminalreporter")
-        items, shown = self._session.items, reporter._tw
-        with Path(os.devnull).open("w", encoding="utf-8") as silent:
-            reporter._tw = create_terminal_writer(self._session.config, silent)
-            self._trace_all(items)
-            reporter._tw = shown
-
     def _trace_all(self, items: Sequence[pytest.Item]) -> None:
+        """Run all tests, and note what they reach."""
         for item, following in zip(items, [*items[1:], None], strict=True):
             self._test, begin = item, time.process_time()
             sys.settrace(self._calls)
@@ -108,26 +112,29 @@ class Warm:
             self._tests[frame.f_code.co_filename][frame.f_lineno].add(self._test)
         return self._lines
 
-    def reaching(self, path: Path, *lines: int) -> list[pytest.Item]:
+    def reaching(self, path: Path, own: str, *lines: int) -> list[pytest.Item]:
         """The tests that reach the first of some lines that any reaches: those first that have seen most changes.
 
-        Of the others one of each function that has cases, then a second, those first that take least time.
+        Of the others the module's `own`, and of these and of the rest one of each function that has cases, then a
+        second, those first that take least time; all together take no more than `_MOST_S`.
         """
         reached = self._tests[str(path)]
         tests = next((reached[line] for line in lines if reached[line]), set())
         order, places = [], Counter[str]()
         for item in sorted(tests, key=self._seconds.__getitem__):
             function = item.nodeid.partition("[")[0]
-            order.append((-self._detected[item], places[function], self._seconds[item], item.nodeid))
+            is_other = not function.startswith(own)
+            order.append((-self._detected[item], is_other, places[function], self._seconds[item], item.nodeid))
             places[function] += 1
         items = {item.nodeid: item for item in tests}
-        return [items[name] for *_, name in sorted(order)]
+        found = [items[name] for *_, name in sorted(order)]
+        ends = accumulate(map(self._seconds.__getitem__, found), initial=0.0)
+        return [item for item, begin in zip(found, ends, strict=False) if begin < _MOST_S]
 
     def is_copy_sound(self, path: Path) -> bool:
-        """Whether all tests that reach a module pass in a copy of this process without a change."""
-        tests = {test for reached in self._tests[str(path)].values() for test in reached}
+        """Whether the tests that have seen a change pass in a copy of this process without one."""
         code = compile(path.read_text(encoding="utf-8"), str(path), "exec", dont_inherit=True)
-        return self.is_seen(path, code, sorted(tests, key=self._seconds.__getitem__)) is False
+        return self.is_seen(path, code, [*self._detected]) is False
 
     def is_seen(self, path: Path, code: CodeType, tests: Sequence[pytest.Item]) -> bool | None:
         """Whether one of the tests fails in a copy of this process with another module; None where it does not end."""
