@@ -13,6 +13,7 @@ import sys
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ class Score:
 def outcome_of(warm: Warm, decides: Decides, change: Change) -> str:
     """Whether the tests that reach a change see it."""
     path = _ROOT / decides.path
-    tests = warm.reaching(path, decides.tests[0], change.line, change.statement)
+    tests = warm.reaching(path, decides.tests[0], change.statement)
     if tests and warm.is_seen(path, change.code, tests) is not False:
         return _SEEN
     return _SAME if (change.within, change.text) in decides.same else _SURVIVED if tests else _NO_TEST
@@ -91,6 +92,8 @@ def main() -> int:
 
     paths = dict.fromkeys(path for decides in modules for path in decides.tests)
     options = ["-q", "--assert=plain", "--tb=native", "-p", "no:cacheprovider", "-p", "no:randomly", "-p", "no:xdist"]
+    for decides in modules:
+        import_module(decides.path.removesuffix(".py").replace("/", "."))  # some are imported late
     slow = {test for decides in modules for test in decides.slow}
     plugin = Warm([_ROOT / decides.path for decides in modules], slow, work)
     status = pytest.main([*options, *paths], plugins=[plugin])

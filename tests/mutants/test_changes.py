@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from textwrap import dedent
+from typing import Any
 
 import pytest
 
 from tests.mutants.__main__ import _ROOT
-from tests.mutants.changes import changes_of
+from tests.mutants.changes import changes_of, with_marks
 from tests.mutants.modules import MODULES
 
 pytestmark = pytest.mark.budget(1)  # some parse a large module, and write it again
@@ -49,6 +50,14 @@ def test_each_place_once() -> None:
         "4  ->  5",
         "print('never')  ->  pass",
     ]
+
+
+def test_statements_are_marked() -> None:
+    lines: list[int] = []
+    module: dict[str, Any] = {"mark": lines.append}
+    exec(with_marks(SOURCE, "changed", "mark"), module)
+    assert module["count"]([0, 1]) == 1
+    assert lines == [6, 7, 8, 9, 10, 9, 11, 12]
 
 
 def test_only_some_functions() -> None:

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import builtins
 import functools
 import gc
 import inspect
 import os
 import resource
 import signal
-import sys
-import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import CodeType, FrameType, FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
 import pytest
 from _pytest.config import create_terminal_writer
+
+from tests.mutants.changes import with_marks
 
 _LONG = ("slow", "rare", "broker", "spark")
 """Marks."""
@@ -63,16 +65,17 @@ class Warm:
         shown = reporter._tw
         with Path(os.devnull).open("w", encoding="utf-8") as silent:
             reporter._tw = create_terminal_writer(session.config, silent)
-            self._trace_all(session.items)
+            self._find()
+            self._run_all(session.items)
+            self._find()  # modules that tests import late, too
             if self._failed:
                 pytest.exit("These tests fail without a change:\n" + "\n".join(self._failed), 1)
-            self._prepare_copies()
             with capturing.global_and_fixture_disabled():
                 self._work(self)
             reporter._tw = shown
         return True
 
-    def _prepare_copies(self) -> None:
+    def _find(self) -> None:
         """Find what is replaced and emptied in each copy."""
         gc.unfreeze()
         self._functions = _functions(self._tests)
@@ -89,37 +92,40 @@ class Warm:
         if report.failed:
             self._failed.append(f"{report.nodeid}\n{report.longreprtext}")
 
-    def _trace_all(self, items: Sequence[pytest.Item]) -> None:
-        """Run all tests, and note what they reach."""
+    def _run_all(self, items: Sequence[pytest.Item]) -> None:
+        """Run all tests, and note which statements they reach."""
+        for path, reached in self._tests.items():
+            mark = f"_reached_{len(vars(builtins))}"
+            setattr(builtins, mark, partial(self._reach, reached))
+            self._replace(path, with_marks(Path(path).read_text(encoding="utf-8"), path, mark))
         for item, following in zip(items, [*items[1:], None], strict=True):
             self._test, begin = item, time.process_time()
-            sys.settrace(self._calls)
-            threading.settrace(self._calls)
             # what all tests share lives on: the last one is followed by one of another module
             self._run(item, following or items[0])
-            sys.settrace(None)
-            threading.settrace(None)
             self._seconds[item] = time.process_time() - begin
+        for path in self._tests:
+            self._replace(path, _compiled(path))
+
+    def _reach(self, reached: defaultdict[int, set[pytest.Item]], line: int) -> None:
+        if self._test is not None:
+            reached[line].add(self._test)
+
+    def _replace(self, path: str, code: CodeType) -> None:
+        """Let a module's functions do what those of another one do."""
+        codes = [*_codes(code)]
+        for function, place in self._functions[path]:
+            function.__code__ = codes[place]
 
     def _run(self, item: pytest.Item, following: pytest.Item) -> None:
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
 
-    def _calls(self, frame: FrameType, event: str, argument: object) -> Any:
-        return self._lines if frame.f_code.co_filename in self._tests else None
-
-    def _lines(self, frame: FrameType, event: str, argument: object) -> Any:
-        if self._test is not None:
-            self._tests[frame.f_code.co_filename][frame.f_lineno].add(self._test)
-        return self._lines
-
-    def reaching(self, path: Path, own: str, *lines: int) -> list[pytest.Item]:
-        """The tests that reach the first of some lines that any reaches: those first that have seen most changes.
+    def reaching(self, path: Path, own: str, line: int) -> list[pytest.Item]:
+        """The tests that reach the statement of a line: those first that have seen most changes.
 
         Of the others the module's `own`, and of these and of the rest one of each function that has cases, then a
         second, those first that take least time; all together take no more than `_MOST_S`.
         """
-        reached = self._tests[str(path)]
-        tests = next((reached[line] for line in lines if reached[line]), set())
+        tests = self._tests[str(path)][line]
         order, places = [], Counter[str]()
         for item in sorted(tests, key=self._seconds.__getitem__):
             function = item.nodeid.partition("[")[0]
@@ -133,8 +139,7 @@ class Warm:
 
     def is_copy_sound(self, path: Path) -> bool:
         """Whether the tests that have seen a change pass in a copy of this process without one."""
-        code = compile(path.read_text(encoding="utf-8"), str(path), "exec", dont_inherit=True)
-        return self.is_seen(path, code, [*self._detected]) is False
+        return self.is_seen(path, _compiled(str(path)), [*self._detected]) is False
 
     def is_seen(self, path: Path, code: CodeType, tests: Sequence[pytest.Item]) -> bool | None:
         """Whether one of the tests fails in a copy of this process with another module; None where it does not end."""
@@ -162,9 +167,7 @@ class Warm:
         self._session.config._tmp_path_factory._basetemp = directory  # type: ignore[attr-defined]
         for each in self._caches:
             each.cache_clear()
-        codes = [*_codes(code)]
-        for function, index in self._functions[str(path)]:
-            function.__code__ = codes[index]
+        self._replace(str(path), code)
         last = self._session.items[0]
         for place, item in enumerate(tests):
             self._run(item, tests[place + 1] if place + 1 < len(tests) else last)
@@ -215,9 +218,12 @@ def _functions(paths: Iterable[str]) -> Mapping[str, Sequence[tuple[FunctionType
 
 
 def _places(path: str, functions: Sequence[FunctionType]) -> Iterator[tuple[FunctionType, int]]:
-    module = compile(Path(path).read_text(encoding="utf-8"), path, "exec", dont_inherit=True)
-    places = {code: place for place, code in enumerate(_codes(module))}
+    places = {code: place for place, code in enumerate(_codes(_compiled(path)))}
     return ((function, places[function.__code__]) for function in functions if function.__code__ in places)
+
+
+def _compiled(path: str) -> CodeType:
+    return compile(Path(path).read_text(encoding="utf-8"), path, "exec", dont_inherit=True)
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
