@@ -42,7 +42,7 @@ class Warm:
     """
 
     def __init__(self, paths: Sequence[Path], slow: Collection[str], work: Callable[[Warm], None]) -> None:
-        """Of the tests with a mark that makes them long only those that `slow` names are run."""
+        """Of the tests with a mark that makes them long only those are run whose names begin with one of `slow`."""
         self._slow = slow
         self._tests: dict[str, defaultdict[int, set[pytest.Item]]] = {str(path): defaultdict(set) for path in paths}
         self._seconds: dict[pytest.Item, float] = {}
@@ -53,7 +53,10 @@ class Warm:
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Leave long tests out."""
-        items[:] = [item for item in items if item.nodeid in self._slow or not any(map(item.get_closest_marker, _LONG))]
+        named = tuple(self._slow)
+        items[:] = [
+            item for item in items if item.nodeid.startswith(named) or not any(map(item.get_closest_marker, _LONG))
+        ]
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
