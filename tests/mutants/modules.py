@@ -73,7 +73,10 @@ MODULES: Mapping[str, Decides] = {
         ("tests/rules/test_retention.py", "tests/clean"),
     ),
     "recovery": Decides(
-        "what a start recovers", "rmqtool/broker/recovery.py", ("tests/broker", "tests/verify/test_settings.py")
+        "what a start recovers",
+        "rmqtool/broker/recovery.py",
+        ("tests/broker", "tests/verify/test_settings.py"),
+        slow=("tests/verify/test_settings.py::test_blanks_behind_paths",),
     ),
     "queues": Decides("which queue entries a start cuts", "rmqtool/broker/queue_recovery.py", ("tests/broker",)),
     "dispatch": Decides(
