@@ -21,7 +21,7 @@ import pytest
 
 from tests.mutants.changes import Change, changes_of
 from tests.mutants.modules import MODULES, Decides
-from tests.mutants.warm import Warm
+from tests.mutants.warm import Warm, source_of
 from tests.trust import results
 
 _ROOT = Path(__file__).parents[2]
@@ -60,7 +60,7 @@ def try_module(warm: Warm, decides: Decides, every: int) -> Score:
     """Make one in `every` of the changes of a module; print what survives."""
     drawn, score = random.Random(SEED), Score(decides)
     path = _ROOT / decides.path
-    for change in changes_of(path.read_text(encoding="utf-8"), decides.functions, str(path)):
+    for change in changes_of(source_of(str(path)), decides.functions, str(path)):
         if drawn.randrange(every):
             continue
         outcome = outcome_of(warm, decides, change)

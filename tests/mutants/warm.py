@@ -31,8 +31,8 @@ _LEAST_S = 5
 """CPU time that the tests of a change get, at least; else ten times what they take without it."""
 _WAITS_S = 300
 _MEMORY = 4 << 30
-_LASTING = ("tests.golden", "tests.conftest")
-"""Modules whose caches hold what no program made."""
+_OURS, _LASTING = ("rmqtool", "formats", "tests"), ("tests.golden", "tests.conftest", "tests.mutants")
+"""Modules whose caches are emptied in each copy, but for those of the second, which hold what no program made."""
 
 
 class Warm:
@@ -68,14 +68,16 @@ class Warm:
         shown = reporter._tw
         with Path(os.devnull).open("w", encoding="utf-8") as silent:
             reporter._tw = create_terminal_writer(session.config, silent)
-            self._find()
-            self._run_all(session.items)
-            self._find()  # modules that tests import late, too
-            if self._failed:
-                pytest.exit("These tests fail without a change:\n" + "\n".join(self._failed), 1)
-            with capturing.global_and_fixture_disabled():
-                self._work(self)
-            reporter._tw = shown
+            try:
+                self._find()
+                self._run_all(session.items)
+                if self._failed:
+                    pytest.exit("These tests fail without a change:\n" + "\n".join(self._failed), 1)
+                self._find()  # modules that tests import late, too
+                with capturing.global_and_fixture_disabled():
+                    self._work(self)
+            finally:
+                reporter._tw = shown
         return True
 
     def _find(self) -> None:
@@ -100,7 +102,7 @@ class Warm:
         for path, reached in self._tests.items():
             mark = f"_reached_{len(vars(builtins))}"
             setattr(builtins, mark, partial(self._reach, reached))
-            self._replace(path, with_marks(Path(path).read_text(encoding="utf-8"), path, mark))
+            self._replace(path, with_marks(source_of(path), path, mark))
         for item, following in zip(items, [*items[1:], None], strict=True):
             self._test, begin = item, time.process_time()
             # what all tests share lives on: the last one is followed by one of another module
@@ -180,7 +182,7 @@ class Warm:
 
 
 def _is_ours(module: str | None) -> bool:
-    return (module or "").startswith(("rmqtool", "formats", "tests")) and not (module or "").startswith(_LASTING)
+    return (module or "").startswith(_OURS) and not (module or "").startswith(_LASTING)
 
 
 def _limit(seconds: int) -> None:
@@ -225,8 +227,14 @@ def _places(path: str, functions: Sequence[FunctionType]) -> Iterator[tuple[Func
     return ((function, places[function.__code__]) for function in functions if function.__code__ in places)
 
 
+@functools.cache
+def source_of(path: str) -> str:
+    """The source of a module, the same for a whole run."""
+    return Path(path).read_text(encoding="utf-8")
+
+
 def _compiled(path: str) -> CodeType:
-    return compile(Path(path).read_text(encoding="utf-8"), path, "exec", dont_inherit=True)
+    return compile(source_of(path), path, "exec", dont_inherit=True)
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
