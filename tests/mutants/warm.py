@@ -7,15 +7,18 @@ import functools
 import gc
 import inspect
 import os
+import pickle
 import resource
 import signal
+import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from importlib import import_module
 from itertools import accumulate
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, TemporaryFile
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -70,9 +73,7 @@ class Warm:
             reporter._tw = create_terminal_writer(session.config, silent)
             try:
                 self._find()
-                self._run_all(session.items)
-                if self._failed:
-                    pytest.exit("These tests fail without a change:\n" + "\n".join(self._failed), 1)
+                self._ask_copy()
                 self._find()  # modules that tests import late, too
                 with capturing.global_and_fixture_disabled():
                     self._work(self)
@@ -97,19 +98,40 @@ class Warm:
         if report.failed:
             self._failed.append(f"{report.nodeid}\n{report.longreprtext}")
 
+    def _ask_copy(self) -> None:
+        """Run all tests in a copy of this process, which then has no threads of theirs, and note what they reach."""
+        items = {item.nodeid: item for item in self._session.items}
+        with TemporaryFile() as answer:
+            process = os.fork()
+            if not process:
+                self._run_all(self._session.items)
+                reached = {path: {line: [each.nodeid for each in found] for line, found in lines.items()}
+                           for path, lines in self._tests.items()}  # fmt: skip
+                seconds = {item.nodeid: second for item, second in self._seconds.items()}
+                modules = [name for name in sys.modules if name.startswith(_OURS)]
+                pickle.dump((reached, seconds, self._failed, modules), answer)
+                answer.flush()
+                os._exit(0)
+            os.waitpid(process, 0)
+            answer.seek(0)
+            reached, seconds, failed, modules = pickle.load(answer)
+        if failed:
+            pytest.exit("These tests fail without a change:\n" + "\n".join(failed), 1)
+        for path, lines in reached.items():
+            self._tests[path].update({line: {items[name] for name in names} for line, names in lines.items()})
+        self._seconds = {items[name]: second for name, second in seconds.items()}
+        for name in modules:
+            import_module(name)
+
     def _run_all(self, items: Sequence[pytest.Item]) -> None:
-        """Run all tests, and note which statements they reach."""
         for path, reached in self._tests.items():
             mark = f"_reached_{len(vars(builtins))}"
             setattr(builtins, mark, partial(self._reach, reached))
             self._replace(path, with_marks(source_of(path), path, mark))
         for item, following in zip(items, [*items[1:], None], strict=True):
             self._test, begin = item, time.process_time()
-            # what all tests share lives on: the last one is followed by one of another module
-            self._run(item, following or items[0])
+            self._run(item, following)
             self._seconds[item] = time.process_time() - begin
-        for path in self._tests:
-            self._replace(path, _compiled(path))
 
     def _reach(self, reached: defaultdict[int, set[pytest.Item]], line: int) -> None:
         if self._test is not None:
@@ -121,7 +143,7 @@ class Warm:
         for function, place in self._functions[path]:
             function.__code__ = codes[place]
 
-    def _run(self, item: pytest.Item, following: pytest.Item) -> None:
+    def _run(self, item: pytest.Item, following: pytest.Item | None) -> None:
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
 
     def reaching(self, path: Path, own: str, line: int) -> list[pytest.Item]:
@@ -173,9 +195,8 @@ class Warm:
         for each in self._caches:
             each.cache_clear()
         self._replace(str(path), code)
-        last = self._session.items[0]
         for place, item in enumerate(tests):
-            self._run(item, tests[place + 1] if place + 1 < len(tests) else last)
+            self._run(item, tests[place + 1] if place + 1 < len(tests) else None)
             if self._failed:
                 return b"%d" % place
         return b"%d" % len(tests)
