@@ -29,7 +29,7 @@ from tests.mutants.changes import with_marks
 
 _LONG = ("slow", "rare", "broker", "spark")
 """Marks."""
-_MOST_S = 12
+_MOST_S = 5
 _LEAST_S = 5
 """CPU time that the tests of a change get, at least; else ten times what they take without it."""
 _WAITS_S = 300
