@@ -419,3 +419,13 @@ def test_an_offset_of_a_light_queue_that_is_no_number(tmp_path: Path, is_on: boo
     assert start.is_up != is_on
     assert start.scan_from is not None
     assert start.scan_from.physical_offset == 0
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_either_start_can_be_asked_for(store: Path, is_killed: bool) -> None:
+    """Whatever the store says of its last stop."""
+    if is_killed:
+        crash(store)
+    found = recovery(store, "5.3.3")
+    modes = [found.predict(unclean=unclean).mode for unclean in (True, False, None)]
+    assert modes == ["abnormal", "normal", "abnormal" if is_killed else "normal"]
