@@ -228,7 +228,9 @@ class SimulatedQueue:
         else:
             self._wrote = 0
             self.max_offset_of_batches = 0
-        self.undone += max(0, self._appended_end - self.end) // self.unit
+        if self._first_appended is not None:
+            self.undone += max(0, self._appended_end - max(self.end, self._first_appended)) // self.unit
+            self._first_appended = min(self._first_appended, self.end)
         self._appended_end = min(self._appended_end, self.end)
         self.cut += max(0, (before - self.end) // self.unit)
 

@@ -429,3 +429,16 @@ def test_either_start_can_be_asked_for(store: Path, is_killed: bool) -> None:
     found = recovery(store, "5.3.3")
     modes = [found.predict(unclean=unclean).mode for unclean in (True, False, None)]
     assert modes == ["abnormal", "normal", "abnormal" if is_killed else "normal"]
+
+
+@pytest.mark.parametrize("version", ["5.4.0", "5.5.0"])
+def test_entries_that_a_start_cuts_with_those_that_it_has_made(tmp_path: Path, version: str) -> None:
+    """An entry that leads far past the log ends the queue: five that were there go, and none is made for good."""
+    log = LogBuilder(FILE_SIZE).add_all({"queue_offset": number} for number in range(10))
+    log.write(tmp_path)
+    write_queue(tmp_path, [*log.offsets[:2], 1 << 50, *log.offsets[3:7]])
+    crash(tmp_path)
+    start = predict(tmp_path, version)
+    (queue,) = start.queues
+    assert (queue.max_offset_before, queue.max_offset) == (7, 2)
+    assert (queue.truncated, queue.dispatched) == (5, 0)
