@@ -62,7 +62,7 @@ def multi_dispatch_targets(names: bytes, offsets: bytes, queue_id: int, *, lmq: 
 def bad_offset(names: bytes, offsets: bytes, *, skips_paths: bool) -> str | None:
     """The first offset that is no number, where `Long#parseLong` ends a dispatch; None where all are.
 
-    With `skips_paths`, as since 5.0.0, those of names with the file separator are not looked at.
+    With `skips_paths`, as since 5.1.3, those of names with the file separator are not looked at.
     """
     topics, offset_texts = _split(names), _split(offsets)
     if len(topics) != len(offset_texts):

@@ -47,11 +47,6 @@ class RecoveredQueue:
         """The last written unit by its fields."""
         return None if self.last_unit is None else decode_units(self.queue.format.dtype, self.last_unit)[0]
 
-    @property
-    def file_units(self) -> int:
-        """Units that a file has room for."""
-        return self.files[-1].size // self.queue.unit_size if self.files else 0
-
 
 def recover_queue(queue: Queue, opened: UnitFiles | None = None) -> RecoveredQueue:
     """Find the end of a queue as the broker does, from its third last file on; by its `opened` units, if given."""
@@ -233,7 +228,9 @@ class SimulatedQueue:
         else:
             self._wrote = 0
             self.max_offset_of_batches = 0
-        self.undone += max(0, self._appended_end - self.end) // self.unit
+        if self._first_appended is not None:
+            self.undone += max(0, self._appended_end - max(self.end, self._first_appended)) // self.unit
+            self._first_appended = min(self._first_appended, self.end)
         self._appended_end = min(self._appended_end, self.end)
         self.cut += max(0, (before - self.end) // self.unit)
 

@@ -201,7 +201,7 @@ class _Reader:
         return given, None
 
     def _show(self, name: str, given: str | None, effective: T, why: str | None) -> T:
-        self.shown.append(Setting(name, given, effective, why if given is not None else None))
+        self.shown.append(Setting(name, given, effective, why))
         return effective
 
 

@@ -90,7 +90,7 @@ class Transaction(Session):
             if self._unnamed is not None:
                 stack.callback(self._system.close, self._unnamed)
             if self._staging and not self._journaled:
-                self._drop_staging()
+                self._drop(self._staging)
 
     def require_space(self, size: int) -> None:
         """Raise UnwritableError unless `size` bytes can still be written beside the store's files."""
@@ -210,11 +210,10 @@ class Transaction(Session):
             self._system.make_directory(self._staging.root)
         return self._staging
 
-    def _drop_staging(self) -> None:
-        if self._staging:
-            with deferred_signals(), reported(self._home.path, "cannot remove staged files (the next run will)"):
-                self._staging.close()
-                self._home.clear()
+    def _drop(self, staging: Staging) -> None:
+        with deferred_signals(), reported(self._home.path, "cannot remove staged files (the next run will)"):
+            staging.close()
+            self._home.clear()
 
     def _add(self, name: str, *, staged: bool) -> None:
         with reported(self._paths.path(name)):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,8 +12,18 @@ import pytest
 from rmqtool.base.errors import UsageError
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_units import QueueUnits
-from rmqtool.broker.dispatcher import Dispatcher, KeyTexts, multi_dispatch_targets, split_keys
-from rmqtool.formats.message import INNER_BATCH
+from rmqtool.broker.dispatcher import (
+    KEY,
+    TAGS,
+    Dispatched,
+    Dispatcher,
+    KeyTexts,
+    bad_offset,
+    multi_dispatch_targets,
+    split_keys,
+)
+from rmqtool.broker.proven_records import ProvenRecord, ProvenRecords
+from rmqtool.formats.message import INNER_BATCH, TRANSACTION_PREPARED
 from rmqtool.formats.properties import split_keys as split_one
 from rmqtool.formats.properties import tags_code
 from rmqtool.rules.broker_conf import DEFAULT_LEVELS, BrokerConf, delay_levels_of, parse_broker_conf, parse_delay_levels
@@ -143,3 +155,113 @@ def test_keys_are_split_as_one_by_one(text: str) -> None:
     found = split_keys(KeyTexts(np.array([0, 1]), Texts(np.frombuffer(data, np.uint8), starts, sizes)))
     pieces = [found.texts.text(row).decode() for row in range(len(found.rows))]
     assert pieces == ["x", *split_one(text)]
+
+
+def dispatched(
+    builder: LogBuilder, root: Path, rules: DispatchRules, proven: ProvenRecords | None = None
+) -> Dispatched:
+    """What a log of one run of records gives."""
+    events = scan_files(open_store(builder.write(root)).commit_log().files)
+    (run,) = (event for event in events if isinstance(event, RecordRun))
+    return Dispatcher(rules, proven=proven).dispatch(run)
+
+
+@pytest.mark.parametrize(
+    ("names", "offsets", "skips_paths", "expected"),
+    [
+        (b"a,b", b"1,x", True, "x"),
+        (b"a,b", b"1,2", True, None),
+        (b"a,b", b"1", True, None),  # lists of different lengths are not read
+        (b"a/b", b"x", True, None),
+        (b"a/b", b"x", False, "x"),
+        (b",b", b",2", False, ""),
+    ],
+)
+def test_offsets_that_are_no_numbers(names: bytes, offsets: bytes, skips_paths: bool, expected: str | None) -> None:
+    assert bad_offset(names, offsets, skips_paths=skips_paths) == expected
+
+
+@pytest.mark.parametrize(
+    ("version", "properties", "why"),
+    [
+        ("4.9.3", b"", "it has no properties"),
+        ("4.9.7", b"", None),
+        ("4.9.7", {"INNER_MULTI_DISPATCH": "a", "INNER_MULTI_QUEUE_OFFSET": "x"}, "holds 'x'"),
+        ("4.9.7", {"INNER_MULTI_DISPATCH": "a/b", "INNER_MULTI_QUEUE_OFFSET": "x"}, "holds 'x'"),
+        ("5.1.4", {"INNER_MULTI_DISPATCH": "a/b", "INNER_MULTI_QUEUE_OFFSET": "x"}, None),
+        ("4.9.7", {"INNER_MULTI_DISPATCH": "a", "INNER_MULTI_QUEUE_OFFSET": "7"}, None),
+        ("4.9.7", {"INNER_MULTI_DISPATCH": "a"}, None),
+        ("4.9.7", {"INNER_MULTI_QUEUE_OFFSET": "x"}, None),
+    ],
+)
+def test_a_record_that_ends_a_dispatch(tmp_path: Path, version: str, properties: Any, why: str | None) -> None:
+    """The first one past what is dispatched already, if it is dispatched at all, by a broker with such queues."""
+    builder = LogBuilder()
+    builder.add(properties={"TAGS": "t"})
+    builder.add(properties=properties)
+    builder.add(properties=properties)
+    rules = DispatchRules(parse_version(version), multi_dispatch=True)
+    found = dispatched(builder, tmp_path, rules)
+    first, second = (int(found.units.physical_offsets[row]) for row in (1, 2))
+    assert [found.failure(above) is not None for above in (first - 1, first, second)] == [why is not None] * 2 + [False]
+    if why is not None:
+        failures = [found.failure(above) for above in (-1, first)]
+        assert [failure and failure[0] for failure in failures] == [1, 2]
+        assert why in str(failures[0])
+    assert dispatched(builder, tmp_path, replace(rules, multi_dispatch=False)).failure(-1) is None
+
+
+@pytest.mark.parametrize("sys_flag", [TRANSACTION_PREPARED, 0])
+def test_a_prepared_message_ends_no_dispatch(tmp_path: Path, sys_flag: int) -> None:
+    builder = LogBuilder()
+    builder.add(properties=b"", sys_flag=sys_flag)
+    found = dispatched(builder, tmp_path, DispatchRules(parse_version("4.9.3"), multi_dispatch=True))
+    assert (found.failure(-1) is None) == (sys_flag == TRANSACTION_PREPARED)
+
+
+def test_proven_fields_count(tmp_path: Path) -> None:
+    """Of a damaged record what its witnesses prove; of the others what they have."""
+    properties = {"KEYS": "k", "TAGS": "t", "INNER_MULTI_DISPATCH": "a", "INNER_MULTI_QUEUE_OFFSET": "7"}
+    builder = LogBuilder()
+    for number in range(3):
+        builder.add(topic="wrong", queue_id=number, queue_offset=number, store_timestamp=number, properties=properties)
+    rules = DispatchRules(multi_dispatch=True)
+    plain = dispatched(builder, tmp_path, rules)
+    middle = int(plain.units.physical_offsets[plain.units.rows == 1][0])
+    proven = ProvenRecord(
+        "right", queue_id=5, queue_offset=6, tags_code=99, key_hashes=(1, 2, 3), light_queues=(("b", 8, 9),)
+    )
+    found = dispatched(builder, tmp_path, rules, ProvenRecords({middle: proven}))
+    places = [(*name, offset) for name, offset in found.places]
+    assert places == [("wrong", 0, 0), ("a", 0, 7), ("right", 5, 6), ("b", 8, 9), ("wrong", 2, 2), ("a", 2, 7)]
+    assert found.units.tags_codes.tolist()[::2] == [tags_code("t"), 99, tags_code("t")]
+    assert found.keys.rows.tolist() == [0, 0, 1, 1, 1, 2, 2]
+    assert found.keys.key_hashes.tolist()[2:5] == [1, 2, 3]
+    assert found.keys.physical_offsets.tolist()[2:5] == [middle] * 3
+    assert found.keys.kinds.tolist() == [KEY, TAGS, KEY, KEY, KEY, KEY, TAGS]
+    assert found.keys.store_timestamps.tolist() == [0, 0, 1, 1, 1, 2, 2]
+    assert [found.has_proven_unit(row) for row in range(3)] == [False, True, False]
+
+
+def test_keys_of_the_kinds_that_the_record_has(tmp_path: Path) -> None:
+    """Where the index has as many of them as the record."""
+    builder = LogBuilder()
+    builder.add(properties={"KEYS": "k", "TAGS": "t"})
+    found = dispatched(builder, tmp_path, DispatchRules(), ProvenRecords({0: ProvenRecord(key_hashes=(1, 2))}))
+    assert found.keys.kinds.tolist() == [KEY, TAGS]
+    assert not found.has_proven_unit(0)
+
+
+def test_a_damaged_record_with_a_proven_unit_is_one(tmp_path: Path) -> None:
+    """A level that is no number makes a record none, unless its queue entry is there."""
+    builder = LogBuilder()
+    for _ in range(2):
+        builder.add(topic="SCHEDULE_TOPIC_XXXX", properties={"DELAY": "x", "KEYS": "k", "TAGS": "t"})
+    plain = dispatched(builder, tmp_path, DispatchRules())
+    assert (len(plain.units), len(plain.keys), plain.refused_rows.tolist()) == (0, 0, [0, 1])
+    found = dispatched(builder, tmp_path, DispatchRules(), ProvenRecords({0: ProvenRecord(tags_code=7)}))
+    assert (found.units.rows.tolist(), found.units.tags_codes.tolist()) == ([0], [7])
+    assert {*found.keys.rows.tolist()} == {0}
+    assert (found.malformed_rows.tolist(), found.refused_rows.tolist()) == ([0, 1], [0, 1])
+    elsewhere = ProvenRecords({0: ProvenRecord("orders", tags_code=7)})
+    assert dispatched(builder, tmp_path, DispatchRules(), elsewhere).malformed_rows.tolist() == [1]

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool.base.errors import UnreadableError
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.broker.cleaner import LogFile, LogRun, run_over, stat_log_file
+from rmqtool.broker.cleaner import LogFile, LogRun, allocated_bytes, run_over, stat_log_file
 from rmqtool.broker.trigger import Trigger
 from rmqtool.rules.retention import settings_of
 from rmqtool.rules.versions import NEWEST
@@ -99,3 +100,23 @@ def test_one_file_or_none(ages: tuple[float, ...], min_offset: int) -> None:
 
 def test_a_file_that_has_just_gone(tmp_path: Path) -> None:
     assert stat_log_file(MappedFile(tmp_path / "gone", 0, 0)) is None
+    assert allocated_bytes(tmp_path / "gone") == 0
+
+
+def test_what_a_file_takes_of_its_disk(tmp_path: Path) -> None:
+    """Not its length: holes take nothing."""
+    path = tmp_path / "file"
+    with path.open("wb") as file:
+        file.write(bytes(range(256)) * 64)
+        file.truncate(1 << 24)
+    blocks = path.stat().st_blocks
+    assert 0 < blocks < 1 << 12
+    found = stat_log_file(MappedFile(path, 0, 1 << 24))
+    assert found is not None
+    assert (found.allocated, allocated_bytes(path)) == (512 * blocks, 512 * blocks)
+    assert found.mtime == path.stat().st_mtime_ns // 1_000_000
+
+
+def test_a_file_that_cannot_be_looked_at(tmp_path: Path) -> None:
+    with pytest.raises(UnreadableError):
+        stat_log_file(MappedFile(tmp_path / ("x" * 300), 0, 0))

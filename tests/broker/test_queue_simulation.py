@@ -10,11 +10,13 @@ import pytest
 
 from rmqtool.base.mapped_files import list_mapped_files
 from rmqtool.broker.queue_recovery import SimulatedQueue, recover_queue
+from rmqtool.broker.recovery import _change
 from rmqtool.formats.consume_queue import build_unit
 from rmqtool.formats.file_name import file_name
 from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.versions import Version
 from rmqtool.store.consume_queues import Queue
+from rmqtool.store.queue_units import QueueRange
 
 OLD, NEW = RecoveryRules(Version(4, 4, 0)), RecoveryRules(Version(5, 5, 0))
 UNITS = 10  # of a file
@@ -191,3 +193,31 @@ def test_the_minimum_of_a_queue_that_loses_its_only_file(tmp_path: Path, version
     state.truncate(0)
     state.destroy()
     assert state.min_offset(0) == min_offset
+
+
+@pytest.mark.parametrize(
+    ("known", "appended", "cut_at", "expected"),
+    [
+        (7, 8, 15, (15, 0, 8, 0)),  # nothing is cut
+        (7, 8, 12, (12, 3, 8, 3)),  # three of those that were appended
+        (7, 8, 7, (7, 8, 8, 8)),  # all of them
+        (7, 8, 4, (4, 11, 8, 8)),  # and three that were there
+        (7, 0, 4, (4, 3, 0, 0)),
+    ],
+)
+def test_what_is_appended_and_cut_again(
+    tmp_path: Path, known: int, appended: int, cut_at: int, expected: tuple[int, int, int, int]
+) -> None:
+    """It is neither gained nor lost."""
+    state = state_of(tmp_path, [SIZE * number for number in range(known)], log_end=SIZE * cut_at)
+    for record in run(known, appended):
+        append(state, [record])
+    state.truncate(SIZE * cut_at)
+    assert (state.max_offset, state.cut, state.appended, state.undone) == expected
+    before = QueueRange(0, known)
+    change = _change(state, before, 0)
+    assert (change.truncated, change.dispatched, change.misplaced) == (
+        max(0, known - cut_at),
+        max(0, cut_at - known),
+        0,
+    )

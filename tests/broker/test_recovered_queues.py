@@ -152,3 +152,20 @@ def test_a_usual_queue_takes_little(tmp_path: Path) -> None:
         assert held - tracemalloc.get_traced_memory()[0] < 60 * 500
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("count", [199, 200, 201, 999, 1000, 1001, 4999])
+def test_a_file_of_many_units(tmp_path: Path, count: int) -> None:
+    """All are read, in pieces: the greatest physical offset is of one in the middle, and the end after the last."""
+    directory = tmp_path / "consumequeue" / "many" / "0"
+    directory.mkdir(parents=True)
+    offsets = [100 * number for number in range(count)]
+    offsets[count // 2] = FAR
+    data = b"".join(build_unit(offset, 100, 0) for offset in offsets)
+    (directory / file_name(0)).write_bytes(data.ljust(5000 * 20, b"\0"))
+    (tmp_path / "commitlog").mkdir()
+    (queue,) = Snapshot(open_store(tmp_path)).queues
+    found = recover_queue(queue)
+    assert (found.written, found.highest) == (count, FAR)
+    assert found.last is not None
+    assert int(found.last["physical_offset"]) == offsets[-1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -394,3 +395,50 @@ def test_json(store: Path, log: LogBuilder) -> None:
     assert found["scan_from"] == {"file": f"{LOG}/{file_name(3 * FILE_SIZE)}", "physical_offset": 3 * FILE_SIZE}
     assert found["queues"][0]["max_offset"] == 59
     assert {"mode", "version", "max_offset_after", "commit_log_bytes_cut", "messages_lost", "refuses"} <= found.keys()
+
+
+def test_the_log_alone(store: Path, log: LogBuilder) -> None:
+    """The same cut, without what becomes of the queues."""
+    flip(store, 0)
+    crash(store)
+    found = recovery(store, "5.3.3")
+    whole, alone = found.predict(), found.predict(log_only=True)
+    assert whole.queues
+    assert alone == replace(whole, queues=[], files_deleted=[], dispatched_from=None)
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_an_offset_of_a_light_queue_that_is_no_number(tmp_path: Path, is_on: bool) -> None:
+    """The dispatch ends with an exception, and so does the start; without light queues nobody reads it."""
+    properties = {"INNER_MULTI_DISPATCH": "%LMQ%a", "INNER_MULTI_QUEUE_OFFSET": "x"}
+    LogBuilder(FILE_SIZE).add_all([{"properties": properties}]).write(tmp_path)
+    crash(tmp_path)
+    start = predict(tmp_path, "4.9.7", enableMultiDispatch=str(is_on).lower())
+    assert start.setting == ("enableMultiDispatch" if is_on else None)
+    assert ("NumberFormatException" in (start.refuses or "")) == is_on
+    assert start.is_up != is_on
+    assert start.scan_from is not None
+    assert start.scan_from.physical_offset == 0
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_either_start_can_be_asked_for(store: Path, is_killed: bool) -> None:
+    """Whatever the store says of its last stop."""
+    if is_killed:
+        crash(store)
+    found = recovery(store, "5.3.3")
+    modes = [found.predict(unclean=unclean).mode for unclean in (True, False, None)]
+    assert modes == ["abnormal", "normal", "abnormal" if is_killed else "normal"]
+
+
+@pytest.mark.parametrize("version", ["5.4.0", "5.5.0"])
+def test_entries_that_a_start_cuts_with_those_that_it_has_made(tmp_path: Path, version: str) -> None:
+    """An entry that leads far past the log ends the queue: five that were there go, and none is made for good."""
+    log = LogBuilder(FILE_SIZE).add_all({"queue_offset": number} for number in range(10))
+    log.write(tmp_path)
+    write_queue(tmp_path, [*log.offsets[:2], 1 << 50, *log.offsets[3:7]])
+    crash(tmp_path)
+    start = predict(tmp_path, version)
+    (queue,) = start.queues
+    assert (queue.max_offset_before, queue.max_offset) == (7, 2)
+    assert (queue.truncated, queue.dispatched) == (5, 0)

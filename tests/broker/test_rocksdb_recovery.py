@@ -164,3 +164,11 @@ def test_it_is_a_finding_with_its_setting(log: LogBuilder, tmp_path: Path) -> No
     assert [(finding.count, "commitLogRecoverMaxNum=1000000" in finding.message) for finding in lost] == [(8, True)] * 2
     whole = verify(tmp_path, version="5.5.0", conf=BrokerConf({"commitLogRecoverMaxNum": "1000000"}))
     assert "start.rows-lost" not in codes_of(whole)
+
+
+@pytest.mark.parametrize(("count", "file"), [(0, 0), (39, 9), (40, 10), (41, 10)])
+def test_a_scan_after_a_crash_begins_where_rows_end(count: int, file: int, log: LogBuilder, tmp_path: Path) -> None:
+    """Whatever the checkpoint says, which is missing here."""
+    start = predict(flushed(log, tmp_path, count), "5.3.4")
+    assert start.scan_from is not None
+    assert start.scan_from.physical_offset == file * log.file_size

@@ -1,149 +1,32 @@
 """Change modules that decide, one place at a time, and run the tests that reach it: `python -m tests.mutants`.
 
-A change that no test sees survives: a test is missing, or the change means the same. Each run is a process of its own
-that imports the changed module from memory; no file is changed.
+A change that no test sees survives: a test is missing, or the change means the same. No file is changed: all tests are
+found, and run once, in one process (`tests/mutants/warm.py`), of which each change has a copy.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.abc
-import importlib.util
-import json
 import os
 import random
-import signal
 import sys
-import tempfile
-import threading
 import time
-from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from importlib.machinery import ModuleSpec
+from collections import Counter
+from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
-from types import FrameType, ModuleType
 from typing import Any
 
-import numpy  # noqa: F401 - loaded once, for all runs
-import pyarrow.compute  # noqa: F401
 import pytest
 
 from tests.mutants.changes import Change, changes_of
 from tests.mutants.modules import MODULES, Decides
+from tests.mutants.warm import Warm, source_of
 from tests.trust import results
 
 _ROOT = Path(__file__).parents[2]
 SEED = 1
-_MOST_TESTS = 40
-"""Of the tests that reach a line so many are run."""
-_KILLED, _SURVIVED, _HANGS, _NO_TEST = "killed", "survived", "hangs", "no test"
-_LEAST_S = 60
-_QUICK = "not (slow or rare or broker or spark)"  # without the limits of time of `--quick`: what is traced takes longer
-
-
-class _Changed(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds one module as another source."""
-
-    def __init__(self, path: str, source: str) -> None:
-        self._name = path.removesuffix(".py").replace("/", ".")
-        self._path = str(_ROOT / path)
-        self._source = source
-
-    def find_spec(self, name: str, path: object, target: object = None) -> ModuleSpec | None:
-        """As the base."""
-        if name != self._name:
-            return None
-        return importlib.util.spec_from_file_location(name, self._path, loader=self)
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        """As the base."""
-        return None
-
-    def exec_module(self, module: ModuleType) -> None:
-        """As the base."""
-        exec(compile(self._source, self._path, "exec"), module.__dict__)
-
-
-class _Reached:
-    """A plug-in of pytest: which tests reach which lines of a file; those of its import are reached by all."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = str(path)
-        self._test = ""
-        self.tests: defaultdict[int, set[str]] = defaultdict(set)
-        self.seconds: dict[str, float] = {}
-
-    @pytest.hookimpl(hookwrapper=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Any:
-        """Around each test."""
-        self._test, begin = item.nodeid, time.monotonic()
-        sys.settrace(self._calls)
-        threading.settrace(self._calls)
-        yield
-        sys.settrace(None)
-        self.seconds[item.nodeid] = time.monotonic() - begin
-
-    def _calls(self, frame: FrameType, event: str, argument: object) -> Any:
-        return self._lines if frame.f_code.co_filename == self._path else None
-
-    def _lines(self, frame: FrameType, event: str, argument: object) -> Any:
-        self.tests[frame.f_lineno].add(self._test)
-        return self._lines
-
-
-def _in_copy(work: Any, seconds: float) -> Any:
-    """What `work` gives in a copy of this process, which says nothing; None where it does not end in time."""
-    with tempfile.NamedTemporaryFile() as answer:
-        process = os.fork()
-        if not process:
-            os.setsid()
-            silent = os.open(os.devnull, os.O_RDWR)
-            for number in range(3):
-                os.dup2(silent, number)
-            Path(answer.name).write_text(json.dumps(work()), encoding="utf-8")
-            os._exit(0)
-        until = time.monotonic() + seconds
-        while not os.waitpid(process, os.WNOHANG)[0]:
-            if time.monotonic() > until:
-                os.killpg(process, signal.SIGKILL)
-                os.waitpid(process, 0)
-                return None
-            time.sleep(0.01)
-        said = answer.read()
-    return json.loads(said) if said else [2]
-
-
-def _pytest(tests: Sequence[str], *plugins: object) -> int:
-    options = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:randomly", "-p", "no:xdist"]
-    return int(pytest.main([*options, *tests], plugins=[*plugins]))
-
-
-def reached(decides: Decides) -> tuple[Mapping[int, Sequence[str]], Mapping[str, float]]:
-    """The tests that reach each line, those that take least time first, and how long each takes, s."""
-
-    def work() -> Any:
-        plugin = _Reached(_ROOT / decides.path)
-        status = _pytest([*decides.tests, "-m", _QUICK] if decides.is_quick else decides.tests, plugin)
-        return [status, {line: sorted(found) for line, found in plugin.tests.items()}, plugin.seconds]
-
-    status, tests, seconds = _in_copy(work, 3600)
-    if status != 0:
-        sys.exit(f"{decides.path}: its tests fail without a change")
-    return {int(line): sorted(found, key=seconds.__getitem__) for line, found in tests.items()}, seconds
-
-
-def outcome_of(decides: Decides, change: Change, tests: Sequence[str], seconds: float) -> str:
-    """Whether the tests that reach a change see it."""
-    if not tests:
-        return _NO_TEST
-
-    def work() -> Any:
-        sys.meta_path.insert(0, _Changed(decides.path, change.source))
-        return [_pytest(tests)]
-
-    answer = _in_copy(work, max(_LEAST_S, 10 * seconds))
-    return _HANGS if answer is None else _SURVIVED if answer[0] == 0 else _KILLED
+_SEEN, _SAME, _SURVIVED, _NO_TEST = "seen", "same", "survived", "no_test"
 
 
 @dataclass
@@ -151,38 +34,41 @@ class Score:
     """What became of the changes of one module."""
 
     decides: Decides
-    counts: Counter[str]
-    survivors: list[str]
+    counts: Counter[str] = field(default_factory=Counter)
 
     def row(self) -> dict[str, Any]:
         """For the page."""
-        seen = self.counts[_KILLED] + self.counts[_HANGS]
         return {
             "what": self.decides.what,
             "module": self.decides.path,
             "functions": [*self.decides.functions],
             "changes": sum(self.counts.values()),
-            "seen": seen,
-            "survived": self.counts[_SURVIVED],
-            "same": self.counts["the same"],
-            "no_test": self.counts[_NO_TEST],
+            **{name: self.counts[name] for name in (_SEEN, _SURVIVED, _SAME, _NO_TEST)},
         }
 
 
-def try_module(decides: Decides, every: int) -> Score:
+def outcome_of(warm: Warm, decides: Decides, change: Change) -> str:
+    """Whether the tests that reach a change see it."""
+    path = _ROOT / decides.path
+    tests = warm.reaching(path, decides.tests[0], change.statement)
+    if tests and warm.is_seen(path, change.code, tests) is not False:
+        return _SEEN
+    return _SAME if (change.within, change.text) in decides.same else _SURVIVED if tests else _NO_TEST
+
+
+def try_module(warm: Warm, decides: Decides, every: int) -> Score:
     """Make one in `every` of the changes of a module; print what survives."""
-    tests, seconds = reached(decides)
-    drawn, score = random.Random(SEED), Score(decides, Counter(), [])
-    for change in changes_of((_ROOT / decides.path).read_text(encoding="utf-8"), decides.functions):
+    drawn, score = random.Random(SEED), Score(decides)
+    path = _ROOT / decides.path
+    for change in changes_of(source_of(str(path)), decides.functions, str(path)):
         if drawn.randrange(every):
             continue
-        some = (tests.get(change.line) or tests.get(change.statement, ()))[:_MOST_TESTS]
-        outcome = outcome_of(decides, change, some, sum(seconds[test] for test in some))
-        if outcome == _SURVIVED and (change.within, change.text) in decides.same:
-            outcome = "the same"
+        outcome = outcome_of(warm, decides, change)
         score.counts[outcome] += 1
         if outcome in (_SURVIVED, _NO_TEST):
             print(f"  {decides.path}:{change.line}: {outcome}: {change.text}    in: {change.within}", flush=True)
+    if not warm.is_copy_sound(path):
+        pytest.exit(f"{decides.path}: its tests fail in a copy of a process, without a change", 1)
     return score
 
 
@@ -194,11 +80,25 @@ def main() -> int:
     parser.add_argument("--record", action="store_true")
     given = parser.parse_args()
     os.chdir(_ROOT)
-    begin, rows = time.monotonic(), []
-    for name in given.names or MODULES:
-        score = try_module(MODULES[name], given.every)
-        rows.append(score.row())
-        print(f"{name:13} {score.row()}", flush=True)
+    begin = time.monotonic()
+    modules = [MODULES[name] for name in given.names or MODULES]
+    rows: list[dict[str, Any]] = []
+
+    def work(warm: Warm) -> None:
+        print(f"tests found and run after {time.monotonic() - begin:.0f} s", flush=True)
+        for decides in modules:
+            rows.append(try_module(warm, decides, given.every).row())
+            print(f"{time.monotonic() - begin:.0f} s: {rows[-1]}", flush=True)
+
+    paths = dict.fromkeys(path for decides in modules for path in decides.tests)
+    options = ["-q", "--assert=plain", "--tb=native", "-p", "no:cacheprovider", "-p", "no:randomly", "-p", "no:xdist"]
+    for decides in modules:
+        import_module(decides.path.removesuffix(".py").replace("/", "."))  # some are imported late
+    slow = {test for decides in modules for test in decides.slow}
+    plugin = Warm([_ROOT / decides.path for decides in modules], slow, work)
+    status = pytest.main([*options, *paths], plugins=[plugin])
+    if status or len(rows) < len(modules):
+        return int(status) or 1
     if given.record:
         names = " ".join(["", *given.names])
         command = f"python -m tests.mutants{names}" + (f" --every {given.every}" if given.every > 1 else "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from types import CodeType
 
 _COMPARISONS: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
     ast.Lt: (ast.LtE, ast.GtE),
@@ -38,30 +39,53 @@ class Change:
     statement: int
     within: str
     text: str
-    source: str
+    code: CodeType
 
 
-def changes_of(source: str, functions: Collection[str] = ()) -> Iterator[Change]:
+def changes_of(source: str, functions: Collection[str] = (), path: str = "changed") -> Iterator[Change]:
     """All changes of a module, or of the functions that are named; docstrings, types and imports stay."""
-    tree: ast.AST = ast.parse(source)
-    for statement, node in [*_places(tree, functions)]:
+    tree = ast.parse(source)
+    for function, statement, node in [*_places(tree, functions)]:
         within, line = ast.unparse(statement).splitlines()[0], ast.unparse(node)
         for changed in _changed(node):
-            tree = _Replacing(node, changed).visit(tree)
-            text = f"{line}  ->  {ast.unparse(changed)}"
-            yield Change(node.lineno, statement.lineno, within, text, ast.unparse(ast.fix_missing_locations(tree)))
-            tree = _Replacing(changed, node).visit(tree)
+            _Replacing(node, changed).visit(function)
+            code = compile(ast.fix_missing_locations(tree), path, "exec", dont_inherit=True)
+            yield Change(node.lineno, statement.lineno, within, f"{line}  ->  {ast.unparse(changed)}", code)
+            _Replacing(changed, node).visit(function)
+
+
+def with_marks(source: str, path: str, mark: str) -> CodeType:
+    """A module that calls `mark` with the line of each statement of a function before it is carried out."""
+    tree = ast.parse(source)
+    for function in [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]:
+        for node in [*ast.walk(function)]:
+            for name, block in ast.iter_fields(node):
+                if name in ("body", "orelse", "finalbody") and isinstance(block, list) and not _is_marked(block, mark):
+                    block[:] = [each for statement in block for each in (_mark(statement, mark), statement)]
+    return compile(ast.fix_missing_locations(tree), path, "exec", dont_inherit=True)
+
+
+def _mark(statement: ast.stmt, mark: str) -> ast.stmt:
+    call = ast.Call(ast.Name(mark, ast.Load()), [ast.Constant(statement.lineno)], [])
+    return ast.copy_location(ast.Expr(call), statement)
+
+
+def _is_marked(block: list[ast.stmt], mark: str) -> bool:
+    match block:
+        case [ast.Expr(ast.Call(ast.Name(name))), *_]:
+            return name == mark
+    return not block
 
 
 Place = ast.expr | ast.stmt
 
 
-def _places(tree: ast.AST, functions: Collection[str]) -> Iterator[tuple[ast.stmt, Place]]:
-    """What may be changed, in the order of the module, each with its statement."""
+def _places(tree: ast.AST, functions: Collection[str]) -> Iterator[tuple[ast.FunctionDef, ast.stmt, Place]]:
+    """What may be changed, in the order of the module, each with its function and its statement."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and (not functions or node.name in functions):
             for statement in node.body:
-                yield from _below(statement, statement)
+                yield from ((node, *place) for place in _below(statement, statement))
 
 
 def _below(node: ast.AST, statement: ast.stmt) -> Iterator[tuple[ast.stmt, Place]]:

@@ -8,16 +8,23 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Decides:
-    """A module, or some `functions` of it; `same` are changes that mean the same, and why, by statement and change."""
+    """A module, or some `functions` of it, and its tests; those with a mark that makes them long only where `slow`.
+
+    `same` are changes that mean the same, and why, by statement and change.
+    """
 
     what: str
     path: str
     tests: tuple[str, ...]
     functions: tuple[str, ...] = ()
     same: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    is_quick: bool = True
+    slow: tuple[str, ...] = ()
 
 
+_DAMAGED_FIELDS = tuple(
+    f"tests/repair/test_damaged_fields.py::test_witnesses_count_against_a_damaged_field[4.9.7-shop-{field}"
+    for field in ("topic", "queue_id-queue_id-1", "queue_offset-queue_offset-1", "sys_flag-sys_flag-4", "KEYS-KEYS-1")
+)
 _SEARCHED = "if self.min_position >= self.end or low > high or (start >= 0 and self.offsets[low] >= log_min_offset):"
 
 MODULES: Mapping[str, Decides] = {
@@ -61,16 +68,60 @@ MODULES: Mapping[str, Decides] = {
         },
     ),
     "retention": Decides(
-        "what the cleaner's settings are", "rmqtool/rules/retention.py", ("tests/rules/test_retention.py",)
+        "what the cleaner's settings are",
+        "rmqtool/rules/retention.py",
+        ("tests/rules/test_retention.py", "tests/clean"),
     ),
-    "recovery": Decides("what a start recovers", "rmqtool/broker/recovery.py", ("tests/broker",)),
+    "recovery": Decides(
+        "what a start recovers",
+        "rmqtool/broker/recovery.py",
+        ("tests/broker", "tests/verify/test_settings.py"),
+        slow=("tests/verify/test_settings.py::test_blanks_behind_paths",),
+    ),
     "queues": Decides("which queue entries a start cuts", "rmqtool/broker/queue_recovery.py", ("tests/broker",)),
     "dispatch": Decides(
-        "which entries and keys a record gives", "rmqtool/broker/dispatcher.py", ("tests/broker", "tests/rebuild")
+        "which entries and keys a record gives",
+        "rmqtool/broker/dispatcher.py",
+        ("tests/broker", "tests/rebuild", "tests/repair/test_damaged_fields.py"),
+        slow=_DAMAGED_FIELDS,
     ),
-    "plan": Decides("what a repair does", "rmqtool/repair/plan.py", ("tests/repair",)),
-    "diagnosis": Decides("which repair treats a finding", "rmqtool/repair/diagnosis.py", ("tests/repair",)),
-    "clean": Decides("which files the cleaner deletes", "rmqtool/broker/cleaner.py", ("tests/broker", "tests/clean")),
-    "transaction": Decides("how files change", "rmqtool/transaction/transaction.py", ("tests/transaction",)),
-    "clients": Decides("what consumers get of a queue", "rmqtool/clients/queue_view.py", ("tests/clients",)),
+    "plan": Decides(
+        "what a repair does",
+        "rmqtool/repair/plan.py",
+        ("tests/repair", "tests/scenarios/test_dledger.py"),
+        slow=("tests/scenarios/test_dledger.py::test_the_index", "tests/scenarios/test_dledger.py::test_the_units"),
+    ),
+    "diagnosis": Decides(
+        "which repair treats a finding", "rmqtool/repair/diagnosis.py", ("tests/repair",), slow=_DAMAGED_FIELDS
+    ),
+    "clean": Decides("which files the cleaner deletes", "rmqtool/broker/cleaner.py", ("tests/clean", "tests/broker")),
+    "transaction": Decides(
+        "how files change",
+        "rmqtool/transaction/transaction.py",
+        ("tests/transaction",),
+        same={
+            ("self._journaled = True", "True  ->  False"): "nothing is left of what was staged",
+            (
+                "if self._staging and (not self._journaled):",
+                "self._staging and (not self._journaled)  ->  self._staging or not self._journaled",
+            ): "nothing is left of what was staged, or nothing was",
+            (
+                "after = manifest_of(self._system, staging.path(name)) if staged else None",
+                "manifest_of(self._system, staging.path(name)) if staged else None  ->  "
+                "manifest_of(self._system, staging.path(name))",
+            ): "nothing is staged in the place of what is removed",
+        },
+        slow=(
+            "tests/transaction/test_faults.py::test_fault_at_the_calls_of_a_transaction[kill-before-repair-all]",
+            "tests/transaction/test_faults.py::test_fault_at_the_calls_of_an_undo[kill-before-repair-all]",
+            "tests/transaction/test_faults.py::test_fault_at_the_calls_of_a_deletion[kill-before]",
+            "tests/transaction/test_power.py::test_power_fails_during_a_transaction_and_its_undo[repair-one-all]",
+        ),
+    ),
+    "clients": Decides(
+        "what consumers get of a queue",
+        "rmqtool/clients/queue_view.py",
+        ("tests/query/test_holes.py", "tests/clients"),
+        slow=("tests/query/test_holes.py",),
+    ),
 }

@@ -16,12 +16,14 @@ from rmqtool.findings.catalogue import CATALOGUE
 from rmqtool.findings.finding import Finding
 from rmqtool.findings.report import to_be_treated
 from rmqtool.repair.diagnosis import DamagedMessages, Diagnosis, repairs_of
-from rmqtool.repair.plan import Plan, plan_of
+from rmqtool.repair.not_healed import NotHealed
+from rmqtool.repair.plan import Plan, moving_step, plan_of
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.copies import copied
+from tests.dledger_building import EntryBuilder
 from tests.findings.made import made
 from tests.real_broker.client_damages import records_of
 
@@ -445,3 +447,78 @@ def test_a_queue_whose_messages_are_all_in_damage_keeps_its_entries(
     left = {each["code"] for each in rmqtool("--json", "verify", store, *OPTIONS).document["findings"]}
     assert ("consumequeue.wrong-record" in left) == stays
     assert any("consumequeue.wrong-record" in text for text in planned["remaining"]) == stays
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Path:
+    """A DLedger store, whose log only its group can fix."""
+    log = EntryBuilder(file_size=1024)
+    log.add()
+    log.write(tmp_path)
+    return tmp_path
+
+
+def test_queues_and_index_of_a_node_are_rebuilt(node: Path) -> None:
+    """They do not count for its group; sizes that no file shows are asked for."""
+    found = plan(node, "consumequeue.hole", "index.slot", "timer.chain")
+    commands = [shlex.split(step.command or "") for step in found.steps]
+    conf = ["--broker-conf", "BROKER_CONF"]
+    assert commands == [["rmqtool", f"rebuild-{what}", str(node), *OPTIONS, *conf] for what in ("cq", "index")]
+    assert (found.start_after, bool(found)) == (2, True)
+    assert [each.partition(":")[0] for each in found.remaining] == ["timer.chain"]
+    (alone,) = plan(node, "index.slot").steps
+    assert "the index" in alone.text
+    assert not plan(node, "timer.chain").steps
+    assert plan(node, "timer.chain").start_after is None
+
+
+def test_the_log_of_a_node_comes_from_its_group(node: Path) -> None:
+    """Nothing is rebuilt from what is damaged."""
+    found = plan(node, "commitlog.zeroed", "consumequeue.hole", "index.slot", "store.recorded-loss")
+    copy, acknowledge = found.steps
+    assert shlex.split(copy.command or "") == ["rmqtool", "salvage", str(node), *OPTIONS, "--output", "NEW"]
+    assert (acknowledge.command or "").endswith("--acknowledge")
+    assert (found.start_after, found.remaining) == (1, ())
+
+
+def test_what_a_node_makes_again_is_moved_away(node: Path) -> None:
+    found = [made(code, code, remedy=f"mv {code} ELSEWHERE") for code in ("store.dledger-index", "index.slot")]
+    of = diagnosis(node, *found)
+    index, rebuild = plan_of(of, repairs_of(of)).steps
+    assert (index.command, "index of the entries" in index.text) == ("mv store.dledger-index ELSEWHERE", True)
+    assert "rebuild-index" in (rebuild.command or "")
+    assert plan_of(of, repairs_of(of)).remaining == ()
+
+
+@pytest.mark.parametrize(("count", "them"), [(1, "it"), (2, "them"), (25, "them")])
+def test_what_nobody_reaches_is_moved_by_people(count: int, them: str) -> None:
+    """Twenty entries at once: the next verification has the rest."""
+    paths = [Path(f"/store/{number}") for number in range(count)]
+    notes = [NotHealed(frozenset(), "out of reach", moved=tuple(paths)), NotHealed(frozenset(), "something else")]
+    (step,) = moving_step(notes)
+    assert shlex.split(step.command or "") == ["mv", *map(str, paths[:20]), "DIRECTORY"]
+    assert step.text.endswith(f"no repair reaches {them}:")
+    assert [*moving_step(notes[1:])] == []
+
+
+def test_a_run_without_a_journal_is_moved_out_of_the_store(store: Path) -> None:
+    """Nothing shows how far it was; nothing else is done before."""
+    run = made("store.interrupted-run", "a run", store=store, file=".rmqtool/7/journal.json")
+    of = diagnosis(store, run, made("index.slot", "", store=store))
+    found = plan_of(of, repairs_of(of))
+    (step,) = found.steps
+    assert shlex.split(step.command or "") == ["mv", f"{store}/.rmqtool/7", f"{store}-7"]
+    assert found.start_after == 1
+
+
+def test_what_was_only_staged_is_ended_first(store: Path) -> None:
+    """Nothing of the store was changed: a repair ends it, and only where nothing is repaired it is a step."""
+    staged = made("store.interrupted-run", "a run", store=store, file=".rmqtool/staging")
+    for more, count in (((), 1), ((made("index.slot", "", store=store),), 2)):
+        of = diagnosis(store, staged, *more)
+        steps = plan_of(of, repairs_of(of)).steps
+        assert [*shlex.split(steps[0].command or "")][:2] == ["rmqtool", "repair"]
+        assert sum("interrupted run" in step.text for step in steps) == 2 - count
+    of = diagnosis(store, staged, made("store.unclean-stop", "", store=store), mended=True)
+    ending, start = plan_of(of, repairs_of(of)).steps
+    assert ("interrupted run" in ending.text, start.command) == (True, None)
