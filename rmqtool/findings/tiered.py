@@ -99,7 +99,8 @@ TIERED = (
         title="A commit log of the tier is damaged",
         what="It holds whole records back to back, each with its own offset in the queue's log. No CRC covers tags: if "
         "a queue entry has the hash of other tags, and the messages around it or a changed byte explain these, the "
-        "record is damaged.",
+        "record is damaged. If the commit log has the message with other properties, the one is right whose keys are "
+        "in the index of the local store, or whose tag the local queue entry has.",
         how="A flipped bit, a cut file, bytes that do not belong there. A local store that is an older copy, or was "
         "cut, has other messages at the queue offsets of the tier.",
         says={
@@ -109,11 +110,13 @@ TIERED = (
             "{first}",
             "foreign": "{messages:message} of another topic or queue",
             "tags": "{messages:message} with other tags than their queue entries, first {first}",
+            "fields": "{messages:message} with properties that the commit log and its index contradict, first queue "
+            "offset {first}",
         },
         effect="consumers get these damaged bytes, or nothing",
         versions={_ALL: "records are not checked; tieredStoreCrcCheckEnable has no effect."},
         repair="rmqtool repair copies damaged records from the commit log, if it still has them, and keeps their queue "
-               f"entries. If messages differ, it does not know which are right: restore the segment. {_KEEP}",
+               f"entries. If nothing shows which of two messages is right, restore the segment. {_KEEP}",
         remedy="rmqtool repair {store}",
     ),
     Entry(

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from rmqtool.base.mapped_files import MappedFile, read_at
 from rmqtool.broker.compaction import Obstacle, obstacles
+from rmqtool.broker.copied_records import judged_records
 from rmqtool.clients.losses import BesideLog
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
@@ -30,10 +31,8 @@ from rmqtool.store.compaction import (
     LogRecords,
     compacted_queue,
     compaction_positions,
-    copies_in_log,
     file_sizes,
     is_compaction_on,
-    judged_records,
     leftovers,
     list_compacted,
     replaced_names,
@@ -194,7 +193,7 @@ def _check_records(
             is_recovered=number >= len(files) - RECOVERED_FILES,
         )
         offsets = records.units["base_queue_offset"].astype(np.int64)
-        _check_copies(snapshot, queue, file, records, report)
+        _report_differing(snapshot, queue, file, records, report)
         seen.offsets.append(offsets)
         seen.keys.append(records.keys)
         seen.is_whole &= not records.damages
@@ -365,20 +364,15 @@ class _FileCheck:
             self._add("compaction.unit", {"problem": "stale", "units": stale}, file, severity="warning", count=stale)
 
 
-def _check_copies(
+def _report_differing(
     snapshot: Snapshot, queue: CompactedQueue, file: MappedFile, records: LogRecords, report: Report
 ) -> None:
-    """Compare records with those of the commit log, where it still has them: all but their places are the same."""
-    offsets = records.units["base_queue_offset"].astype(np.int64)
-    sound, differing = np.flatnonzero(~records.wrong), list[int]()
-    for which, digests in copies_in_log(snapshot, queue.topic, queue.queue_id, offsets[sound]):
-        rows = sound[which]
-        differing += rows[digests != records.digests[rows]].tolist()
-    if differing:
-        first = records.units[min(differing)]
-        facts = {"problem": "differs", "messages": len(differing), "first": int(first["base_queue_offset"]),
+    """Report records that the commit log has otherwise, where nothing shows which are right."""
+    if records.differing:
+        first = records.units[min(records.differing)]
+        facts = {"problem": "differs", "messages": len(records.differing), "first": int(first["base_queue_offset"]),
                  "cause": "differs"}  # fmt: skip
-        report.add("compaction.record", details=facts, severity="warning", effect=_SENT, count=len(differing),
+        report.add("compaction.record", details=facts, severity="warning", effect=_SENT, count=len(records.differing),
                    file=snapshot.store.relative(file.path), topic=queue.topic, queue_id=queue.queue_id,
                    offset=int(first["physical_offset"]) - file.start_offset)  # fmt: skip
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.base.files import OpenFiles
+from rmqtool.broker.copied_records import differing_in_run
 from rmqtool.broker.damaged_tags import damaged_tags
 from rmqtool.clients.losses import BesideLog
 from rmqtool.findings.report import Report
@@ -21,7 +22,6 @@ from rmqtool.rules.versions import TIER_REWRITTEN
 from rmqtool.scan.block import REASON_MEANINGS, Damage
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
-from rmqtool.store.compaction import copies_in_log, digests_of
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.tiered import (
     METADATA,
@@ -170,7 +170,7 @@ class _QueueCheck:
         is_judged = (is_row and "CONSUME_QUEUE" not in misfits) or self.tier.is_unknown
         seen = np.zeros(held if is_judged else 0, np.bool_)
         wrong_bodies = foreign = 0
-        differing, wrong_tags = list[int](), list[int]()
+        differing, wrong_fields, wrong_tags = list[int](), list[int](), list[int]()
         first_wrong = -1
         with closing(OpenFiles(self.snapshot.reading)) as open_files:
             units = units_of(self.queue.queue, open_files)
@@ -188,17 +188,23 @@ class _QueueCheck:
                 losses.note(event, is_own & ~event.wrong_bodies)
                 foreign += int(np.count_nonzero(~is_own))
                 damaged = _note_units(event, is_own, units, first, seen)
-                wrong_tags += np.setdiff1d(damaged, event.headers.field("queue_offset")[wrong]).tolist()
-                differing += self._differing(event, is_own)
+                numbers = event.headers.field("queue_offset").astype(np.int64)
+                wrong_tags += np.setdiff1d(damaged, numbers[wrong]).tolist()
+                compared = np.flatnonzero(is_own & ~event.wrong_bodies & ~np.isin(numbers, damaged))
+                others = differing_in_run(self.snapshot, self.queue.topic, self.queue.queue_id, event, compared)
+                wrong_fields += numbers[others.here].tolist()
+                differing += numbers[others.undecided].tolist()
         if wrong_bodies:
             facts = {"problem": "body", "messages": wrong_bodies, "first": first_wrong}
             self._add("tiered.record", facts, count=wrong_bodies)
         if foreign:
             self._add("tiered.record", {"problem": "foreign", "messages": foreign}, count=foreign)
-        if wrong_tags:
-            facts = {"problem": "tags", "messages": len(wrong_tags), "first": min(wrong_tags)}
-            self._add("tiered.record", facts, count=len(wrong_tags), queue_offset=min(wrong_tags), severity="warning")
-            losses.note_damaged(wrong_tags)
+        for problem, numbers_of in (("tags", wrong_tags), ("fields", wrong_fields)):
+            if numbers_of:
+                facts = {"problem": problem, "messages": len(numbers_of), "first": min(numbers_of)}
+                self._add("tiered.record", facts, count=len(numbers_of), queue_offset=min(numbers_of),
+                          severity="warning")  # fmt: skip
+        losses.note_damaged([*wrong_tags, *wrong_fields])
         if differing:
             facts = {"problem": "differs", "messages": len(differing), "first": min(differing), "cause": "differs"}
             self._add("tiered.record", facts, count=len(differing), queue_offset=min(differing))
@@ -229,16 +235,6 @@ class _QueueCheck:
         if local and len(after):
             end = max(first, local.range.max_offset) + int(after[-1]) + 1
             self._add("tiered.ahead", {"tiered_end": end, "local_end": local.range.max_offset})
-
-    def _differing(self, run: RecordRun, is_own: NDArray[np.bool_]) -> list[int]:
-        """Queue offsets of messages of which the local queue has other bytes: all but their places are the same."""
-        numbers, own = run.headers.field("queue_offset").astype(np.int64), np.flatnonzero(is_own)
-        differing, digests = list[int](), None
-        for which, copies in copies_in_log(self.snapshot, self.queue.topic, self.queue.queue_id, numbers[own]):
-            digests = digests_of(run) if digests is None else digests  # of most runs the commit log has nothing
-            rows = own[which]
-            differing += numbers[rows[copies != digests[rows]]].tolist()
-        return differing
 
     def _report_damage(self, damage: Damage) -> None:
         file = next((each for each in self.queue.log if each.holds(damage.physical_offset)), None)

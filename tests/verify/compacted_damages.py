@@ -81,7 +81,10 @@ DAMAGES = {
         lambda s: overwrite(s / LOG / FIRST, RECORD + 15, b"\1"), "compaction.record", "fields"
     ),
     "a property": Damage(
-        lambda s: overwrite(s / LOG / FIRST, 2 * RECORD - 20, b"\x7f"), "compaction.record", "differs"
+        lambda s: overwrite(s / LOG / FIRST, 2 * RECORD - 20, b"\x7f"), "compaction.record", "fields"
+    ),
+    "a time of birth": Damage(
+        lambda s: overwrite(s / LOG / FIRST, RECORD + 45, b"\x7f"), "compaction.record", "differs"
     ),
     "a short log file": Damage(lambda s: os.truncate(s / LOG / FIRST, 5500), "compaction.files", "size"),
     "a log file cut in a record": Damage(lambda s: os.truncate(s / LOG / FIRST, 1032), "compaction.files", "size"),

@@ -190,6 +190,18 @@ def _moved(path: Path) -> None:
     path.rename(path.with_name("x"))
 
 
+def test_which_copy_is_right(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """The one whose keys the local index has, if it has those of either; else nobody knows."""
+    store = copied(golden_store("more/5.3.3-tiered"), tmp_path / "store")
+    tiered, local = store / LOG / FIRST, min((store / "commitlog").iterdir())
+    begin = tiered.read_bytes().index(b"UNIQ_KEY\1") + 9
+    key = tiered.read_bytes()[begin : begin + 32]
+    overwrite(local, local.read_bytes().index(key), b"Z")
+    assert codes_of(verify(store, conf=conf_of(store))) == {"commitlog.field"}
+    shutil.rmtree(store / "index")
+    assert "tiered.record" in codes_of(verify(store, conf=conf_of(store)))
+
+
 @pytest.mark.parametrize(("version", "apply", "lost"), [
     ("5.5.1", lambda s: os.truncate(s / LOG / FIRST, 1673), 86),  # where the record ends of which a part is left
     ("5.1.4", lambda s: overwrite(max((s / LOG).iterdir(), key=lambda path: path.name[8:]), 96, bytes(215)), 1),

@@ -104,7 +104,8 @@ DAMAGES = {
     "a tag": Damage(lambda s: overwrite(s / UNITS / FIRST, 3 * UNIT + 18, b"\1"), "tiered.unit"),
     "a record's tag": Damage(lambda s: with_tags(s, b"Tag\x91"), "tiered.record", "tags"),
     "a body": Damage(lambda s: overwrite(s / LOG / FIRST, 90, b"\0"), "tiered.record", "body"),
-    "a key": Damage(lambda s: overwrite(s / LOG / FIRST, 120, b"\x7f"), "tiered.record", "differs"),
+    "a key": Damage(lambda s: overwrite(s / LOG / FIRST, 120, b"\x7f"), "tiered.record", "fields"),
+    "a time of birth": Damage(lambda s: overwrite(s / LOG / FIRST, 45, b"\x7f"), "tiered.record", "differs"),
     "zeros after the log": Damage(
         lambda s: _last(s, LOG).write_bytes(_last(s, LOG).read_bytes() + bytes(100) + b"x"), "tiered.record"
     ),
