@@ -8,8 +8,7 @@ that fails returns the same offset again and again: the consumer gets nothing th
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -93,26 +92,38 @@ class FlatFile:
 
     def read(self, offset: int, length: int) -> bytes | None:
         """Bytes of at most two segments; None where the read fails."""
-        index = sum(each.base <= offset for each in self.segments) - 1
-        if index < 0 or (self.is_older and offset > self.commit_offset):
+        if self._index_of(offset) < 0 or (self.is_older and offset > self.commit_offset):
             return None
+        parts = [self._read_segment(*part) for part in self._parts(offset, length)]
+        return None if None in parts else b"".join(filter(None, parts))
+
+    def _index_of(self, offset: int) -> int:
+        return sum(each.base <= offset for each in self.segments) - 1
+
+    def _parts(self, offset: int, length: int) -> list[tuple[FlatSegment, int, int]]:
+        """Of which segments a read consists: position and length in each."""
+        index = self._index_of(offset)
         first, following = self.segments[index], self.segments[index + 1 : index + 2]
         if offset + length <= first.end or not following:
-            return self._read_segment(first, offset - first.base, length)
+            return [(first, offset - first.base, length)]
         in_first = first.end - offset
-        parts = (self._read_segment(first, offset - first.base, in_first),
-                 self._read_segment(following[0], 0, length - in_first))  # fmt: skip
-        return None if parts[0] is None or parts[1] is None else parts[0] + parts[1]
+        return [(first, offset - first.base, in_first), (following[0], 0, length - in_first)]
 
     def breaks(self, offset: int, length: int) -> list[tuple[int, int]]:
-        """Where such a read does not return what the log had there, from and to in its bytes."""
-        index, found = sum(each.base <= offset for each in self.segments) - 1, list[tuple[int, int]]()
-        for each, following in pairwise((*self.segments[index : index + 2], None)):
-            held = each.base + (min(each.size, each.file.size) if each.file else 0) if each else 0
-            if each and offset + length > held:
-                found.append((max(0, held - offset), each.end - offset))
-            if each and following and each.end != following.base:
-                found.append((each.end - offset, each.end - offset))
+        """Where such a read does not return what the log had there, from and to in its bytes.
+
+        Up to 5.2 what a shorter file does not have is left out: what follows it moves up.
+        """
+        found, at, parts = list[tuple[int, int]](), 0, self._parts(offset, length)
+        for segment, position, wanted in parts:
+            held = min(segment.size, segment.file.size) if segment.file else 0
+            got = min(wanted, max(0, held - position))
+            returned = got if self.is_older else wanted
+            if got < wanted:
+                found.append((at + got, at + returned))
+            at += returned
+            if segment is not parts[-1][0] and segment.end != parts[-1][0].base:
+                found.append((at, at))
         return found
 
     def _read_segment(self, segment: FlatSegment, position: int, length: int) -> bytes | None:
@@ -306,11 +317,16 @@ class TieredReads:
 
 @dataclass
 class TieredConsumer:
-    """A consumer that reads the queue of a tier on from `queue_offset`; no pull moves on one that `is_stuck`."""
+    """A consumer that reads the queue of a tier on from `queue_offset`; no pull moves on one that `is_stuck`.
+
+    Where a read fails and is not cached, the local queue answers with what it has: `local`, and `from_local`.
+    """
 
     reads: TieredReads
     queue_offset: int
+    local: range = range(0)
     is_stuck: bool = False
+    from_local: list[range] = field(default_factory=list)
 
     def pull(self, stop: int) -> Iterator[RecordRun]:
         """The whole messages that it gets, until it is at `stop` or after it; what is no whole record is left out."""
@@ -318,6 +334,15 @@ class TieredConsumer:
             yield from self._pull_older(stop)
         else:
             yield from self._pull(stop) if self.reads.ahead.is_cached else self._pull_at_once(stop)
+
+    def _pull_locally(self) -> bool:
+        """Go on with what the local queue returns; without any the consumer is stuck."""
+        taken = range(self.queue_offset, min(self.queue_offset + _PULLED, self.local.stop))
+        self.is_stuck = self.queue_offset not in self.local
+        if not self.is_stuck:
+            self.from_local.append(taken)
+            self.queue_offset = taken.stop
+        return not self.is_stuck
 
     def _pull(self, stop: int) -> Iterator[RecordRun]:
         """Messages go to a cache, one after the other from the offset on that was asked for."""
@@ -340,6 +365,8 @@ class TieredConsumer:
         while self.queue_offset < stop:
             count = min(_PULLED, self.reads.ahead.messages, self.reads.max_offset - self.queue_offset)
             fetched = self.reads.fetch(self.queue_offset, count)
+            if fetched is None and self._pull_locally():
+                continue
             if fetched is None or not fetched.units:
                 self.is_stuck = True
                 return
@@ -359,7 +386,9 @@ class TieredConsumer:
             else:
                 fetched = self.reads.fetch(self.queue_offset, _PULLED * self.reads.ahead.factor)
                 if fetched is None:
-                    self.is_stuck = True
+                    is_cached = False
+                    if self._pull_locally():
+                        continue
                     return
                 if not len(fetched.positions):
                     self.queue_offset += fetched.units

@@ -114,9 +114,10 @@ class ByOffsets(Protocol):
 
 @dataclass
 class BesideLog:
-    """Messages that consumers do not get of compacted queues, and that are taken away from the tier.
+    """Messages that consumers do not get of compacted queues, and of queues that have a tier.
 
-    Of either so many are `left` after a repair of the files, but for those of queues of the tier that it repairs.
+    Of either so many are `left` after a repair of the files, but for those of queues of the tier that it repairs. Those
+    `hidden_by_queue` are in the local store, and no repair makes a broker serve them.
     """
 
     compacted: int = 0
@@ -124,11 +125,21 @@ class BesideLog:
     tiered: int = 0
     tiered_left: int = 0
     tiered_by_queue: dict[tuple[str, int], int] = field(default_factory=dict)
+    hidden_by_queue: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def lose_tiered(self, topic: str, queue_id: int, count: int) -> None:
         """Count messages of a queue that a repair may bring back."""
         self.tiered, self.tiered_left = self.tiered + count, self.tiered_left + count
         self.tiered_by_queue[topic, queue_id] = self.tiered_by_queue.get((topic, queue_id), 0) + count
+
+    def hide(self, topic: str, queue_id: int, count: int) -> None:
+        """Count local messages of a queue that a broker does not look for, because of its tier."""
+        self.tiered, self.tiered_left = self.tiered + count, self.tiered_left + count
+        self.hidden_by_queue[topic, queue_id] = count
+
+    def tiered_of(self, topic: str, queue_id: int) -> int:
+        """How many messages of a queue consumers do not get."""
+        return sum(each.get((topic, queue_id), 0) for each in (self.tiered_by_queue, self.hidden_by_queue))
 
 
 @dataclass
@@ -333,7 +344,7 @@ _KINDS = {
     **{f"timers_{how}": ("timer message", what) for how, what in _HOW.items()},
     "half_messages_unchecked": ("half message", "never checked"),
     "compacted_lost": ("message", "of compacted topics out of consumers' reach"),
-    "tiered_lost": ("message", "of the tier out of reach, deleted or overwritten"),
+    "tiered_lost": ("message", "of tiered queues out of reach, deleted or overwritten"),
     "pop_lost": ("message", "taken by POP never delivered again"),
     "groups": ("group", "would continue at another offset"),
     "filters_lost": ("filter", "lost"),

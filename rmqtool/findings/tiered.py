@@ -155,4 +155,19 @@ TIERED = (
         repair="Find the newer local store. Otherwise make the tier start again: move its directory of this queue "
                "away.",
     ),
+    Entry(
+        code="tiered.hidden", severity="warning", treatment="settings",
+        title="FORCE hides messages of the local store",
+        what="With tieredStorageLevel=FORCE a broker looks for messages of a queue that has a tier only there. The "
+        "local queue has messages before the first one of the tier.",
+        how="Tiered storage was switched on later than the first of these messages was stored: a broker uploads only "
+        "the last two minutes before. Or the tier keeps messages for a shorter time than the local store, or the next "
+        "dispatch deletes the tier of this queue.",
+        says="{messages:message} of the local queue before those of the tier: {setting}=FORCE",
+        effect="consumers do not get these messages: a broker moves them to the first message of the tier",
+        versions={_ALL: "queues without a tier are served from the local store until the tier has their first message; "
+                        "after the tier's last message consumers wait for the next upload."},
+        repair="Remove tieredStorageLevel from broker.conf, or set NOT_IN_DISK: a broker then reads from the tier what "
+               "the local store no longer has.",
+    ),
 )  # fmt: skip

@@ -40,7 +40,7 @@ from rmqtool.store.unit_files import UnitFiles
 METADATA = f"{CONFIG}/tieredStoreMetadata.json"
 PLUG_IN, PATH_SETTING, PROVIDER = "messageStorePlugIn", "tieredStoreFilePath", "tieredBackendServiceProvider"
 _TIERED, _POSIX, _MEMORY = "TieredMessageStore", "PosixFileSegment", "MemoryFileSegment"
-_LEVEL = "tieredStorageLevel"
+LEVEL_SETTING = "tieredStorageLevel"
 SegmentKind = Literal["COMMIT_LOG", "CONSUME_QUEUE", "INDEX"]
 SEGMENT_KINDS: tuple[SegmentKind, ...] = ("COMMIT_LOG", "CONSUME_QUEUE", "INDEX")
 QUEUE_KINDS: tuple[SegmentKind, ...] = ("COMMIT_LOG", "CONSUME_QUEUE")
@@ -343,7 +343,7 @@ class Level(IntEnum):
 
 def level_of(store: Store) -> Level:
     """The level of a store: a name as it is spelled, or a number; NOT_IN_DISK where it is neither."""
-    text = store.conf.text(_LEVEL) or ""
+    text = store.conf.text(LEVEL_SETTING) or ""
     if (number := whole_number(text)) is not None:
         return Level(number) if number in list(Level) else Level.DISABLE
     return Level.__members__.get(text, Level.NOT_IN_DISK)

@@ -24,6 +24,7 @@ from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.tiered import (
+    LEVEL_SETTING,
     METADATA,
     SEGMENT_KINDS,
     SegmentKind,
@@ -41,7 +42,7 @@ from rmqtool.verify.tiered_losses import TieredLosses
 
 CODES = (
     "tiered.metadata", "tiered.destroyed", "tiered.broker-name", "tiered.segment", "tiered.unit", "tiered.record",
-    "tiered.index", "tiered.ahead",
+    "tiered.index", "tiered.ahead", "tiered.hidden",
 )  # fmt: skip
 
 
@@ -104,16 +105,20 @@ class _QueueCheck:
         is_deleted = self._check_range()
         losses = TieredLosses(self.snapshot, self.tier, self.queue)
         self._check_records(misfits, losses)
+        hidden = losses.hidden(is_deleted=is_deleted)
+        if hidden:
+            self._add("tiered.hidden", {"setting": LEVEL_SETTING, "messages": hidden}, count=hidden)
         if self.is_damaged or self.tier.is_unknown:
-            self._lose(losses.count(is_lost=is_deleted or self.tier.is_unknown))
+            self._lose(losses.count(is_lost=is_deleted or self.tier.is_unknown) - hidden, hidden)
 
-    def _lose(self, count: int) -> None:
+    def _lose(self, count: int, hidden: int) -> None:
         """Count messages that consumers do not get; metadata that are written again bring them all back."""
         lost = self.snapshot.kept.setdefault(BesideLog, BesideLog())
         if self.tier.is_unknown:
             lost.tiered += count
         else:
             lost.lose_tiered(self.queue.topic, self.queue.queue_id, count)
+        lost.hide(self.queue.topic, self.queue.queue_id, hidden)
 
     def _shown(self, path: Path) -> str:
         return self.snapshot.store.relative(path)

@@ -75,8 +75,28 @@ class TieredLosses:
         """Note messages whose records are damaged, which is not seen by their checksums."""
         self._damaged = np.array(queue_offsets, np.int64)
 
+    def hidden(self, *, is_deleted: bool) -> int:
+        """How many local messages FORCE hides: a broker looks for them in the tier, which begins after them."""
+        if not self._is_forced or not self._is_known:
+            return 0
+        with closing(OpenFiles(self._snapshot.reading)) as open_files:
+            return len(range(self._local.start, self._begin(self._reads(open_files), is_deleted=is_deleted)))
+
+    def _begin(self, reads: TieredReads, *, is_deleted: bool) -> int:
+        """Where a consumer of a tier that is read by FORCE begins, in the local queue at most.
+
+        A tier that has nothing, or that the first dispatch deletes, begins with messages that are not there yet.
+        """
+        return self._local.stop if is_deleted or reads.max_offset <= 0 else min(reads.min_offset, self._local.stop)
+
+    def _reads(self, open_files: OpenFiles) -> TieredReads:
+        return TieredReads.of(self._tier, self._queue, self._snapshot.release, open_files)
+
     def count(self, *, is_lost: bool) -> int:
-        """How many messages consumers do not get; with `is_lost` a start forgets or deletes the tier of the queue."""
+        """How many messages consumers do not get; with `is_lost` a start forgets or deletes the tier of the queue.
+
+        Those that are `hidden` count, too.
+        """
         had = self._had.copy()
         for span in self._unit_spans:
             had[span.start - self._first : span.stop - self._first] = True
@@ -112,28 +132,39 @@ class TieredLosses:
         With `tieredStorageLevel=FORCE` it gets nothing of the local queue that is before the tier's first message; what
         is after its last is uploaded.
         """
-        served, local_begin, is_forced = np.zeros(size, np.bool_), self._local.start, self._is_forced
-        if (
-            not is_lost
-            and self._tier.is_known(self._queue, self._snapshot.release)
-            and is_tier_read(self._snapshot.store)
-        ):
+        served, local_begin = np.zeros(size, np.bool_), self._local.start
+        if is_lost and self._is_forced and self._is_known:
+            return served
+        if not is_lost and self._is_known and is_tier_read(self._snapshot.store):
             with closing(OpenFiles(self._snapshot.reading)) as open_files:
-                reads = TieredReads.of(self._tier, self._queue, self._snapshot.release, open_files)
-                consumer = TieredConsumer(reads, reads.min_offset)
-                is_joined = bool(self._local) and not is_forced
-                for run in consumer.pull(min(reads.max_offset, self._local.start) if is_joined else reads.max_offset):
-                    is_right = are_of(run, self._queue.topic, self._queue.queue_id) & ~run.wrong_bodies
-                    numbers = run.headers.field("queue_offset").astype(np.int64)[is_right]
-                    rows = np.setdiff1d(numbers, self._damaged) - self._first
-                    served[rows[(rows >= 0) & (rows < size)]] = True
-            if consumer.is_stuck:
-                return served
-            is_begun = is_forced or reads.min_offset < local_begin
-            local_begin = max(local_begin, consumer.queue_offset if is_begun else 0)
+                reads = self._reads(open_files)
+                consumer = self._consume(reads, served)
+                if consumer.is_stuck:
+                    return served
+                if self._is_forced:
+                    local_begin = max(self._begin(reads, is_deleted=False), consumer.queue_offset)
+                elif reads.min_offset < local_begin:
+                    local_begin = max(local_begin, consumer.queue_offset)
         if self._local:
             served[local_begin - self._first : self._local.stop - self._first] = True
         return served
+
+    def _consume(self, reads: TieredReads, served: NDArray[np.bool_]) -> TieredConsumer:
+        """A consumer that has read the tier to its end, or to the local queue, with what it got in `served`."""
+        consumer = TieredConsumer(reads, reads.min_offset, self._local)
+        is_joined = bool(self._local) and not self._is_forced
+        for run in consumer.pull(min(reads.max_offset, self._local.start) if is_joined else reads.max_offset):
+            is_right = are_of(run, self._queue.topic, self._queue.queue_id) & ~run.wrong_bodies
+            numbers = run.headers.field("queue_offset").astype(np.int64)[is_right]
+            rows = np.setdiff1d(numbers, self._damaged) - self._first
+            served[rows[(rows >= 0) & (rows < len(served))]] = True
+        for part in consumer.from_local:
+            served[part.start - self._first : part.stop - self._first] = True
+        return consumer
+
+    @property
+    def _is_known(self) -> bool:
+        return self._tier.is_known(self._queue, self._snapshot.release)
 
     @property
     def _is_forced(self) -> bool:

@@ -70,6 +70,15 @@ def _ends_early(store: Path) -> None:
     (store / METADATA).write_text(json.dumps(metadata))
 
 
+def begin_later(store: Path) -> None:
+    """Take away the first segments of the tier of a queue, as the tier's own expiry does."""
+    metadata: dict[str, Any] = load_config(store / METADATA).content
+    for table, part in (("commitLogFileSegmentTable", LOG), ("consumeQueueFileSegmentTable", UNITS)):
+        del metadata[table]["broker-a/history/0"]["0"]
+        (store / part / FIRST).unlink()
+    (store / METADATA).write_text(json.dumps(metadata))
+
+
 def with_tags(store: Path, tags: bytes) -> None:
     """Give the first record of a tier that has Tag1 others of this size; its entry keeps the hash of the old ones."""
     data = (store / LOG / FIRST).read_bytes()
