@@ -109,16 +109,17 @@ class _QueueCheck:
         if hidden:
             self._add("tiered.hidden", {"setting": LEVEL_SETTING, "messages": hidden}, count=hidden)
         if self.is_damaged or self.tier.is_unknown:
-            self._lose(losses.count(is_lost=is_deleted or self.tier.is_unknown) - hidden, hidden)
+            self._lose(*losses.count(is_lost=is_deleted or self.tier.is_unknown), hidden)
 
-    def _lose(self, count: int, hidden: int) -> None:
+    def _lose(self, count: int, missed_by_tag: int, hidden: int) -> None:
         """Count messages that consumers do not get; metadata that are written again bring them all back."""
         lost = self.snapshot.kept.setdefault(BesideLog, BesideLog())
         if self.tier.is_unknown:
-            lost.tiered += count
+            lost.tiered += count - hidden
         else:
-            lost.lose_tiered(self.queue.topic, self.queue.queue_id, count)
+            lost.lose_tiered(self.queue.topic, self.queue.queue_id, count - hidden)
         lost.hide(self.queue.topic, self.queue.queue_id, hidden)
+        lost.missed_by_queue[self.queue.topic, self.queue.queue_id] = missed_by_tag
 
     def _shown(self, path: Path) -> str:
         return self.snapshot.store.relative(path)
@@ -176,6 +177,7 @@ class _QueueCheck:
         seen = np.zeros(held if is_judged else 0, np.bool_)
         wrong_bodies = foreign = 0
         differing, wrong_fields, wrong_tags = list[int](), list[int](), list[int]()
+        of_other_tags = list[int]()
         first_wrong = -1
         with closing(OpenFiles(self.snapshot.reading)) as open_files:
             units = units_of(self.queue.queue, open_files)
@@ -192,7 +194,8 @@ class _QueueCheck:
                 is_own = are_of(event, self.queue.topic, self.queue.queue_id)
                 losses.note(event, is_own & ~event.wrong_bodies)
                 foreign += int(np.count_nonzero(~is_own))
-                damaged = _note_units(event, is_own, units, first, seen)
+                damaged, untagged = _note_units(event, is_own, units, first, seen)
+                of_other_tags += untagged.tolist()
                 numbers = event.headers.field("queue_offset").astype(np.int64)
                 wrong_tags += np.setdiff1d(damaged, numbers[wrong]).tolist()
                 compared = np.flatnonzero(is_own & ~event.wrong_bodies & ~np.isin(numbers, damaged))
@@ -210,6 +213,7 @@ class _QueueCheck:
                 self._add("tiered.record", facts, count=len(numbers_of), queue_offset=min(numbers_of),
                           severity="warning")  # fmt: skip
         losses.note_damaged([*wrong_tags, *wrong_fields])
+        losses.note_wrong_tags(of_other_tags)
         if differing:
             facts = {"problem": "differs", "messages": len(differing), "first": min(differing), "cause": "differs"}
             self._add("tiered.record", facts, count=len(differing), queue_offset=min(differing))
@@ -250,11 +254,11 @@ class _QueueCheck:
 
 def _note_units(
     run: RecordRun, is_own: NDArray[np.bool_], units: UnitFiles, first: int, seen: NDArray[np.bool_]
-) -> NDArray[np.int64]:
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Note in `seen`, from queue offset `first` on, which units lead to the records of a run.
 
     A record may be there twice, after an upload that failed: its unit leads to the last copy. The result are the queue
-    offsets of records whose tags are damaged, not those of their units.
+    offsets of records whose tags are damaged, not those of their units, and of units that have other tags than these.
     """
     numbers, built = built_units(run, np.flatnonzero(is_own))
     rows = np.flatnonzero((numbers >= first) & (numbers < first + len(seen)))
@@ -262,4 +266,6 @@ def _note_units(
     stored = units_at(units, numbers)
     is_damaged = damaged_tags(run, numbers, built, stored, units)
     seen[numbers[(stored == built) | is_damaged] - first] = True
-    return numbers[is_damaged]
+    is_its = (stored["physical_offset"] == built["physical_offset"]) & (stored["message_size"] == built["message_size"])
+    own, low = built["tags_code"], stored["tags_code"].astype(np.int32)  # brokers compare the low 32 bits
+    return numbers[is_damaged], numbers[is_its & ~is_damaged & (own != 0) & (own != low)]

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from rmqtool.base.files import OpenFiles
 from rmqtool.broker.tiered_reads import TieredConsumer, TieredReads
 from rmqtool.formats.consume_queue import UNIT_SIZE
+from rmqtool.rules.system_topics import is_read_by_tag
+from rmqtool.rules.versions import TIER_REWRITTEN
 from rmqtool.scan.frames import RecordRun
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.tiered import Level, Tier, TieredQueue, are_of, is_tier_read, level_of
@@ -34,7 +36,7 @@ class TieredLosses:
         self._first = min((span.start for span in spans), default=0)
         self._had = np.zeros(max((span.stop for span in spans), default=0) - self._first, np.bool_)
         self._records = 0
-        self._damaged = np.zeros(0, np.int64)
+        self._damaged, self._wrong_tags = np.zeros(0, np.int64), np.zeros(0, np.int64)
 
     @cached_property
     def _unit_spans(self) -> list[range]:
@@ -75,6 +77,10 @@ class TieredLosses:
         """Note messages whose records are damaged, which is not seen by their checksums."""
         self._damaged = np.array(queue_offsets, np.int64)
 
+    def note_wrong_tags(self, queue_offsets: Sequence[int]) -> None:
+        """Note messages whose units have the hash of another tag, by which a broker filters."""
+        self._wrong_tags = np.array(queue_offsets, np.int64)
+
     def hidden(self, *, is_deleted: bool) -> int:
         """How many local messages FORCE hides: a broker looks for them in the tier, which begins after them."""
         if not self._is_forced or not self._is_known:
@@ -92,10 +98,10 @@ class TieredLosses:
     def _reads(self, open_files: OpenFiles) -> TieredReads:
         return TieredReads.of(self._tier, self._queue, self._snapshot.release, open_files)
 
-    def count(self, *, is_lost: bool) -> int:
-        """How many messages consumers do not get; with `is_lost` a start forgets or deletes the tier of the queue.
+    def count(self, *, is_lost: bool) -> tuple[int, int]:
+        """How many messages consumers do not get, and how many others those of their tag do not get.
 
-        Those that are `hidden` count, too.
+        With `is_lost` a start forgets or deletes the tier of the queue. Those that are `hidden` count, too.
         """
         had = self._had.copy()
         for span in self._unit_spans:
@@ -103,7 +109,17 @@ class TieredLosses:
         had[: max(0, self._first_served - self._first)] = False
         if self._local:
             had[self._local.start - self._first : self._local.stop - self._first] = True
-        return int(np.count_nonzero(had & ~self._served(len(had), is_lost=is_lost)))
+        served = self._served(len(had), is_lost=is_lost)
+        missed = 0 if is_lost else self._missed_by_tag(served)
+        return int(np.count_nonzero(had & ~served)), missed
+
+    def _missed_by_tag(self, served: NDArray[np.bool_]) -> int:
+        """Up to 5.2 clients alone filter what comes from the tier; local units are compared elsewhere."""
+        if self._snapshot.release < TIER_REWRITTEN or not is_read_by_tag(self._queue.topic):
+            return 0
+        is_local = (self._wrong_tags >= self._local.start) & (self._wrong_tags < self._local.stop)
+        rows = (self._wrong_tags if self._is_forced else self._wrong_tags[~is_local]) - self._first
+        return int(np.count_nonzero(served[rows[(rows >= 0) & (rows < len(served))]]))
 
     @cached_property
     def _first_served(self) -> int:

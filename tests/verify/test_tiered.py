@@ -201,6 +201,27 @@ def test_messages_that_force_hides(
     assert outcome.clients.counts()["tiered_lost"] == lost
 
 
+@pytest.mark.parametrize(("version", "level", "missed"), [
+    ("5.1.4", "FORCE", 0), ("5.5.1", "FORCE", 3), ("5.5.1", "NOT_IN_DISK", 2),
+])  # fmt: skip
+def test_entries_with_the_hash_of_another_tag(
+    golden_store: GoldenStore, tmp_path: Path, version: str, level: str, missed: int
+) -> None:
+    """A broker filters by them since 5.3, as real ones did; one of these three is read locally, if it is there."""
+    store = copied(golden_store(f"more/{version}-tiered"), tmp_path / "store")
+    if level != "FORCE":
+        expire(store)
+    last = max((store / UNITS).iterdir(), key=lambda path: path.name[8:])
+    for path, position in ((store / UNITS / FIRST, 3 * UNIT), (store / UNITS / FIRST, 9 * UNIT), (last, 5 * UNIT)):
+        overwrite(path, position + 16, b"\1\1\1\1")
+    outcome = verify(store, conf=conf_of(store, tieredStorageLevel=level), version=version)
+    assert outcome.clients is not None
+    counts = outcome.clients.counts()
+    assert (counts["missed_by_tag"], counts["tiered_lost"]) == (missed, 0)
+    run = rmqtool("verify", store, "--tiered-path", store / "tiered", "--broker-version", version, "--json")
+    assert run.document["result"]["plan"]["clients"]["missed_by_tag"] == 0
+
+
 def test_a_tier_that_begins_later(golden_store: GoldenStore, tmp_path: Path) -> None:
     """With FORCE it hides older local messages, until broker.conf is changed; a repair cannot."""
     store = copied(golden_store("more/5.5.1-tiered"), tmp_path / "store")
