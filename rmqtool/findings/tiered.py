@@ -68,6 +68,7 @@ TIERED = (
             "unknown": "the metadata do not have the segment at {base}",
             "short": "{size:byte}, the metadata have {expected}",
             "long": "{size:byte}, the metadata have {expected}",
+            "deleted": "{size:byte}, which the metadata call deleted (status 2) although they had not expired",
             "gap": "it begins at {base}, the segment before it ends at {end}",
             "torn": "{size:byte} are not whole entries of {unit}",
             "stray": "is not a segment",

@@ -143,6 +143,8 @@ class _QueueCheck:
             elif row and file.size != row.size and not (is_last and file.size > row.size):
                 problem = "short" if file.size < row.size else "long"
                 yield name, {"problem": problem, "size": file.size, "expected": row.size}
+            if row and self.snapshot.release < TIER_REWRITTEN and self.tier.is_wrongly_deleted(self.queue, row):
+                yield name, {"problem": "deleted", "size": file.size}
             if kind == "CONSUME_QUEUE" and file.size % UNIT_SIZE:
                 yield name, {"problem": "torn", "size": file.size, "unit": UNIT_SIZE}
         for before, after in pairwise(files):

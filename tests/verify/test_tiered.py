@@ -154,6 +154,8 @@ EDITS: dict[str, tuple[Callable[[dict[str, Any]], object], int, int]] = {
     "a queue's number": (lambda m: [row["queue"].update(queueId=7) for row in _queue_rows(m)], 78, 78),
     "a size in quotes": (lambda m: _row(m, "commitLog").update(size=str(_row(m, "commitLog")["size"])), 0, 0),
     "a size that is no number": (lambda m: _row(m, "commitLog").update(size="x"), 0, 0),
+    "deleted units": (lambda m: _row(m, "consumeQueue").update(status=2), 50, 0),
+    "a deleted log": (lambda m: _row(m, "commitLog").update(status=2), 78, 0),
     "no row": (lambda m: m["consumeQueueFileSegmentTable"]["broker-a/history/0"].update({"0": None}), 0, 0),
 }
 """Fields of the metadata, and what consumers of 5.1.4 and of 5.5.1 then do not get; the last two are read from .bak."""
