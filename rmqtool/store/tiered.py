@@ -266,9 +266,10 @@ def units_at(units: UnitFiles, numbers: NDArray[np.int64]) -> NDArray[np.void]:
         return np.zeros(0, UNIT_DTYPE)
     low, high = int(numbers.min()), int(numbers.max())
     if high - low > 2 * len(numbers) + _SPAN:  # a damaged queue offset
-        found = [units.read(number, 1) for number in numbers.tolist()]
-        return np.frombuffer(b"".join(found), UNIT_DTYPE)
-    return units.units(low, high - low + 1)[numbers - low]
+        each = [units.read(number, 1) for number in numbers.tolist()]
+        return np.frombuffer(b"".join(each), UNIT_DTYPE)
+    found = units.units(low, high - low + 1)
+    return found if (numbers == np.arange(low, low + len(numbers))).all() else found[numbers - low]
 
 
 def are_of(run: RecordRun, topic: str, queue_id: int) -> NDArray[np.bool_]:
