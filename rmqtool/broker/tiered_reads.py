@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from rmqtool.base.files import OpenFiles
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.broker.pull import Answer, Status, Subscription, limits_of
+from rmqtool.broker.pull import PULLED, Answer, Status, Subscription, limits_of
 from rmqtool.formats.consume_queue import UNIT_DTYPE, UNIT_SIZE
 from rmqtool.formats.layout import decode_units, integer_at, position_of
 from rmqtool.formats.message import MAGIC_CODE_V1, MAGIC_CODE_V2, MAGIC_POSITION, PREFIX_DTYPE
@@ -30,7 +30,6 @@ from rmqtool.store.tiered import DELETED, QUEUE_KINDS, Row, SegmentKind, Tier, T
 
 _QUEUE_OFFSET_AT = position_of(PREFIX_DTYPE, "queue_offset")
 _FIRST_RECORD = _QUEUE_OFFSET_AT + 8  # bytes that are read of it
-_PULLED = 32  # DefaultMQPushConsumer#pullBatchSize
 _READ_FOR_ONE = 32  # messages that are read ahead for a pull of one
 NO_UNITS = np.zeros(0, UNIT_DTYPE)
 
@@ -337,7 +336,7 @@ class TieredConsumer:
 
     def _pull_locally(self) -> bool:
         """Go on with what the local queue returns; without any the consumer is stuck."""
-        taken = range(self.queue_offset, min(self.queue_offset + _PULLED, self.local.stop))
+        taken = range(self.queue_offset, min(self.queue_offset + PULLED, self.local.stop))
         self.is_stuck = self.queue_offset not in self.local
         if not self.is_stuck:
             self.from_local.append(taken)
@@ -353,8 +352,8 @@ class TieredConsumer:
             if fetched is None or not len(fetched.positions):
                 self.is_stuck = True
                 return
-            pulls = -(-(stop - self.queue_offset) // _PULLED)
-            rows = np.arange(min(len(fetched.positions), pulls * _PULLED))
+            pulls = -(-(stop - self.queue_offset) // PULLED)
+            rows = np.arange(min(len(fetched.positions), pulls * PULLED))
             block = _filled(block, fetched.data)
             yield from fetched.whole_records(block, rows)
             self.queue_offset += len(rows)
@@ -363,7 +362,7 @@ class TieredConsumer:
         """Each pull reads its own messages; what cannot be read is passed over."""
         block = Block()
         while self.queue_offset < stop:
-            count = min(_PULLED, self.reads.ahead.messages, self.reads.max_offset - self.queue_offset)
+            count = min(PULLED, self.reads.ahead.messages, self.reads.max_offset - self.queue_offset)
             fetched = self.reads.fetch(self.queue_offset, count)
             if fetched is None and self._pull_locally():
                 continue
@@ -384,7 +383,7 @@ class TieredConsumer:
             if fetched is not None and (numbers == self.queue_offset).any():
                 is_cached = True
             else:
-                fetched = self.reads.fetch(self.queue_offset, _PULLED * self.reads.ahead.factor)
+                fetched = self.reads.fetch(self.queue_offset, PULLED * self.reads.ahead.factor)
                 if fetched is None:
                     is_cached = False
                     if self._pull_locally():
@@ -398,8 +397,8 @@ class TieredConsumer:
                 is_cached &= bool((numbers == self.queue_offset).any())
             rows = _consecutive(numbers, self.queue_offset) if is_cached else np.arange(len(numbers))
             block = _filled(block, fetched.data)
-            yield from fetched.whole_records(block, rows[:_PULLED])
-            self.queue_offset += len(rows[:_PULLED])
+            yield from fetched.whole_records(block, rows[:PULLED])
+            self.queue_offset += len(rows[:PULLED])
 
 
 def _nothing(units: int) -> _Fetched:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from rmqtool.base.mapped_files import MappedFile, read_at
 from rmqtool.broker.compaction import Obstacle, obstacles
 from rmqtool.broker.copied_records import judged_records
+from rmqtool.broker.pull import PULLED
 from rmqtool.clients.losses import BesideLog
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
@@ -351,12 +352,36 @@ class _FileCheck:
         known = units[:written] if is_recovered else units[is_batch_written(units)]
         places = np.searchsorted(right["physical_offset"], known["physical_offset"])
         inside = np.flatnonzero(places < len(right))
-        are_same = np.ones(len(inside), np.bool_)
+        are_same = ~self._are_passed(known)[inside]
         for name in ("physical_offset", "message_size"):
             are_same &= known[name][inside] == right[name][places[inside]]
         served = np.zeros(len(right), np.bool_)
         served[places[inside[are_same]]] = True
         return served
+
+    def _are_passed(self, units: NDArray[np.void]) -> NDArray[np.bool_]:
+        """Which units a pull passes over: after one that leads past the log, those before the next file from there.
+
+        As `CompactionLog#getMessage`, in pulls of a push consumer.
+        """
+        places, passed = units["physical_offset"].astype(np.int64), np.zeros(len(units), np.bool_)
+        sizes, size = units["message_size"].astype(np.int64), self.seen.file_size or self.file.size
+        is_held = np.zeros(len(units), np.bool_)
+        for file in self.queue.log.files:
+            is_held |= (places >= file.start_offset) & (places <= file.start_offset + size - sizes)
+        if is_held.all():
+            return passed
+        next_file, count = 0, 0
+        for row, (place, is_read) in enumerate(zip(places.tolist(), is_held.tolist(), strict=True)):
+            if count == PULLED:
+                next_file = count = 0
+            if place < next_file:
+                passed[row] = True
+            elif is_read:
+                next_file, count = 0, count + 1
+            else:
+                next_file = place - place % size + size
+        return passed
 
     def _check_rest(self, rest: NDArray[np.void], file: MappedFile) -> None:
         """Check that no unit is after those of all records: the mark at most, and zeros."""

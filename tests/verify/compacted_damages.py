@@ -55,6 +55,9 @@ DAMAGES = {
     "two bytes of an offset": Damage(
         lambda s: overwrite(s / UNITS / FIRST, UNIT + 6, b"\1\1"), "compaction.unit", "wrong"
     ),
+    "an offset past the log": Damage(
+        lambda s: overwrite(s / UNITS / FIRST, UNIT, b"\x62\x73"), "compaction.unit", "wrong"
+    ),
     "two bytes of a queue offset": Damage(
         lambda s: overwrite(s / UNITS / FIRST, UNIT + 34, b"\1\1"), "compaction.unit", "wrong"
     ),

@@ -47,6 +47,7 @@ def test_each_damage_is_found(store: Path, name: str) -> None:
 
 CLIENTS = {  # messages that consumers of the topic do not get, or not whole, and how many of them after a repair
     "two bytes of an offset": (1, 0),
+    "an offset past the log": (6, 0),  # a pull then looks for the next file
     "a unit of zeros": (6, 0),  # and all after it in its file
     "units at the end": (2, 0),
     "a magic code": (1, 0),
