@@ -38,6 +38,9 @@ Status = Literal[
 ]
 """Names of `GetMessageStatus` that a store answers."""
 
+PULLED = 32
+"""Messages that a push consumer asks for at once (`DefaultMQPushConsumer#pullBatchSize`)."""
+
 _MAX_PULL_BYTES = 128 << 20  # MAX_PULL_MSG_SIZE
 
 

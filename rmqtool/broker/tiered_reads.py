@@ -8,8 +8,7 @@ that fails returns the same offset again and again: the consumer gets nothing th
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 
 from rmqtool.base.files import OpenFiles
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.broker.pull import Answer, Status, Subscription, limits_of
+from rmqtool.broker.pull import PULLED, Answer, Status, Subscription, limits_of
 from rmqtool.formats.consume_queue import UNIT_DTYPE, UNIT_SIZE
 from rmqtool.formats.layout import decode_units, integer_at, position_of
 from rmqtool.formats.message import MAGIC_CODE_V1, MAGIC_CODE_V2, MAGIC_POSITION, PREFIX_DTYPE
@@ -31,7 +30,6 @@ from rmqtool.store.tiered import DELETED, QUEUE_KINDS, Row, SegmentKind, Tier, T
 
 _QUEUE_OFFSET_AT = position_of(PREFIX_DTYPE, "queue_offset")
 _FIRST_RECORD = _QUEUE_OFFSET_AT + 8  # bytes that are read of it
-_PULLED = 32  # DefaultMQPushConsumer#pullBatchSize
 _READ_FOR_ONE = 32  # messages that are read ahead for a pull of one
 NO_UNITS = np.zeros(0, UNIT_DTYPE)
 
@@ -93,26 +91,38 @@ class FlatFile:
 
     def read(self, offset: int, length: int) -> bytes | None:
         """Bytes of at most two segments; None where the read fails."""
-        index = sum(each.base <= offset for each in self.segments) - 1
-        if index < 0 or (self.is_older and offset > self.commit_offset):
+        if self._index_of(offset) < 0 or (self.is_older and offset > self.commit_offset):
             return None
+        parts = [self._read_segment(*part) for part in self._parts(offset, length)]
+        return None if None in parts else b"".join(filter(None, parts))
+
+    def _index_of(self, offset: int) -> int:
+        return sum(each.base <= offset for each in self.segments) - 1
+
+    def _parts(self, offset: int, length: int) -> list[tuple[FlatSegment, int, int]]:
+        """Of which segments a read consists: position and length in each."""
+        index = self._index_of(offset)
         first, following = self.segments[index], self.segments[index + 1 : index + 2]
         if offset + length <= first.end or not following:
-            return self._read_segment(first, offset - first.base, length)
+            return [(first, offset - first.base, length)]
         in_first = first.end - offset
-        parts = (self._read_segment(first, offset - first.base, in_first),
-                 self._read_segment(following[0], 0, length - in_first))  # fmt: skip
-        return None if parts[0] is None or parts[1] is None else parts[0] + parts[1]
+        return [(first, offset - first.base, in_first), (following[0], 0, length - in_first)]
 
     def breaks(self, offset: int, length: int) -> list[tuple[int, int]]:
-        """Where such a read does not return what the log had there, from and to in its bytes."""
-        index, found = sum(each.base <= offset for each in self.segments) - 1, list[tuple[int, int]]()
-        for each, following in pairwise((*self.segments[index : index + 2], None)):
-            held = each.base + (min(each.size, each.file.size) if each.file else 0) if each else 0
-            if each and offset + length > held:
-                found.append((max(0, held - offset), each.end - offset))
-            if each and following and each.end != following.base:
-                found.append((each.end - offset, each.end - offset))
+        """Where such a read does not return what the log had there, from and to in its bytes.
+
+        Up to 5.2 what a shorter file does not have is left out: what follows it moves up.
+        """
+        found, at, parts = list[tuple[int, int]](), 0, self._parts(offset, length)
+        for segment, position, wanted in parts:
+            held = min(segment.size, segment.file.size) if segment.file else 0
+            got = min(wanted, max(0, held - position))
+            returned = got if self.is_older else wanted
+            if got < wanted:
+                found.append((at + got, at + returned))
+            at += returned
+            if segment is not parts[-1][0] and segment.end != parts[-1][0].base:
+                found.append((at, at))
         return found
 
     def _read_segment(self, segment: FlatSegment, position: int, length: int) -> bytes | None:
@@ -306,11 +316,16 @@ class TieredReads:
 
 @dataclass
 class TieredConsumer:
-    """A consumer that reads the queue of a tier on from `queue_offset`; no pull moves on one that `is_stuck`."""
+    """A consumer that reads the queue of a tier on from `queue_offset`; no pull moves on one that `is_stuck`.
+
+    Where a read fails and is not cached, the local queue answers with what it has: `local`, and `from_local`.
+    """
 
     reads: TieredReads
     queue_offset: int
+    local: range = range(0)
     is_stuck: bool = False
+    from_local: list[range] = field(default_factory=list)
 
     def pull(self, stop: int) -> Iterator[RecordRun]:
         """The whole messages that it gets, until it is at `stop` or after it; what is no whole record is left out."""
@@ -318,6 +333,15 @@ class TieredConsumer:
             yield from self._pull_older(stop)
         else:
             yield from self._pull(stop) if self.reads.ahead.is_cached else self._pull_at_once(stop)
+
+    def _pull_locally(self) -> bool:
+        """Go on with what the local queue returns; without any the consumer is stuck."""
+        taken = range(self.queue_offset, min(self.queue_offset + PULLED, self.local.stop))
+        self.is_stuck = self.queue_offset not in self.local
+        if not self.is_stuck:
+            self.from_local.append(taken)
+            self.queue_offset = taken.stop
+        return not self.is_stuck
 
     def _pull(self, stop: int) -> Iterator[RecordRun]:
         """Messages go to a cache, one after the other from the offset on that was asked for."""
@@ -328,8 +352,8 @@ class TieredConsumer:
             if fetched is None or not len(fetched.positions):
                 self.is_stuck = True
                 return
-            pulls = -(-(stop - self.queue_offset) // _PULLED)
-            rows = np.arange(min(len(fetched.positions), pulls * _PULLED))
+            pulls = -(-(stop - self.queue_offset) // PULLED)
+            rows = np.arange(min(len(fetched.positions), pulls * PULLED))
             block = _filled(block, fetched.data)
             yield from fetched.whole_records(block, rows)
             self.queue_offset += len(rows)
@@ -338,8 +362,10 @@ class TieredConsumer:
         """Each pull reads its own messages; what cannot be read is passed over."""
         block = Block()
         while self.queue_offset < stop:
-            count = min(_PULLED, self.reads.ahead.messages, self.reads.max_offset - self.queue_offset)
+            count = min(PULLED, self.reads.ahead.messages, self.reads.max_offset - self.queue_offset)
             fetched = self.reads.fetch(self.queue_offset, count)
+            if fetched is None and self._pull_locally():
+                continue
             if fetched is None or not fetched.units:
                 self.is_stuck = True
                 return
@@ -357,9 +383,11 @@ class TieredConsumer:
             if fetched is not None and (numbers == self.queue_offset).any():
                 is_cached = True
             else:
-                fetched = self.reads.fetch(self.queue_offset, _PULLED * self.reads.ahead.factor)
+                fetched = self.reads.fetch(self.queue_offset, PULLED * self.reads.ahead.factor)
                 if fetched is None:
-                    self.is_stuck = True
+                    is_cached = False
+                    if self._pull_locally():
+                        continue
                     return
                 if not len(fetched.positions):
                     self.queue_offset += fetched.units
@@ -369,8 +397,8 @@ class TieredConsumer:
                 is_cached &= bool((numbers == self.queue_offset).any())
             rows = _consecutive(numbers, self.queue_offset) if is_cached else np.arange(len(numbers))
             block = _filled(block, fetched.data)
-            yield from fetched.whole_records(block, rows[:_PULLED])
-            self.queue_offset += len(rows[:_PULLED])
+            yield from fetched.whole_records(block, rows[:PULLED])
+            self.queue_offset += len(rows[:PULLED])
 
 
 def _nothing(units: int) -> _Fetched:

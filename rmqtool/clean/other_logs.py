@@ -27,9 +27,7 @@ from rmqtool.store.compaction import (
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.tiered import NEVER, QUEUE_KINDS, Row, SegmentKind, Tier, TieredQueue, tier_of
 
-_HOUR_MS = 3_600_000
-_RESERVED, _DELETES = "tieredStoreFileReservedTime", "tieredStoreDeleteFileEnable"
-_USUAL_HOURS = 72
+_DELETES = "tieredStoreDeleteFileEnable"
 _EMPTY_ONES_GO = Version(5, 3, 0)  # FlatAppendFile#destroyExpiredFile; before TieredFlatFile#cleanExpiredFile
 _ENTRY_BYTES = 24  # of a key in CompactionLog.OffsetMap
 _MAP_BYTES, _THREADS = 100 << 20, 6  # maxOffsetMapSize, compactionThreadNum
@@ -86,12 +84,8 @@ def other_logs_of(plan: CleanPlan) -> OtherLogs:
 def _expiries(snapshot: Snapshot, tier: Tier, now: int) -> Iterator[TierExpiry]:
     if not snapshot.store.conf.is_on(_DELETES, default=True):
         return
-    hours = snapshot.store.conf.settings.get(_RESERVED, "").strip()
-    usual = int(hours) if hours.isdecimal() else _USUAL_HOURS
     for queue in tier.queues:
-        own = tier.reserved_hours(queue.topic)
-        expires_before = now - (own if own > 0 else usual) * _HOUR_MS
-        yield from _expiry(snapshot, tier, queue, expires_before, now)
+        yield from _expiry(snapshot, tier, queue, now - tier.reserved_ms(queue.topic), now)
 
 
 def _expiry(snapshot: Snapshot, tier: Tier, queue: TieredQueue, expires_before: int, now: int) -> Iterator[TierExpiry]:

@@ -114,9 +114,11 @@ class ByOffsets(Protocol):
 
 @dataclass
 class BesideLog:
-    """Messages that consumers do not get of compacted queues, and that are taken away from the tier.
+    """Messages that consumers do not get of compacted queues, and of queues that have a tier.
 
-    Of either so many are `left` after a repair of the files, but for those of queues of the tier that it repairs.
+    Of either so many are `left` after a repair of the files, but for those of queues of the tier that it repairs. Those
+    `hidden_by_queue` are in the local store, and no repair makes a broker serve them. Those `missed_by_queue` do not
+    reach consumers of their tag, because of their entries in the tier.
     """
 
     compacted: int = 0
@@ -124,11 +126,27 @@ class BesideLog:
     tiered: int = 0
     tiered_left: int = 0
     tiered_by_queue: dict[tuple[str, int], int] = field(default_factory=dict)
+    hidden_by_queue: dict[tuple[str, int], int] = field(default_factory=dict)
+    missed_by_queue: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def lose_tiered(self, topic: str, queue_id: int, count: int) -> None:
         """Count messages of a queue that a repair may bring back."""
         self.tiered, self.tiered_left = self.tiered + count, self.tiered_left + count
         self.tiered_by_queue[topic, queue_id] = self.tiered_by_queue.get((topic, queue_id), 0) + count
+
+    def hide(self, topic: str, queue_id: int, count: int) -> None:
+        """Count local messages of a queue that a broker does not look for, because of its tier."""
+        self.tiered, self.tiered_left = self.tiered + count, self.tiered_left + count
+        self.hidden_by_queue[topic, queue_id] = count
+
+    def with_units(self, topic: str, queue_id: int) -> BesideLog:
+        """What is left where all entries of a queue of the tier are right."""
+        name = (topic, queue_id)
+        return replace(self, missed_by_queue={key: each for key, each in self.missed_by_queue.items() if key != name})
+
+    def tiered_of(self, topic: str, queue_id: int) -> int:
+        """How many messages of a queue consumers do not get."""
+        return sum(each.get((topic, queue_id), 0) for each in (self.tiered_by_queue, self.hidden_by_queue))
 
 
 @dataclass
@@ -139,8 +157,8 @@ class ClientLosses:
     and `keys_found_in_damage` others of such messages, which queries find until the index is made again.
     `pop_lost` messages in flight that are never delivered again, `pops_in_timer` those of them that the timer would
     have brought back, `filters_lost` filters of groups that it forgets. `missed_by_tag` counts messages that consumers
-    get, but not those that ask for their tag; of those `tags_in_damage` it is the message that has lost its tag.
-    `beside_log` are messages in other places than the commit log.
+    get, but not those that ask for their tag, by the local queues; of those `tags_in_damage` it is the message that has
+    lost its tag. `beside_log` are messages in other places than the commit log.
     Where `pop_unknown`, the database of those messages in flight is gone or damaged: nobody knows how many there were.
     Where all `groups_begin_again` a release reads no offsets, whatever the store has; so many delayed messages
     `come_again` on any store of a release that does not note all that it delivers.
@@ -203,13 +221,17 @@ class ClientLosses:
 
     def counts(self) -> dict[str, int]:
         """Each kind of loss and how much of it there is."""
-        kinds = {"unreachable": self.unreachable.messages, "missed_by_tag": self.missed_by_tag,
+        kinds = {"unreachable": self.unreachable.messages, "missed_by_tag": self._all_missed_by_tag,
                  "keys_not_found": self.keys_not_found}  # fmt: skip
         for name, due in (("delayed", self.delayed), ("timers", self.timers)):
             kinds |= {f"{name}_{how}": count for how, count in asdict(due).items()}
         kinds |= {"half_messages_unchecked": self.half_messages_unchecked, "pop_lost": self.pop_lost}
         kinds |= {"compacted_lost": self.beside_log.compacted, "tiered_lost": self.beside_log.tiered}
         return kinds | {"groups": len(self.groups), "filters_lost": self.filters_lost}
+
+    @property
+    def _all_missed_by_tag(self) -> int:
+        return self.missed_by_tag + sum(self.beside_log.missed_by_queue.values())
 
     def healed(self, *, queues: bool, index: bool) -> ClientLosses:
         """What is left where queues, or the index, are made again from all whole messages of the log.
@@ -297,7 +319,7 @@ class ClientLosses:
         queues = [asdict(queue) for queue in reach.queues[:_LISTED]]
         return {
             "unreachable": {"messages": reach.messages, "queues": queues},
-            "missed_by_tag": self.missed_by_tag,
+            "missed_by_tag": self._all_missed_by_tag,
             "keys_not_found": self.keys_not_found,
             "keys_in_damage": self.keys_in_damage,
             "delayed": asdict(self.delayed),
@@ -333,7 +355,7 @@ _KINDS = {
     **{f"timers_{how}": ("timer message", what) for how, what in _HOW.items()},
     "half_messages_unchecked": ("half message", "never checked"),
     "compacted_lost": ("message", "of compacted topics out of consumers' reach"),
-    "tiered_lost": ("message", "of the tier out of reach, deleted or overwritten"),
+    "tiered_lost": ("message", "of tiered queues out of reach, deleted or overwritten"),
     "pop_lost": ("message", "taken by POP never delivered again"),
     "groups": ("group", "would continue at another offset"),
     "filters_lost": ("filter", "lost"),

@@ -59,21 +59,23 @@ COMPACTION = (
         code="compaction.record", treatment="none", treatment_by_cause={"in-log": "files", "differs": "decide"},
         title="A record of a compacted log is damaged",
         what="The compacted log holds copies of messages of the commit log. One of them cannot be decoded, has a "
-             "body CRC mismatch, or another queue offset, store time or tag than its queue entry, which is right.",
+             "body CRC mismatch, or another queue offset, store time or tag than its queue entry, which is right, or "
+             "other properties than in the commit log, whose keys the index has.",
         how="A flipped bit, a disk that fails.",
         says={
             "": "no message can be decoded: {why}[; after it in this file are {dropped:message}]",
             "differs": "{messages:message} other than in the commit log, first queue offset {first}",
             "body": "the body of queue offset {first} has a CRC mismatch",
-            "fields": "{messages:message} with fields that their queue entries contradict, first queue offset {first}",
+            "fields": "{messages:message} with fields that their queue entries, or commit log and index, contradict, "
+            "first queue offset {first}",
         },
         effect="the next compaction that reads this file drops every message after it there for good, and older "
         "values of their keys come back",
         versions={_ALL: "CompactionLog treats undecodable bytes as the end of a file. Bodies are not compared with "
                         "their CRCs: a damaged body is delivered, and kept."},
         repair="If the commit log still has the message, rmqtool repair replaces the damaged bytes with it. "
-        "If both can be read, you must decide which is right. Otherwise restore the file from a backup or a slave, or "
-        "run the broker with enableCompaction=false, which also keeps compactions from this file.",
+        "If nothing shows which of two is right, you must decide. Otherwise restore the file from a backup or a slave, "
+        "or run the broker with enableCompaction=false, which also keeps compactions from this file.",
         remedy=_REPAIR,
     ),
     Entry(

@@ -68,6 +68,7 @@ TIERED = (
             "unknown": "the metadata do not have the segment at {base}",
             "short": "{size:byte}, the metadata have {expected}",
             "long": "{size:byte}, the metadata have {expected}",
+            "deleted": "{size:byte}, which the metadata call deleted (status 2) although they had not expired",
             "gap": "it begins at {base}, the segment before it ends at {end}",
             "torn": "{size:byte} are not whole entries of {unit}",
             "stray": "is not a segment",
@@ -99,7 +100,8 @@ TIERED = (
         title="A commit log of the tier is damaged",
         what="It holds whole records back to back, each with its own offset in the queue's log. No CRC covers tags: if "
         "a queue entry has the hash of other tags, and the messages around it or a changed byte explain these, the "
-        "record is damaged.",
+        "record is damaged. If the commit log has the message with other properties, the one is right whose keys are "
+        "in the index of the local store, or whose tag the local queue entry has.",
         how="A flipped bit, a cut file, bytes that do not belong there. A local store that is an older copy, or was "
         "cut, has other messages at the queue offsets of the tier.",
         says={
@@ -109,11 +111,13 @@ TIERED = (
             "{first}",
             "foreign": "{messages:message} of another topic or queue",
             "tags": "{messages:message} with other tags than their queue entries, first {first}",
+            "fields": "{messages:message} with properties that the commit log and its index contradict, first queue "
+            "offset {first}",
         },
         effect="consumers get these damaged bytes, or nothing",
         versions={_ALL: "records are not checked; tieredStoreCrcCheckEnable has no effect."},
         repair="rmqtool repair copies damaged records from the commit log, if it still has them, and keeps their queue "
-               f"entries. If messages differ, it does not know which are right: restore the segment. {_KEEP}",
+               f"entries. If nothing shows which of two messages is right, restore the segment. {_KEEP}",
         remedy="rmqtool repair {store}",
     ),
     Entry(
@@ -151,5 +155,20 @@ TIERED = (
         versions={_ALL: "the same."},
         repair="Find the newer local store. Otherwise make the tier start again: move its directory of this queue "
                "away.",
+    ),
+    Entry(
+        code="tiered.hidden", severity="warning", treatment="settings",
+        title="FORCE hides messages of the local store",
+        what="With tieredStorageLevel=FORCE a broker looks for messages of a queue that has a tier only there. The "
+        "local queue has messages before the first one of the tier.",
+        how="Tiered storage was switched on later than the first of these messages was stored: a broker uploads only "
+        "the last two minutes before. Or the tier keeps messages for a shorter time than the local store, or the next "
+        "dispatch deletes the tier of this queue.",
+        says="{messages:message} of the local queue before those of the tier: {setting}=FORCE",
+        effect="consumers do not get these messages: a broker moves them to the first message of the tier",
+        versions={_ALL: "queues without a tier are served from the local store until the tier has their first message; "
+                        "after the tier's last message consumers wait for the next upload."},
+        repair="Remove tieredStorageLevel from broker.conf, or set NOT_IN_DISK: a broker then reads from the tier what "
+               "the local store no longer has.",
     ),
 )  # fmt: skip

@@ -25,7 +25,7 @@ from rmqtool.query.transactions import Relative, TransactionPart, relatives_of, 
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.single_record import record_at
-from rmqtool.store.index_files import IndexUnit
+from rmqtool.store.index_files import MAX_CHAIN_LENGTH, IndexUnit
 from rmqtool.store.queue_units import LoadedQueue, Unit
 from rmqtool.store.rocksdb import DamagedDatabaseError
 from rmqtool.store.side_rows import HeldRows, RocksDbIndex, index_rows
@@ -36,7 +36,6 @@ IndexState = Literal["ok", "missing", "not-indexed", "no-index", "unknown"]
 no index file has a unit. unknown: an index file is damaged."""
 
 _KINDS_OF_PROPERTIES = {UNIQUE_KEY: "unique-key", KEY: "key", TAGS: "tags", REPEATED: "key"}
-_MAX_CHAIN_LENGTH = 100_000  # units that are read; a chain has four in a full file of default size
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,7 @@ def _find_unit(
             is_it = (candidate.key_hash, candidate.physical_offset) == (stored_hash, offset)
             if is_it and unit is None and (str(candidate.file), candidate.unit_index) not in used:
                 unit, position = candidate, length
-            if length >= _MAX_CHAIN_LENGTH:
+            if length >= MAX_CHAIN_LENGTH:
                 break
         if unit is not None:
             used.add((str(unit.file), unit.unit_index))

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from rmqtool.base.files import read_all
 from rmqtool.base.mapped_files import MappedFile, list_mapped_files
+from rmqtool.broker.copied_records import judged_records
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.formats.consume_queue import BATCH_UNIT_DTYPE, is_batch_written
 from rmqtool.formats.file_name import file_name
@@ -35,7 +36,6 @@ from rmqtool.store.compaction import (
     CompactedQueue,
     LogRecords,
     file_sizes,
-    judged_records,
     list_compacted,
     read_records,
     replaced_names,

@@ -37,6 +37,7 @@ from rmqtool.repair.not_healed import (
     resized_files,
     split_kept,
 )
+from rmqtool.repair.tiered_queues import RewrittenUnits
 from rmqtool.repair.timer_files import timer_changes
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.store.config_json import parse_fastjson
@@ -395,6 +396,8 @@ def _changed(clients: ClientLosses, change: Change, store: Store) -> ClientLosse
     if any(code.startswith("tiered.") for code in change.codes):
         left = max(0, beside.tiered_left - change.saved)
         beside = replace(beside, tiered=min(beside.tiered, left), tiered_left=left)
+        if isinstance(change, RewrittenUnits):
+            beside = beside.with_units(change.queue.topic, change.queue.queue_id)
         return replace(clients, beside_log=beside)
     if any(_is_of_timer(name) for name in names):
         reads_again = isinstance(change, TakenOut) and change.lost

@@ -29,6 +29,7 @@ from rmqtool.scan.reader import scan_files
 from rmqtool.scan.single_record import single_record_at
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.tiered import (
+    DELETED,
     METADATA,
     NEVER,
     SEGMENT_KINDS,
@@ -203,8 +204,10 @@ class _Metadata:
                     path, SEGMENT_KINDS.index(kind), base, size, *of_files.get(base, usual)
                 )
                 is_longer = size > number_of(row.get("size"))
-                table[path][str(base)] = {**row, "path": path, "baseOffset": base, "size": size} | (
-                    {"endTimestamp": usual[1]} if is_longer else {}
+                table[path][str(base)] = (
+                    {**row, "path": path, "baseOffset": base, "size": size}
+                    | ({"endTimestamp": usual[1]} if is_longer else {})
+                    | ({"status": 0} if number_of(row.get("status")) == DELETED else {})
                 )
         self._name(content, queue, usual[1])
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.base.mapped_files import MappedFile, read_at
+from rmqtool.broker.copied_records import differing_in_run
 from rmqtool.broker.damaged_tags import damaged_tags
 from rmqtool.clients.losses import BesideLog
 from rmqtool.findings.finding import counted
@@ -125,7 +126,7 @@ class _Log:
     """What a scan of the log has found: damage, and the units of its records, by queue offset from `first` on.
 
     `right` are units that lead to a record of theirs, `built` those that could be written again. In `wrong_records`
-    body or tags are damaged, and the units that lead there are right.
+    body or properties are damaged, and the units that lead there are right.
     """
 
     first: int
@@ -271,6 +272,9 @@ class QueueRepair:
                 is_damaged = damaged_tags(run, numbers, built, found, stored)
                 log.note(numbers, (found == built) | is_damaged, held)
                 wrong = run.wrong_bodies | np.isin(run.physical_offsets, built["physical_offset"][is_damaged])
+                compared = np.setdiff1d(rows, np.flatnonzero(wrong))
+                others = differing_in_run(self._snapshot, self._queue.topic, self._queue.queue_id, run, compared)
+                wrong[others.here] = True
                 starts = run.physical_offsets[wrong]
                 log.wrong_records += zip(starts.tolist(), (starts + run.message_sizes[wrong]).tolist(), strict=True)
         end, stop = (files[-1].end_offset if files else begin), (wanted[-1].stop if wanted else begin)

@@ -305,7 +305,7 @@ def _tier_facts(snapshot: Snapshot, outcome: Outcome) -> TierFacts | None:
         size = sum(file.size for kind in QUEUE_KINDS for file in queue.files[kind].files)
         queues.append(TieredQueueFacts(
             queue.topic, queue.queue_id, queue.min_offset, queue.max_offset, size,
-            max(0, stop - queue.min_offset), lost.tiered_by_queue.get((queue.topic, queue.queue_id), 0),
+            max(0, stop - queue.min_offset), lost.tiered_of(queue.topic, queue.queue_id),
         ))  # fmt: skip
     return TierFacts(queues, lost.tiered)
 

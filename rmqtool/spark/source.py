@@ -216,13 +216,15 @@ def _check_nothing_earlier(named: NamedStore, filters: Filters) -> None:
     """Raise RmqtoolError where a store has messages before its log, in a tier or compacted: no stream reads these."""
     earlier = [source.other for source in other_sources(named, filters) if source.other]
     if earlier:
-        places = " and ".join(sorted({each.place for each in earlier}))
+        places = " and ".join(name for place, name in _PLACES.items() if place in {each.place for each in earlier})
         queues = counted(len({(each.topic, each.queue_id) for each in earlier}), "queue")
         hint = "read them once with spark.read, and stream with failOnDataLoss=false, or with startingOffsets=latest"
-        text = (
-            f"{queues} ({earlier[0].topic} queue {earlier[0].queue_id}) may have earlier messages that are {places}, "
-        )
-        raise RmqtoolError(f"{text}and a stream reads the commit log only ({hint})", file=named.store.root, hint=hint)
+        first = f"{earlier[0].topic} queue {earlier[0].queue_id}"
+        text = f"{places} may have earlier messages of {queues} ({first}), and a stream reads the commit log only"
+        raise RmqtoolError(f"{text} ({hint})", file=named.store.root, hint=hint)
+
+
+_PLACES = {"tiered": "a tier", "compacted": "compacted logs"}
 
 
 def _check_whole(named: NamedStore, begin: int, stop: int, source: Any) -> None:

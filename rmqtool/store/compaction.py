@@ -6,8 +6,8 @@ messages of each key: what it holds has the queue offsets of the commit log, but
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -28,18 +28,17 @@ from rmqtool.formats.message import PREFIX_DTYPE
 from rmqtool.formats.properties import KEYS, TAGS
 from rmqtool.scan.block import Blank, Damage
 from rmqtool.scan.frames import RecordRun, crcs_of
-from rmqtool.scan.pointed_records import read_heads, sound_records
 from rmqtool.scan.properties import read_properties
 from rmqtool.scan.reader import scan_files
-from rmqtool.scan.single_record import record_at, whole_record_in
+from rmqtool.scan.single_record import record_at
 from rmqtool.store.config_json import load_config
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.paths import COMPACTION, COMPACTION_CHECKPOINT, COMPACTION_LOG, COMPACTION_QUEUE
 from rmqtool.store.queue_units import LoadedQueue, QueueFile, QueueRange, Unit
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import Store
-from rmqtool.store.tiered import are_of, units_at
-from rmqtool.store.unit_files import count_leading, open_units
+from rmqtool.store.tiered import are_of
+from rmqtool.store.unit_files import count_leading
 
 LOG_FILE_SIZE, QUEUE_FILE_SIZE = "compactionMappedFileSize", "compactionCqMappedFileSize"
 DEFAULT_LOG_FILE_SIZE, DEFAULT_QUEUE_FILE_SIZE = 104_857_600, 10_485_760
@@ -174,7 +173,8 @@ class LogRecords:
     digests: NDArray[np.uint64]  # of each record but its place
     is_ended: bool
     end: int
-    contradicted: NDArray[np.bool_]  # by their units, which are right
+    contradicted: NDArray[np.bool_]  # by their units, which are right, or by what was made of the message
+    differing: Sequence[int] = ()  # rows of which the commit log has other bytes, and nothing shows which are right
 
     @property
     def to_mend(self) -> list[tuple[int, int]]:
@@ -202,7 +202,7 @@ def read_records(queue: CompactedQueue, file: MappedFile, reading: ReadPolicy = 
     for event in scan_files([file], reading=reading):
         if isinstance(event, RecordRun):
             properties = read_properties(event)
-            units.append(_units(event, properties.column(TAGS.encode())))
+            units.append(batch_units(event, properties.column(TAGS.encode())))
             keys.append(properties.column(KEYS.encode()))
             bodies.append(event.body_sizes.astype(np.int64))
             digests.append(digests_of(event))
@@ -220,52 +220,6 @@ def read_records(queue: CompactedQueue, file: MappedFile, reading: ReadPolicy = 
                       foreign, np.concatenate(digests), is_ended, end, np.zeros(len(wrong), np.bool_))  # fmt: skip
 
 
-def judged_records(snapshot: Snapshot, queue: CompactedQueue, file: MappedFile, stored: NDArray[np.void]) -> LogRecords:
-    """The records of one file, each against the unit of those `stored` that leads to it.
-
-    No CRC covers their fields: a record that differs from its unit is what is damaged, if the commit log agrees with
-    the unit, or the messages around. Its unit stays.
-    """
-    records = read_records(queue, file, snapshot.reading)
-    units = stored[is_batch_written(stored)]
-    rows = np.searchsorted(records.units["physical_offset"], units["physical_offset"])
-    leading = np.flatnonzero(rows < len(records.units))
-    rows, units = rows[leading], units[leading]
-    own = records.units[rows]
-    is_its = (own["physical_offset"] == units["physical_offset"]) & (own["message_size"] == units["message_size"])
-    built, contradicted = records.units.copy(), np.zeros(len(records.units), np.bool_)
-    for at in np.flatnonzero(is_its & ((own != units) | records.foreign[rows]))[:_MOST_JUDGED].tolist():
-        row = int(rows[at])
-        if records.wrong[row] or _is_contradicted(snapshot, queue, file, records, row, units[at]):
-            built[row], contradicted[row] = units[at], not records.wrong[row]
-    return replace(records, units=built, wrong=records.wrong | contradicted, contradicted=contradicted)
-
-
-_MOST_JUDGED = 1 << 10
-
-
-def _is_contradicted(
-    snapshot: Snapshot, queue: CompactedQueue, file: MappedFile, records: LogRecords, row: int, unit: np.void
-) -> bool:
-    """Whether a record is damaged, and not its unit: the copy in the commit log decides; without one the order."""
-    offset, own = np.array([unit["base_queue_offset"]], np.int64), records.units[row]
-    copied = next(copies_for(snapshot, queue.topic, queue.queue_id, offset, np.array([unit])), None)
-    if copied is not None:
-        place, data = copied
-        copy = whole_record_in(data, place)
-        is_same = copy is not None and _units(copy, read_properties(copy).column(TAGS.encode()))[0] == unit
-        return bool(is_same) and read_at([file], place, len(data)) != data
-    others = np.delete(records.units, row)
-    before, after = others[row - 1 : row] if row else others[:0], others[row : row + 1]
-    fits = {
-        name: [bool((before[name] <= each[name]).all() and (after[name] >= each[name]).all()) for each in (unit, own)]
-        for name in ("base_queue_offset", "store_timestamp")
-    }
-    codes = others["tags_code"]
-    fits["tags_code"] = [bool((codes == each["tags_code"]).any()) for each in (unit, own)]
-    return any(each == [True, False] for each in fits.values()) and [False, True] not in fits.values()
-
-
 def digests_of(run: RecordRun) -> NDArray[np.uint64]:
     """The CRCs of what is before and after the physical offset in each record: copies of a message have the same."""
     before, after = np.full(len(run), _PLACE, np.intp), run.message_sizes - (_PLACE + 8)
@@ -273,28 +227,7 @@ def digests_of(run: RecordRun) -> NDArray[np.uint64]:
     return (heads << np.uint64(32)) | crcs_of(run.block, run.positions + _PLACE + 8, after)
 
 
-def copies_in_log(
-    snapshot: Snapshot, topic: str, queue_id: int, queue_offsets: NDArray[np.int64]
-) -> Iterator[tuple[NDArray[np.int64], NDArray[np.uint64]]]:
-    """The messages at some queue offsets that the commit log still has: which they are, and their `digests_of`.
-
-    Only where the local queue is one of files with units of 20 bytes.
-    """
-    local = snapshot.queue(topic, queue_id)
-    if local is None or local.queue.kind != "simple" or local.queue.database:
-        return
-    rows = np.flatnonzero((queue_offsets >= local.range.min_offset) & (queue_offsets < local.range.max_offset))
-    if not len(rows):
-        return
-    with open_units(local.queue, snapshot.reading) as units:
-        places = units_at(units, queue_offsets[rows])["physical_offset"].astype(np.int64)
-    places, firsts = np.unique(places, return_index=True)
-    heads = read_heads(snapshot.log.files, places, snapshot.reading)
-    for which, run in sound_records(snapshot.log.files, heads, snapshot.reading):
-        yield rows[firsts[which]], digests_of(run)
-
-
-def _units(run: RecordRun, tags: pa.StringArray) -> NDArray[np.void]:
+def batch_units(run: RecordRun, tags: pa.StringArray) -> NDArray[np.void]:
     """The units of a run of records (`SparseConsumeQueue#putBatchMessagePositionInfo`)."""
     units = np.zeros(len(run), BATCH_UNIT_DTYPE)
     units["physical_offset"], units["message_size"] = run.physical_offsets, run.message_sizes
@@ -350,9 +283,12 @@ def copies_for(
         place = int(unit["physical_offset"])
         if place < 0 or fields != [int(unit["message_size"]), queue_id, queue_offset]:
             continue
-        data = bytearray(read_at(snapshot.log.files, plain.physical_offset, plain.message_size))
-        data[_PLACE : _PLACE + 8] = place.to_bytes(8, "big")
-        yield place, bytes(data)
+        yield place, at_place(read_at(snapshot.log.files, plain.physical_offset, plain.message_size), place)
+
+
+def at_place(record: bytes, physical_offset: int) -> bytes:
+    """The bytes of a record as it has them at a physical offset."""
+    return record[:_PLACE] + physical_offset.to_bytes(8, "big") + record[_PLACE + 8 :]
 
 
 class CompactedFiles(LoadedQueue):

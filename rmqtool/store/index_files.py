@@ -208,6 +208,9 @@ MAX_MATCHES = 64
 FOREVER = (1 << 63) - 1
 """An end of a time window that leaves nothing out, epoch ms."""
 
+MAX_CHAIN_LENGTH = 100_000
+"""Units of a chain that are read; it has four in a full file of default size."""
+
 _ATTEMPTS = 8  # to catch an index file between two puts of a running broker
 _WINDOW = 4096  # units of a long chain are read together with their neighbours, for the next link is mostly near
 
@@ -288,6 +291,15 @@ class Index:
         """
         with self._reading(file) as read:
             yield from read(stored_hash)
+
+    def has(self, stored_hash: int, physical_offset: int) -> bool:
+        """Whether a key with a hash leads to a physical offset."""
+        for file in self.files:
+            if file.begin_physical_offset <= physical_offset <= file.end_physical_offset:
+                units = islice(self.chain(file, stored_hash), MAX_CHAIN_LENGTH)
+                if any((unit.key_hash, unit.physical_offset) == (stored_hash, physical_offset) for unit in units):
+                    return True
+        return False
 
     @contextmanager
     def _reading(self, file: IndexFile) -> Iterator[Callable[[int], Iterable[IndexUnit]]]:

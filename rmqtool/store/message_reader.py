@@ -42,7 +42,7 @@ from rmqtool.scan.reader import MANY_RECORDS, USUAL_RECORDS, scan_block, scan_fi
 from rmqtool.scan.redaction import Redaction
 from rmqtool.scan.typed_columns import TypedColumn, typed_column
 from rmqtool.scan.windows import constant_strings
-from rmqtool.store.other_logs import own_records
+from rmqtool.store.other_logs import OwnRecords
 from rmqtool.store.splits import Split
 from rmqtool.store.store import relative_to
 
@@ -353,6 +353,7 @@ class SplitReader:
         split, other, rate = self._split, self._split.other, self._query.bytes_per_second
         reading = ReadPolicy(_rate_limit(rate) if rate else None, drop_page_cache=split.live)
         block = _FREE.pop() if _FREE else scan_block()
+        own = OwnRecords(other, split.files, reading) if other else None
         events = scan_files(split.files, split.start, split.stop, reading, self._usual_records, block=block)
         try:
             for event in events:
@@ -362,16 +363,18 @@ class SplitReader:
                     if not (split.live and event.tail):
                         yield event
                     continue
-                if other is None:
+                if own is None:
                     self.counts.end = event.physical_offset + event.size
                 if isinstance(event, RecordRun):
-                    run = own_records(other, event, split.files, reading) if other else event
+                    run = own.of(event) if own else event
                     yield from self._batches_with(run) if run else ()
         except UnreadableError:
             yield from self._joined_batches()  # what was read before is not lost with it
             raise
         finally:
             _FREE[:] = [block]
+            if own:
+                own.close()
         yield from self._joined_batches()
 
     @property

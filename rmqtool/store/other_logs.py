@@ -7,7 +7,6 @@ Where the local queue begins, its messages come from the commit log: a tier is a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
@@ -30,29 +29,36 @@ from rmqtool.store.tiered import Tier, TieredQueue, Unreadable, is_tier_read, ti
 from rmqtool.store.unit_files import units_of
 
 
-def own_records(log: OtherLog, run: RecordRun, files: tuple[MappedFile, ...], reading: ReadPolicy) -> RecordRun | None:
-    """The records of a run of another log that count."""
-    numbers = run.headers.field("queue_offset").astype(np.int64)
-    is_own = (numbers >= log.first) & (numbers < log.stop)
-    if log.units and is_own.any():
-        is_own &= _count(log, run, numbers, files, reading)
-    if is_own.all():
-        return run
-    return sound_prefix(run.block, run.positions[is_own]) if is_own.any() else None
+class OwnRecords:
+    """The records of another log that count, run by run, until it is closed."""
 
+    def __init__(self, log: OtherLog, files: tuple[MappedFile, ...], reading: ReadPolicy) -> None:
+        self._log, self._files = log, files
+        self._open_files = OpenFiles(reading)
+        self._units = units_of(Queue(log.topic, log.queue_id, "simple", MappedFiles(log.units)), self._open_files)
 
-def _count(
-    log: OtherLog, run: RecordRun, numbers: NDArray[np.int64], files: tuple[MappedFile, ...], reading: ReadPolicy
-) -> NDArray[np.bool_]:
-    """Which records no other copy counts for: that to which their unit leads."""
-    queue = Queue(log.topic, log.queue_id, "simple", MappedFiles(log.units))
-    with closing(OpenFiles(reading)) as open_files:
-        leading = units_at(units_of(queue, open_files), numbers)["physical_offset"].astype(np.int64)
-    counts: NDArray[np.bool_] = leading == run.physical_offsets
-    for row in np.flatnonzero(~counts).tolist():
-        other = single_record_at(files, int(leading[row]))
-        counts[row] = other is None or other.number("queue_offset") != numbers[row]
-    return counts
+    def close(self) -> None:
+        """Close the files of units."""
+        self._open_files.close()
+
+    def of(self, run: RecordRun) -> RecordRun | None:
+        """Those of a run."""
+        numbers = run.headers.field("queue_offset").astype(np.int64)
+        is_own = (numbers >= self._log.first) & (numbers < self._log.stop)
+        if self._log.units and is_own.any():
+            is_own &= self._count(run, numbers)
+        if is_own.all():
+            return run
+        return sound_prefix(run.block, run.positions[is_own]) if is_own.any() else None
+
+    def _count(self, run: RecordRun, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which records no other copy counts for: that to which their unit leads."""
+        leading = units_at(self._units, numbers)["physical_offset"].astype(np.int64)
+        counts: NDArray[np.bool_] = leading == run.physical_offsets
+        for row in np.flatnonzero(~counts).tolist():
+            other = single_record_at(self._files, int(leading[row]))
+            counts[row] = other is None or other.number("queue_offset") != numbers[row]
+        return counts
 
 
 def other_sources(named: NamedStore, filters: Filters, begins: Mapping[QueueName, int] | None = None) -> list[Source]:

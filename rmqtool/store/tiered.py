@@ -40,11 +40,12 @@ from rmqtool.store.unit_files import UnitFiles
 METADATA = f"{CONFIG}/tieredStoreMetadata.json"
 PLUG_IN, PATH_SETTING, PROVIDER = "messageStorePlugIn", "tieredStoreFilePath", "tieredBackendServiceProvider"
 _TIERED, _POSIX, _MEMORY = "TieredMessageStore", "PosixFileSegment", "MemoryFileSegment"
-_LEVEL = "tieredStorageLevel"
+LEVEL_SETTING = "tieredStorageLevel"
 SegmentKind = Literal["COMMIT_LOG", "CONSUME_QUEUE", "INDEX"]
 SEGMENT_KINDS: tuple[SegmentKind, ...] = ("COMMIT_LOG", "CONSUME_QUEUE", "INDEX")
 QUEUE_KINDS: tuple[SegmentKind, ...] = ("COMMIT_LOG", "CONSUME_QUEUE")
 """The flat files of a queue."""
+RESERVED_SETTING, _USUAL_HOURS, HOUR_MS = "tieredStoreFileReservedTime", 72, 3_600_000
 DELETED = 2  # FileSegmentMetadata.STATUS_DELETED, up to 5.2.0
 NEVER = (1 << 63) - 1
 """Begin and end of a segment that holds nothing, epoch ms."""
@@ -233,9 +234,22 @@ class Tier:
         """The numbers by which items of the index name topics."""
         return {topic: number_of(row.get("topicId")) for topic, row in self._topic_rows.items()}
 
-    def reserved_hours(self, topic: str) -> int:
-        """How long messages of a topic are kept, hours; 0 or less: as all."""
-        return number_of(self._topic_rows.get(topic, {}).get("reserveTime"))
+    def reserved_ms(self, topic: str) -> int:
+        """How long messages of a topic are kept, ms."""
+        text = self.setting.get(RESERVED_SETTING, "").strip()
+        own = number_of(self._topic_rows.get(topic, {}).get("reserveTime"))
+        return (own if own > 0 else int(text) if text.isdecimal() else _USUAL_HOURS) * HOUR_MS
+
+    def is_wrongly_deleted(self, queue: TieredQueue, row: Row) -> bool:
+        """Whether a row says that its segment is deleted, which had not expired an hour after the last clean-up.
+
+        Up to 5.2 each clean-up notes its time in the rows of queues, and marks segments before it removes them.
+        """
+        if row.status != DELETED:
+            return False
+        queues = _object(_object(self.metadata.content.get("queueMetadataTable")).get(queue.topic))
+        cleaned = max((number_of(_object(each).get("updateTimestamp")) for each in queues.values()), default=0)
+        return row.end_timestamp + self.reserved_ms(queue.topic) >= cleaned + HOUR_MS
 
     @property
     def is_unknown(self) -> bool:
@@ -252,9 +266,10 @@ def units_at(units: UnitFiles, numbers: NDArray[np.int64]) -> NDArray[np.void]:
         return np.zeros(0, UNIT_DTYPE)
     low, high = int(numbers.min()), int(numbers.max())
     if high - low > 2 * len(numbers) + _SPAN:  # a damaged queue offset
-        found = [units.read(number, 1) for number in numbers.tolist()]
-        return np.frombuffer(b"".join(found), UNIT_DTYPE)
-    return units.units(low, high - low + 1)[numbers - low]
+        each = [units.read(number, 1) for number in numbers.tolist()]
+        return np.frombuffer(b"".join(each), UNIT_DTYPE)
+    found = units.units(low, high - low + 1)
+    return found if (numbers == np.arange(low, low + len(numbers))).all() else found[numbers - low]
 
 
 def are_of(run: RecordRun, topic: str, queue_id: int) -> NDArray[np.bool_]:
@@ -343,7 +358,7 @@ class Level(IntEnum):
 
 def level_of(store: Store) -> Level:
     """The level of a store: a name as it is spelled, or a number; NOT_IN_DISK where it is neither."""
-    text = store.conf.text(_LEVEL) or ""
+    text = store.conf.text(LEVEL_SETTING) or ""
     if (number := whole_number(text)) is not None:
         return Level(number) if number in list(Level) else Level.DISABLE
     return Level.__members__.get(text, Level.NOT_IN_DISK)

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from rmqtool.base.mapped_files import MappedFile, read_at
 from rmqtool.broker.compaction import Obstacle, obstacles
+from rmqtool.broker.copied_records import judged_records
+from rmqtool.broker.pull import PULLED
 from rmqtool.clients.losses import BesideLog
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
@@ -30,10 +32,8 @@ from rmqtool.store.compaction import (
     LogRecords,
     compacted_queue,
     compaction_positions,
-    copies_in_log,
     file_sizes,
     is_compaction_on,
-    judged_records,
     leftovers,
     list_compacted,
     replaced_names,
@@ -194,7 +194,7 @@ def _check_records(
             is_recovered=number >= len(files) - RECOVERED_FILES,
         )
         offsets = records.units["base_queue_offset"].astype(np.int64)
-        _check_copies(snapshot, queue, file, records, report)
+        _report_differing(snapshot, queue, file, records, report)
         seen.offsets.append(offsets)
         seen.keys.append(records.keys)
         seen.is_whole &= not records.damages
@@ -352,12 +352,36 @@ class _FileCheck:
         known = units[:written] if is_recovered else units[is_batch_written(units)]
         places = np.searchsorted(right["physical_offset"], known["physical_offset"])
         inside = np.flatnonzero(places < len(right))
-        are_same = np.ones(len(inside), np.bool_)
+        are_same = ~self._are_passed(known)[inside]
         for name in ("physical_offset", "message_size"):
             are_same &= known[name][inside] == right[name][places[inside]]
         served = np.zeros(len(right), np.bool_)
         served[places[inside[are_same]]] = True
         return served
+
+    def _are_passed(self, units: NDArray[np.void]) -> NDArray[np.bool_]:
+        """Which units a pull passes over: after one that leads past the log, those before the next file from there.
+
+        As `CompactionLog#getMessage`, in pulls of a push consumer.
+        """
+        places, passed = units["physical_offset"].astype(np.int64), np.zeros(len(units), np.bool_)
+        sizes, size = units["message_size"].astype(np.int64), self.seen.file_size or self.file.size
+        is_held = np.zeros(len(units), np.bool_)
+        for file in self.queue.log.files:
+            is_held |= (places >= file.start_offset) & (places <= file.start_offset + size - sizes)
+        if is_held.all():
+            return passed
+        next_file, count = 0, 0
+        for row, (place, is_read) in enumerate(zip(places.tolist(), is_held.tolist(), strict=True)):
+            if count == PULLED:
+                next_file = count = 0
+            if place < next_file:
+                passed[row] = True
+            elif is_read:
+                next_file, count = 0, count + 1
+            else:
+                next_file = place - place % size + size
+        return passed
 
     def _check_rest(self, rest: NDArray[np.void], file: MappedFile) -> None:
         """Check that no unit is after those of all records: the mark at most, and zeros."""
@@ -365,20 +389,15 @@ class _FileCheck:
             self._add("compaction.unit", {"problem": "stale", "units": stale}, file, severity="warning", count=stale)
 
 
-def _check_copies(
+def _report_differing(
     snapshot: Snapshot, queue: CompactedQueue, file: MappedFile, records: LogRecords, report: Report
 ) -> None:
-    """Compare records with those of the commit log, where it still has them: all but their places are the same."""
-    offsets = records.units["base_queue_offset"].astype(np.int64)
-    sound, differing = np.flatnonzero(~records.wrong), list[int]()
-    for which, digests in copies_in_log(snapshot, queue.topic, queue.queue_id, offsets[sound]):
-        rows = sound[which]
-        differing += rows[digests != records.digests[rows]].tolist()
-    if differing:
-        first = records.units[min(differing)]
-        facts = {"problem": "differs", "messages": len(differing), "first": int(first["base_queue_offset"]),
+    """Report records that the commit log has otherwise, where nothing shows which are right."""
+    if records.differing:
+        first = records.units[min(records.differing)]
+        facts = {"problem": "differs", "messages": len(records.differing), "first": int(first["base_queue_offset"]),
                  "cause": "differs"}  # fmt: skip
-        report.add("compaction.record", details=facts, severity="warning", effect=_SENT, count=len(differing),
+        report.add("compaction.record", details=facts, severity="warning", effect=_SENT, count=len(records.differing),
                    file=snapshot.store.relative(file.path), topic=queue.topic, queue_id=queue.queue_id,
                    offset=int(first["physical_offset"]) - file.start_offset)  # fmt: skip
 

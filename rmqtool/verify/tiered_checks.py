@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.base.files import OpenFiles
+from rmqtool.broker.copied_records import differing_in_run
 from rmqtool.broker.damaged_tags import damaged_tags
 from rmqtool.clients.losses import BesideLog
 from rmqtool.findings.report import Report
@@ -21,9 +22,9 @@ from rmqtool.rules.versions import TIER_REWRITTEN
 from rmqtool.scan.block import REASON_MEANINGS, Damage
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
-from rmqtool.store.compaction import copies_in_log, digests_of
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.tiered import (
+    LEVEL_SETTING,
     METADATA,
     SEGMENT_KINDS,
     SegmentKind,
@@ -41,7 +42,7 @@ from rmqtool.verify.tiered_losses import TieredLosses
 
 CODES = (
     "tiered.metadata", "tiered.destroyed", "tiered.broker-name", "tiered.segment", "tiered.unit", "tiered.record",
-    "tiered.index", "tiered.ahead",
+    "tiered.index", "tiered.ahead", "tiered.hidden",
 )  # fmt: skip
 
 
@@ -104,16 +105,21 @@ class _QueueCheck:
         is_deleted = self._check_range()
         losses = TieredLosses(self.snapshot, self.tier, self.queue)
         self._check_records(misfits, losses)
+        hidden = losses.hidden(is_deleted=is_deleted)
+        if hidden:
+            self._add("tiered.hidden", {"setting": LEVEL_SETTING, "messages": hidden}, count=hidden)
         if self.is_damaged or self.tier.is_unknown:
-            self._lose(losses.count(is_lost=is_deleted or self.tier.is_unknown))
+            self._lose(*losses.count(is_lost=is_deleted or self.tier.is_unknown), hidden)
 
-    def _lose(self, count: int) -> None:
+    def _lose(self, count: int, missed_by_tag: int, hidden: int) -> None:
         """Count messages that consumers do not get; metadata that are written again bring them all back."""
         lost = self.snapshot.kept.setdefault(BesideLog, BesideLog())
         if self.tier.is_unknown:
-            lost.tiered += count
+            lost.tiered += count - hidden
         else:
-            lost.lose_tiered(self.queue.topic, self.queue.queue_id, count)
+            lost.lose_tiered(self.queue.topic, self.queue.queue_id, count - hidden)
+        lost.hide(self.queue.topic, self.queue.queue_id, hidden)
+        lost.missed_by_queue[self.queue.topic, self.queue.queue_id] = missed_by_tag
 
     def _shown(self, path: Path) -> str:
         return self.snapshot.store.relative(path)
@@ -137,6 +143,8 @@ class _QueueCheck:
             elif row and file.size != row.size and not (is_last and file.size > row.size):
                 problem = "short" if file.size < row.size else "long"
                 yield name, {"problem": problem, "size": file.size, "expected": row.size}
+            if row and self.snapshot.release < TIER_REWRITTEN and self.tier.is_wrongly_deleted(self.queue, row):
+                yield name, {"problem": "deleted", "size": file.size}
             if kind == "CONSUME_QUEUE" and file.size % UNIT_SIZE:
                 yield name, {"problem": "torn", "size": file.size, "unit": UNIT_SIZE}
         for before, after in pairwise(files):
@@ -170,7 +178,8 @@ class _QueueCheck:
         is_judged = (is_row and "CONSUME_QUEUE" not in misfits) or self.tier.is_unknown
         seen = np.zeros(held if is_judged else 0, np.bool_)
         wrong_bodies = foreign = 0
-        differing, wrong_tags = list[int](), list[int]()
+        differing, wrong_fields, wrong_tags = list[int](), list[int](), list[int]()
+        of_other_tags = list[int]()
         first_wrong = -1
         with closing(OpenFiles(self.snapshot.reading)) as open_files:
             units = units_of(self.queue.queue, open_files)
@@ -187,18 +196,26 @@ class _QueueCheck:
                 is_own = are_of(event, self.queue.topic, self.queue.queue_id)
                 losses.note(event, is_own & ~event.wrong_bodies)
                 foreign += int(np.count_nonzero(~is_own))
-                damaged = _note_units(event, is_own, units, first, seen)
-                wrong_tags += np.setdiff1d(damaged, event.headers.field("queue_offset")[wrong]).tolist()
-                differing += self._differing(event, is_own)
+                damaged, untagged = _note_units(event, is_own, units, first, seen)
+                of_other_tags += untagged.tolist()
+                numbers = event.headers.field("queue_offset").astype(np.int64)
+                wrong_tags += np.setdiff1d(damaged, numbers[wrong]).tolist()
+                compared = np.flatnonzero(is_own & ~event.wrong_bodies & ~np.isin(numbers, damaged))
+                others = differing_in_run(self.snapshot, self.queue.topic, self.queue.queue_id, event, compared)
+                wrong_fields += numbers[others.here].tolist()
+                differing += numbers[others.undecided].tolist()
         if wrong_bodies:
             facts = {"problem": "body", "messages": wrong_bodies, "first": first_wrong}
             self._add("tiered.record", facts, count=wrong_bodies)
         if foreign:
             self._add("tiered.record", {"problem": "foreign", "messages": foreign}, count=foreign)
-        if wrong_tags:
-            facts = {"problem": "tags", "messages": len(wrong_tags), "first": min(wrong_tags)}
-            self._add("tiered.record", facts, count=len(wrong_tags), queue_offset=min(wrong_tags), severity="warning")
-            losses.note_damaged(wrong_tags)
+        for problem, numbers_of in (("tags", wrong_tags), ("fields", wrong_fields)):
+            if numbers_of:
+                facts = {"problem": problem, "messages": len(numbers_of), "first": min(numbers_of)}
+                self._add("tiered.record", facts, count=len(numbers_of), queue_offset=min(numbers_of),
+                          severity="warning")  # fmt: skip
+        losses.note_damaged([*wrong_tags, *wrong_fields])
+        losses.note_wrong_tags(of_other_tags)
         if differing:
             facts = {"problem": "differs", "messages": len(differing), "first": min(differing), "cause": "differs"}
             self._add("tiered.record", facts, count=len(differing), queue_offset=min(differing))
@@ -230,16 +247,6 @@ class _QueueCheck:
             end = max(first, local.range.max_offset) + int(after[-1]) + 1
             self._add("tiered.ahead", {"tiered_end": end, "local_end": local.range.max_offset})
 
-    def _differing(self, run: RecordRun, is_own: NDArray[np.bool_]) -> list[int]:
-        """Queue offsets of messages of which the local queue has other bytes: all but their places are the same."""
-        numbers, own = run.headers.field("queue_offset").astype(np.int64), np.flatnonzero(is_own)
-        differing, digests = list[int](), None
-        for which, copies in copies_in_log(self.snapshot, self.queue.topic, self.queue.queue_id, numbers[own]):
-            digests = digests_of(run) if digests is None else digests  # of most runs the commit log has nothing
-            rows = own[which]
-            differing += numbers[rows[copies != digests[rows]]].tolist()
-        return differing
-
     def _report_damage(self, damage: Damage) -> None:
         file = next((each for each in self.queue.log if each.holds(damage.physical_offset)), None)
         facts = {"problem": "", "bytes": damage.size, "why": REASON_MEANINGS[damage.reason]}
@@ -249,11 +256,11 @@ class _QueueCheck:
 
 def _note_units(
     run: RecordRun, is_own: NDArray[np.bool_], units: UnitFiles, first: int, seen: NDArray[np.bool_]
-) -> NDArray[np.int64]:
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Note in `seen`, from queue offset `first` on, which units lead to the records of a run.
 
     A record may be there twice, after an upload that failed: its unit leads to the last copy. The result are the queue
-    offsets of records whose tags are damaged, not those of their units.
+    offsets of records whose tags are damaged, not those of their units, and of units that have other tags than these.
     """
     numbers, built = built_units(run, np.flatnonzero(is_own))
     rows = np.flatnonzero((numbers >= first) & (numbers < first + len(seen)))
@@ -261,4 +268,6 @@ def _note_units(
     stored = units_at(units, numbers)
     is_damaged = damaged_tags(run, numbers, built, stored, units)
     seen[numbers[(stored == built) | is_damaged] - first] = True
-    return numbers[is_damaged]
+    is_its = (stored["physical_offset"] == built["physical_offset"]) & (stored["message_size"] == built["message_size"])
+    own, low = built["tags_code"], stored["tags_code"].astype(np.int32)  # brokers compare the low 32 bits
+    return numbers[is_damaged], numbers[is_its & ~is_damaged & (own != 0) & (own != low)]

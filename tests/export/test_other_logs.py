@@ -118,7 +118,7 @@ def test_a_stream_says_what_it_does_not_read(golden_store: GoldenStore, tmp_path
 
     assert begin() == 0
     expire(store)
-    with pytest.raises(RmqtoolError, match=r"2 queues \(history queue 0\) may have earlier messages that are tiered"):
+    with pytest.raises(RmqtoolError, match=r"a tier may have earlier messages of 2 queues \(history queue 0\), and"):
         begin()
     assert begin(failOnDataLoss="false") == 32768
     assert begin(topic="other") == begin(failOnDataLoss="false")

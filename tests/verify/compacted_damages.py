@@ -55,6 +55,9 @@ DAMAGES = {
     "two bytes of an offset": Damage(
         lambda s: overwrite(s / UNITS / FIRST, UNIT + 6, b"\1\1"), "compaction.unit", "wrong"
     ),
+    "an offset past the log": Damage(
+        lambda s: overwrite(s / UNITS / FIRST, UNIT, b"\x62\x73"), "compaction.unit", "wrong"
+    ),
     "two bytes of a queue offset": Damage(
         lambda s: overwrite(s / UNITS / FIRST, UNIT + 34, b"\1\1"), "compaction.unit", "wrong"
     ),
@@ -81,7 +84,10 @@ DAMAGES = {
         lambda s: overwrite(s / LOG / FIRST, RECORD + 15, b"\1"), "compaction.record", "fields"
     ),
     "a property": Damage(
-        lambda s: overwrite(s / LOG / FIRST, 2 * RECORD - 20, b"\x7f"), "compaction.record", "differs"
+        lambda s: overwrite(s / LOG / FIRST, 2 * RECORD - 20, b"\x7f"), "compaction.record", "fields"
+    ),
+    "a time of birth": Damage(
+        lambda s: overwrite(s / LOG / FIRST, RECORD + 45, b"\x7f"), "compaction.record", "differs"
     ),
     "a short log file": Damage(lambda s: os.truncate(s / LOG / FIRST, 5500), "compaction.files", "size"),
     "a log file cut in a record": Damage(lambda s: os.truncate(s / LOG / FIRST, 1032), "compaction.files", "size"),

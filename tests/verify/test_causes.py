@@ -77,6 +77,7 @@ ELSEWHERE = {
     "tiered.record": "verify/test_tiered.py::test_each_damage_is_found",
     "tiered.index": "verify/test_tiered.py::test_the_index",
     "tiered.ahead": "verify/test_tiered.py::test_a_tier_ahead",
+    "tiered.hidden": "verify/test_tiered.py::test_a_tier_that_begins_later",
     "compaction.files": "verify/test_compacted_queues.py::test_each_damage_is_found",
     "compaction.unit": "verify/test_compacted_queues.py::test_each_damage_is_found",
     "compaction.record": "verify/test_compacted_queues.py::test_each_damage_is_found",

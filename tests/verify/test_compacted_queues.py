@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool.broker.copied_records import judged_records
 from rmqtool.findings.report import Selection
 from rmqtool.rules.broker_conf import BrokerConf
-from rmqtool.store.compaction import compacted_queue, judged_records, stored_units
+from rmqtool.store.compaction import compacted_queue, stored_units
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.commands.running import rmqtool
@@ -46,6 +47,7 @@ def test_each_damage_is_found(store: Path, name: str) -> None:
 
 CLIENTS = {  # messages that consumers of the topic do not get, or not whole, and how many of them after a repair
     "two bytes of an offset": (1, 0),
+    "an offset past the log": (6, 0),  # a pull then looks for the next file
     "a unit of zeros": (6, 0),  # and all after it in its file
     "units at the end": (2, 0),
     "a magic code": (1, 0),
@@ -74,7 +76,7 @@ def test_what_consumers_lose(store: Path, tmp_path: Path, name: str) -> None:
     assert (result["start"]["clients"]["compacted_lost"], plan["compacted_lost"] if plan else None) == CLIENTS[name]
 
 
-LOST = ("no log file", "no last log file", "a property")
+LOST = ("no log file", "no last log file", "a time of birth")
 """Of these not all is repaired: bytes come from a backup alone, or nothing says which of two copies is right."""
 
 

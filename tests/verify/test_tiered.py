@@ -22,6 +22,9 @@ from tests.verify.tiered_damages import (
     INDEX_DAMAGES,
     LOG,
     METADATA,
+    UNIT,
+    UNITS,
+    begin_later,
     conf_of,
     damaged,
     expire,
@@ -151,6 +154,8 @@ EDITS: dict[str, tuple[Callable[[dict[str, Any]], object], int, int]] = {
     "a queue's number": (lambda m: [row["queue"].update(queueId=7) for row in _queue_rows(m)], 78, 78),
     "a size in quotes": (lambda m: _row(m, "commitLog").update(size=str(_row(m, "commitLog")["size"])), 0, 0),
     "a size that is no number": (lambda m: _row(m, "commitLog").update(size="x"), 0, 0),
+    "deleted units": (lambda m: _row(m, "consumeQueue").update(status=2), 50, 0),
+    "a deleted log": (lambda m: _row(m, "commitLog").update(status=2), 78, 0),
     "no row": (lambda m: m["consumeQueueFileSegmentTable"]["broker-a/history/0"].update({"0": None}), 0, 0),
 }
 """Fields of the metadata, and what consumers of 5.1.4 and of 5.5.1 then do not get; the last two are read from .bak."""
@@ -176,14 +181,75 @@ def test_fields_of_the_metadata(golden_store: GoldenStore, tmp_path: Path, versi
     assert outcome.clients.counts()["tiered_lost"] == 0
 
 
-def test_messages_that_force_hides(golden_store: GoldenStore, tmp_path: Path) -> None:
-    """With FORCE, damage in the tier hides messages although the local queue has them."""
+def _last_unit(store: Path) -> None:
+    """The last entry of a queue leads to the log's beginning: reads that end with it fail."""
+    path = max((store / UNITS).iterdir(), key=lambda path: path.name[8:])
+    overwrite(path, path.stat().st_size - UNIT, bytes(8))
+
+
+@pytest.mark.parametrize(("version", "level", "apply", "lost"), [
+    ("5.3.3", "NOT_IN_DISK", DAMAGES["a body"].apply, 0), ("5.3.3", "FORCE", DAMAGES["a body"].apply, 1),
+    ("5.1.4", "FORCE", DAMAGES["no log segment"].apply, 94), ("5.1.4", "FORCE", _last_unit, 0),
+    ("5.1.4", "FORCE", begin_later, 94), ("5.5.1", "FORCE", begin_later, 94), ("5.5.1", "NOT_IN_DISK", begin_later, 0),
+])  # fmt: skip
+def test_messages_that_force_hides(
+    golden_store: GoldenStore, tmp_path: Path, version: str, level: str, apply: Callable[[Path], object], lost: int
+) -> None:
+    """As brokers served them: up to 5.2 what cannot be read in the tier is read in the local queue, even with FORCE."""
+    store = copied(golden_store(f"more/{version}-tiered"), tmp_path / "store")
+    apply(store)
+    outcome = verify(store, conf=conf_of(store, tieredStorageLevel=level), version=version)
+    assert outcome.clients is not None
+    assert outcome.clients.counts()["tiered_lost"] == lost
+
+
+@pytest.mark.parametrize(("version", "level", "missed"), [
+    ("5.1.4", "FORCE", 0), ("5.5.1", "FORCE", 3), ("5.5.1", "NOT_IN_DISK", 2),
+])  # fmt: skip
+def test_entries_with_the_hash_of_another_tag(
+    golden_store: GoldenStore, tmp_path: Path, version: str, level: str, missed: int
+) -> None:
+    """A broker filters by them since 5.3, as real ones did; one of these three is read locally, if it is there."""
+    store = copied(golden_store(f"more/{version}-tiered"), tmp_path / "store")
+    if level != "FORCE":
+        expire(store)
+    last = max((store / UNITS).iterdir(), key=lambda path: path.name[8:])
+    for path, position in ((store / UNITS / FIRST, 3 * UNIT), (store / UNITS / FIRST, 9 * UNIT), (last, 5 * UNIT)):
+        overwrite(path, position + 16, b"\1\1\1\1")
+    outcome = verify(store, conf=conf_of(store, tieredStorageLevel=level), version=version)
+    assert outcome.clients is not None
+    counts = outcome.clients.counts()
+    assert (counts["missed_by_tag"], counts["tiered_lost"]) == (missed, 0)
+    run = rmqtool("verify", store, "--tiered-path", store / "tiered", "--broker-version", version, "--json")
+    assert run.document["result"]["plan"]["clients"]["missed_by_tag"] == 0
+
+
+def test_a_tier_that_begins_later(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """With FORCE it hides older local messages, until broker.conf is changed; a repair cannot."""
+    store = copied(golden_store("more/5.5.1-tiered"), tmp_path / "store")
+    begin_later(store)
+    conf = tmp_path / "broker.conf"
+    settings = {**conf_of(store).settings, "tieredStorageLevel": "FORCE"}
+    conf.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    result = rmqtool("verify", store, "--json", "--broker-conf", conf).document
+    [found] = [each for each in result["findings"] if each["severity"] != "info"]
+    assert (found["code"], found["details"]["messages"]) == ("tiered.hidden", 94)
+    plan = result["result"]["plan"]
+    assert (result["result"]["verdict"], plan["clients"]["tiered_lost"]) == ("corrupt", 94)
+    assert "tieredStorageLevel" in plan["steps"][0]["text"]
+    assert "nothing to repair" in rmqtool("repair", store, "--yes", "--broker-conf", conf).err
+
+
+def test_which_copy_is_right(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """The one whose keys the local index has, if it has those of either; else nobody knows."""
     store = copied(golden_store("more/5.3.3-tiered"), tmp_path / "store")
-    damaged(store, "a body")
-    for level, lost in (("NOT_IN_DISK", 0), ("FORCE", 1)):
-        outcome = verify(store, conf=conf_of(store, tieredStorageLevel=level))
-        assert outcome.clients is not None
-        assert outcome.clients.counts()["tiered_lost"] == lost
+    tiered, local = store / LOG / FIRST, min((store / "commitlog").iterdir())
+    begin = tiered.read_bytes().index(b"UNIQ_KEY\1") + 9
+    key = tiered.read_bytes()[begin : begin + 32]
+    overwrite(local, local.read_bytes().index(key), b"Z")
+    assert codes_of(verify(store, conf=conf_of(store))) == {"commitlog.field"}
+    shutil.rmtree(store / "index")
+    assert "tiered.record" in codes_of(verify(store, conf=conf_of(store)))
 
 
 def _moved(path: Path) -> None:

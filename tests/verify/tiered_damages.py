@@ -70,6 +70,15 @@ def _ends_early(store: Path) -> None:
     (store / METADATA).write_text(json.dumps(metadata))
 
 
+def begin_later(store: Path) -> None:
+    """Take away the first segments of the tier of a queue, as the tier's own expiry does."""
+    metadata: dict[str, Any] = load_config(store / METADATA).content
+    for table, part in (("commitLogFileSegmentTable", LOG), ("consumeQueueFileSegmentTable", UNITS)):
+        del metadata[table]["broker-a/history/0"]["0"]
+        (store / part / FIRST).unlink()
+    (store / METADATA).write_text(json.dumps(metadata))
+
+
 def with_tags(store: Path, tags: bytes) -> None:
     """Give the first record of a tier that has Tag1 others of this size; its entry keeps the hash of the old ones."""
     data = (store / LOG / FIRST).read_bytes()
@@ -104,7 +113,8 @@ DAMAGES = {
     "a tag": Damage(lambda s: overwrite(s / UNITS / FIRST, 3 * UNIT + 18, b"\1"), "tiered.unit"),
     "a record's tag": Damage(lambda s: with_tags(s, b"Tag\x91"), "tiered.record", "tags"),
     "a body": Damage(lambda s: overwrite(s / LOG / FIRST, 90, b"\0"), "tiered.record", "body"),
-    "a key": Damage(lambda s: overwrite(s / LOG / FIRST, 120, b"\x7f"), "tiered.record", "differs"),
+    "a key": Damage(lambda s: overwrite(s / LOG / FIRST, 120, b"\x7f"), "tiered.record", "fields"),
+    "a time of birth": Damage(lambda s: overwrite(s / LOG / FIRST, 45, b"\x7f"), "tiered.record", "differs"),
     "zeros after the log": Damage(
         lambda s: _last(s, LOG).write_bytes(_last(s, LOG).read_bytes() + bytes(100) + b"x"), "tiered.record"
     ),
