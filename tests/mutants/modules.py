@@ -71,6 +71,7 @@ MODULES: Mapping[str, Decides] = {
         "what the cleaner's settings are",
         "rmqtool/rules/retention.py",
         ("tests/rules/test_retention.py", "tests/clean"),
+        same={("return round(fraction * 100, 6)", "6  ->  7"): "no percentage is given to seven places"},
     ),
     "recovery": Decides(
         "what a start recovers",
