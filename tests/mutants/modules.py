@@ -87,6 +87,17 @@ MODULES: Mapping[str, Decides] = {
         "which entries and keys a record gives",
         "rmqtool/broker/dispatcher.py",
         ("tests/broker/test_dispatch_rules.py", "tests/broker/test_dispatcher.py"),
+        same={
+            (
+                "return KeyTexts(kept, values if len(kept) == len(values) else values.take(kept))",
+                "values if len(kept) == len(values) else values.take(kept)  ->  values.take(kept)",
+            ): "all of them are taken",
+            (
+                "return IndexKeys(*(np.concatenate([old[:low], new, old[high:]]) for old, new in "
+                "zip(vars(keys).values(), vars(put).values(), strict=True)))",
+                "True  ->  False",
+            ): "both have the same fields",
+        },
     ),
     "plan": Decides(
         "what a repair does",
@@ -107,6 +118,7 @@ MODULES: Mapping[str, Decides] = {
             "tests/broker/test_queue_deletion.py",
             "tests/clean/test_dledger.py",
             "tests/clean/test_plan.py",
+            "tests/clean/test_rocksdb.py",
         ),
     ),
     "transaction": Decides(
