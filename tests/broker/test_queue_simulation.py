@@ -82,6 +82,7 @@ def test_a_gap_closes_and_a_repeat_is_dropped(tmp_path: Path) -> None:
     state = state_of(tmp_path, [])
     append(state, [(100, 7), (200, 8), (300, 12), (400, 13)])
     assert (state.max_offset, state.appended) == (11, 4)
+    assert (state.misplaced, state.shift) == (2, 3)
     append(state, [(500, 9)])
     assert state.max_offset == 11
     append(state, [(600, 0)])
@@ -132,8 +133,9 @@ def test_the_first_unit_of_a_file_is_taken_as_it_is(tmp_path: Path) -> None:
     state = state_of(tmp_path / "b", [*offsets[:5], None, *offsets[6:]], log_end=SIZE * 9)
     append(state, run(5, 1))
     assert state.max_offset == 6
+    assert state.revived == 0
     state.truncate(SIZE * 9)
-    assert state.max_offset == 9
+    assert (state.max_offset, state.revived) == (9, 3)
 
 
 def test_a_unit_far_beyond_cuts_what_follows(tmp_path: Path) -> None:

@@ -82,6 +82,13 @@ MODULES: Mapping[str, Decides] = {
             "tests/broker/test_recovered_queues.py",
             "tests/broker/test_recovery.py",
         ),
+        same={
+            (
+                "first = int(np.searchsorted(offsets + (sizes if self._remembers_ends else 0), self.max_physical, "
+                "'right'))",
+                "sizes if self._remembers_ends else 0  ->  sizes",
+            ): "the last known record is looked at again, and skipped",
+        },
     ),
     "dispatch": Decides(
         "which entries and keys a record gives",
