@@ -121,6 +121,9 @@ def test_units_behind_the_log_are_cut(tmp_path: Path, rules: RecoveryRules) -> N
     state.truncate(SIZE * 8)
     assert (state.max_offset, state.cut) == (8, 17)
     assert sorted(path.name for path in state.deleted) == [file_name(200), file_name(400)]
+    assert state.max_physical == SIZE * (8 if rules is NEW else 7)
+    state.truncate(0)
+    assert (state.max_offset, state.max_physical) == (0, 0 if rules is NEW else -1)
 
 
 def test_the_first_unit_of_a_file_is_taken_as_it_is(tmp_path: Path) -> None:
