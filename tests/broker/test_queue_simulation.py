@@ -226,3 +226,13 @@ def test_what_is_appended_and_cut_again(
         max(0, cut_at - known),
         0,
     )
+
+
+def test_a_cut_in_a_later_file_goes_on_to_what_is_on_disk(tmp_path: Path) -> None:
+    """The unit that is appended into a hole leads to one that was there; what follows was never written."""
+    offsets: list[int | None] = [*(SIZE * number for number in range(12)), None, SIZE * 13]
+    state = state_of(tmp_path, offsets, log_end=SIZE * 14)
+    append(state, run(12, 1))
+    assert state.max_offset == 13
+    state.truncate(SIZE * 14)
+    assert (state.max_offset, state.revived, state.max_physical) == (14, 1, SIZE * 14)
