@@ -297,6 +297,12 @@ def test_proven_tags_codes_that_are_hashes(tmp_path: Path, code: int) -> None:
     assert units.tags_hashes.tolist() == [code if is_hash else tags_code("red")]
 
 
+def test_a_batch_without_a_count_is_one_message(tmp_path: Path) -> None:
+    builder = LogBuilder()
+    builder.add(topic="bulk", sys_flag=INNER_BATCH, queue_offset=4, properties={"TAGS": "t"})
+    assert dispatch(builder, tmp_path, DispatchRules()) == [("bulk", 0, 4, tags_code("t"), 1)]
+
+
 def test_topics_of_batches_are_known_by_their_records(tmp_path: Path) -> None:
     builder = LogBuilder()
     builder.add(topic="bulk", sys_flag=INNER_BATCH, properties={"INNER_BASE": "0", "INNER_NUM": "2"})
