@@ -491,7 +491,7 @@ class Dispatched:
     def _proven_hashes(self) -> NDArray[np.int64]:
         """The hashes of tags; proven tags codes count, except those that are times of delivery, which are larger."""
         hashes = self._proven(self._tags_hashes, "tags_code")
-        counted: NDArray[np.int64] = np.where(abs(hashes) < 1 << 31, hashes, self._tags_hashes)
+        counted: NDArray[np.int64] = np.where(hashes.astype(np.int32) == hashes, hashes, self._tags_hashes)
         return counted
 
     @cached_property

@@ -14,7 +14,9 @@ from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_units import QueueUnits
 from rmqtool.broker.dispatcher import (
     KEY,
+    REPEATED,
     TAGS,
+    UNIQUE_KEY,
     Dispatched,
     Dispatcher,
     KeyTexts,
@@ -265,3 +267,48 @@ def test_a_damaged_record_with_a_proven_unit_is_one(tmp_path: Path) -> None:
     assert (found.malformed_rows.tolist(), found.refused_rows.tolist()) == ([0, 1], [0, 1])
     elsewhere = ProvenRecords({0: ProvenRecord("orders", tags_code=7)})
     assert dispatched(builder, tmp_path, DispatchRules(), elsewhere).malformed_rows.tolist() == [1]
+
+
+def test_a_key_that_a_record_repeats(tmp_path: Path) -> None:
+    """Found once, whether as the unique key or among the others; a tag of the same text is another key."""
+    builder = LogBuilder()
+    builder.add(properties={"UNIQ_KEY": "a", "KEYS": "a b c b", "TAGS": "a"})
+    builder.add(properties={"KEYS": "a"})
+    keys = dispatched(builder, tmp_path, DispatchRules()).keys
+    assert keys.kinds.tolist() == [UNIQUE_KEY, REPEATED, KEY, KEY, REPEATED, TAGS, KEY]
+    found = keys.key_hashes.tolist()
+    assert keys.hashes_without_tags == [found[0], found[2], found[3], found[6]]
+
+
+def test_a_delayed_message_keeps_the_hash_of_its_tag(tmp_path: Path) -> None:
+    builder = LogBuilder()
+    builder.add(topic="SCHEDULE_TOPIC_XXXX", properties={"DELAY": "1", "TAGS": "red"}, store_timestamp=START_TIME)
+    units = dispatched(builder, tmp_path, DispatchRules()).units
+    assert (units.tags_codes.tolist(), units.tags_hashes.tolist()) == ([START_TIME + 1000], [tags_code("red")])
+
+
+@pytest.mark.parametrize("code", [-(1 << 31), (1 << 31) - 1, 1 << 31, -(1 << 31) - 1])
+def test_proven_tags_codes_that_are_hashes(tmp_path: Path, code: int) -> None:
+    """Larger ones are times of delivery: the hash is that of the record then."""
+    builder = LogBuilder()
+    builder.add(properties={"TAGS": "red"})
+    units = dispatched(builder, tmp_path, DispatchRules(), ProvenRecords({0: ProvenRecord(tags_code=code)})).units
+    is_hash = -(1 << 31) <= code < 1 << 31
+    assert units.tags_hashes.tolist() == [code if is_hash else tags_code("red")]
+
+
+def test_a_batch_without_a_count_is_one_message(tmp_path: Path) -> None:
+    builder = LogBuilder()
+    builder.add(topic="bulk", sys_flag=INNER_BATCH, queue_offset=4, properties={"TAGS": "t"})
+    assert dispatch(builder, tmp_path, DispatchRules()) == [("bulk", 0, 4, tags_code("t"), 1)]
+
+
+def test_topics_of_batches_are_known_by_their_records(tmp_path: Path) -> None:
+    builder = LogBuilder()
+    builder.add(topic="bulk", sys_flag=INNER_BATCH, properties={"INNER_BASE": "0", "INNER_NUM": "2"})
+    files = open_store(builder.write(tmp_path)).commit_log().files
+    (run,) = (event for event in scan_files(files) if isinstance(event, RecordRun))
+    for batch_topics, is_known in ((None, True), ({"bulk"}, True), ({"other"}, False)):
+        dispatcher = Dispatcher(DispatchRules(), batch_topics)
+        assert len(dispatcher.dispatch(run).units) == 1
+        assert (dispatcher.is_batch_topic("bulk"), dispatcher.is_batch_topic("plain")) == (is_known, False)

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rmqtool.base.errors import UnreadableError
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.broker.cleaner import LogFile, LogRun, allocated_bytes, run_over, stat_log_file
+from rmqtool.broker.cleaner import (
+    Cleaner,
+    LogFile,
+    LogRun,
+    QueueCleaner,
+    Rules,
+    allocated_bytes,
+    run_over,
+    stat_log_file,
+)
 from rmqtool.broker.trigger import Trigger
 from rmqtool.rules.retention import settings_of
 from rmqtool.rules.versions import NEWEST
@@ -88,6 +99,8 @@ def test_a_first_file_in_use() -> None:
     found = run(90, 90, 90, in_use=True)
     assert reasons(found) == ["in-use", "next-run", "last-file"]
     assert (found.deleted, found.min_offset) == ([], SIZE)
+    assert (found.decisions[0].log_file.start_offset, found.decisions[0].expires) == (0, NOW - 18 * HOUR)
+    assert run(90, 80, 70, in_use=True).decisions[0].expires == NOW - 18 * HOUR
     assert run(10, 10, in_use=True).min_offset == 0
 
 
@@ -120,3 +133,14 @@ def test_what_a_file_takes_of_its_disk(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_looked_at(tmp_path: Path) -> None:
     with pytest.raises(UnreadableError):
         stat_log_file(MappedFile(tmp_path / ("x" * 300), 0, 0))
+
+
+@pytest.mark.parametrize(("is_node", "is_plain", "runs"), [(False, True, 20), (True, True, 20), (True, False, 0)])
+def test_the_cleaner_of_a_node_knows_no_manual_runs(is_node: bool, is_plain: bool, runs: int) -> None:
+    """While plain files are there, that of all brokers runs (`CleanCommitLogService`)."""
+    rules = Rules(settings_of({}, {}, NEWEST), NEWEST, manual=True, is_node=is_node)
+    (file,) = log(1)
+    entries = replace(file, file=MappedFile(file.file.path, 0, SIZE, 4096))
+    disks: Any = None
+    cleaner = Cleaner(rules, [file if is_plain else entries], 0, disks, (), QueueCleaner((), NEWEST))
+    assert cleaner.manual_runs == runs

@@ -82,6 +82,7 @@ def test_a_gap_closes_and_a_repeat_is_dropped(tmp_path: Path) -> None:
     state = state_of(tmp_path, [])
     append(state, [(100, 7), (200, 8), (300, 12), (400, 13)])
     assert (state.max_offset, state.appended) == (11, 4)
+    assert (state.misplaced, state.shift) == (2, 3)
     append(state, [(500, 9)])
     assert state.max_offset == 11
     append(state, [(600, 0)])
@@ -120,6 +121,9 @@ def test_units_behind_the_log_are_cut(tmp_path: Path, rules: RecoveryRules) -> N
     state.truncate(SIZE * 8)
     assert (state.max_offset, state.cut) == (8, 17)
     assert sorted(path.name for path in state.deleted) == [file_name(200), file_name(400)]
+    assert state.max_physical == SIZE * (8 if rules is NEW else 7)
+    state.truncate(0)
+    assert (state.max_offset, state.max_physical) == (0, 0 if rules is NEW else -1)
 
 
 def test_the_first_unit_of_a_file_is_taken_as_it_is(tmp_path: Path) -> None:
@@ -132,8 +136,9 @@ def test_the_first_unit_of_a_file_is_taken_as_it_is(tmp_path: Path) -> None:
     state = state_of(tmp_path / "b", [*offsets[:5], None, *offsets[6:]], log_end=SIZE * 9)
     append(state, run(5, 1))
     assert state.max_offset == 6
+    assert state.revived == 0
     state.truncate(SIZE * 9)
-    assert state.max_offset == 9
+    assert (state.max_offset, state.revived) == (9, 3)
 
 
 def test_a_unit_far_beyond_cuts_what_follows(tmp_path: Path) -> None:
@@ -221,3 +226,13 @@ def test_what_is_appended_and_cut_again(
         max(0, cut_at - known),
         0,
     )
+
+
+def test_a_cut_in_a_later_file_goes_on_to_what_is_on_disk(tmp_path: Path) -> None:
+    """The unit that is appended into a hole leads to one that was there; what follows was never written."""
+    offsets: list[int | None] = [*(SIZE * number for number in range(12)), None, SIZE * 13]
+    state = state_of(tmp_path, offsets, log_end=SIZE * 14)
+    append(state, run(12, 1))
+    assert state.max_offset == 13
+    state.truncate(SIZE * 14)
+    assert (state.max_offset, state.revived, state.max_physical) == (14, 1, SIZE * 14)

@@ -442,3 +442,15 @@ def test_entries_that_a_start_cuts_with_those_that_it_has_made(tmp_path: Path, v
     (queue,) = start.queues
     assert (queue.max_offset_before, queue.max_offset) == (7, 2)
     assert (queue.truncated, queue.dispatched) == (5, 0)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_file_that_a_record_ends(tmp_path: Path, version: str) -> None:
+    """No broker fills a file without a blank; the cut leaves such a file as it is, so that the next one begins."""
+    log = LogBuilder(RECORD * 4 + 8).add_all({"queue_offset": number} for number in range(4))
+    log.write(tmp_path)
+    path = tmp_path / LOG / file_name(0)
+    path.write_bytes(path.read_bytes()[: RECORD * 4])
+    write_queue(tmp_path, log.offsets)
+    start = predict(tmp_path, version)
+    assert (start.max_offset_after, start.messages_lost, start.queues) == (RECORD * 4, 0, [])

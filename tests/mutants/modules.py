@@ -21,10 +21,6 @@ class Decides:
     slow: tuple[str, ...] = ()
 
 
-_DAMAGED_FIELDS = tuple(
-    f"tests/repair/test_damaged_fields.py::test_witnesses_count_against_a_damaged_field[4.9.7-shop-{field}"
-    for field in ("topic", "queue_id-queue_id-1", "queue_offset-queue_offset-1", "sys_flag-sys_flag-4", "KEYS-KEYS-1")
-)
 _SEARCHED = "if self.min_position >= self.end or low > high or (start >= 0 and self.offsets[low] >= log_min_offset):"
 
 MODULES: Mapping[str, Decides] = {
@@ -70,35 +66,77 @@ MODULES: Mapping[str, Decides] = {
     "retention": Decides(
         "what the cleaner's settings are",
         "rmqtool/rules/retention.py",
-        ("tests/rules/test_retention.py", "tests/clean"),
+        ("tests/rules/test_retention.py",),
+        same={("return round(fraction * 100, 6)", "6  ->  7"): "no percentage is given to seven places"},
     ),
     "recovery": Decides(
         "what a start recovers",
         "rmqtool/broker/recovery.py",
-        ("tests/broker", "tests/verify/test_settings.py"),
-        slow=("tests/verify/test_settings.py::test_blanks_behind_paths",),
+        ("tests/broker/test_recovery.py", "tests/broker/test_rocksdb_recovery.py", "tests/verify/test_settings.py"),
     ),
-    "queues": Decides("which queue entries a start cuts", "rmqtool/broker/queue_recovery.py", ("tests/broker",)),
+    "queues": Decides(
+        "which queue entries a start cuts",
+        "rmqtool/broker/queue_recovery.py",
+        (
+            "tests/broker/test_queue_simulation.py",
+            "tests/broker/test_recovered_queues.py",
+            "tests/broker/test_recovery.py",
+        ),
+        same={
+            (
+                "first = int(np.searchsorted(offsets + (sizes if self._remembers_ends else 0), self.max_physical, "
+                "'right'))",
+                "sizes if self._remembers_ends else 0  ->  sizes",
+            ): "the last known record is looked at again, and skipped",
+        },
+    ),
     "dispatch": Decides(
         "which entries and keys a record gives",
         "rmqtool/broker/dispatcher.py",
-        ("tests/broker", "tests/rebuild", "tests/repair/test_damaged_fields.py"),
-        slow=_DAMAGED_FIELDS,
+        ("tests/broker/test_dispatch_rules.py", "tests/broker/test_dispatcher.py"),
+        same={
+            (
+                "return KeyTexts(kept, values if len(kept) == len(values) else values.take(kept))",
+                "values if len(kept) == len(values) else values.take(kept)  ->  values.take(kept)",
+            ): "all of them are taken",
+            (
+                "return IndexKeys(*(np.concatenate([old[:low], new, old[high:]]) for old, new in "
+                "zip(vars(keys).values(), vars(put).values(), strict=True)))",
+                "True  ->  False",
+            ): "both have the same fields",
+        },
     ),
     "plan": Decides(
         "what a repair does",
         "rmqtool/repair/plan.py",
-        ("tests/repair", "tests/scenarios/test_dledger.py"),
-        slow=("tests/scenarios/test_dledger.py::test_the_index", "tests/scenarios/test_dledger.py::test_the_units"),
+        ("tests/repair/test_plan.py", "tests/repair/test_clients_after.py", "tests/repair/test_reach.py"),
     ),
     "diagnosis": Decides(
-        "which repair treats a finding", "rmqtool/repair/diagnosis.py", ("tests/repair",), slow=_DAMAGED_FIELDS
+        "which repair treats a finding",
+        "rmqtool/repair/diagnosis.py",
+        ("tests/repair/test_clients_after.py", "tests/repair/test_plan.py"),
     ),
-    "clean": Decides("which files the cleaner deletes", "rmqtool/broker/cleaner.py", ("tests/clean", "tests/broker")),
+    "clean": Decides(
+        "which files the cleaner deletes",
+        "rmqtool/broker/cleaner.py",
+        (
+            "tests/broker/test_log_deletion.py",
+            "tests/broker/test_queue_cleaner.py",
+            "tests/broker/test_queue_deletion.py",
+            "tests/clean/test_dledger.py",
+            "tests/clean/test_plan.py",
+            "tests/clean/test_rocksdb.py",
+        ),
+    ),
     "transaction": Decides(
         "how files change",
         "rmqtool/transaction/transaction.py",
-        ("tests/transaction",),
+        (
+            "tests/transaction/test_staged.py",
+            "tests/transaction/test_transaction.py",
+            "tests/transaction/test_full_disk.py",
+            "tests/transaction/test_faults.py",
+        ),
         same={
             ("self._journaled = True", "True  ->  False"): "nothing is left of what was staged",
             (
@@ -113,15 +151,16 @@ MODULES: Mapping[str, Decides] = {
         },
         slow=(
             "tests/transaction/test_faults.py::test_fault_at_the_calls_of_a_transaction[kill-before-repair-all]",
-            "tests/transaction/test_faults.py::test_fault_at_the_calls_of_an_undo[kill-before-repair-all]",
             "tests/transaction/test_faults.py::test_fault_at_the_calls_of_a_deletion[kill-before]",
-            "tests/transaction/test_power.py::test_power_fails_during_a_transaction_and_its_undo[repair-one-all]",
         ),
     ),
     "clients": Decides(
         "what consumers get of a queue",
         "rmqtool/clients/queue_view.py",
-        ("tests/query/test_holes.py", "tests/clients"),
-        slow=("tests/query/test_holes.py",),
+        ("tests/clients/test_queue_view.py", "tests/query/test_holes.py"),
+        slow=(
+            "tests/query/test_holes.py::test_as_verify[4.9.7-clean",
+            "tests/query/test_holes.py::test_rows_as_verify",
+        ),
     ),
 }

@@ -31,7 +31,7 @@ _LONG = ("slow", "rare", "broker", "spark")
 """Marks."""
 _MOST_S = 5
 _LEAST_S = 5
-"""CPU time that the tests of a change get, at least; else ten times what they take without it."""
+"""CPU time that the tests of a change get, at least; else three times what they take without it."""
 _WAITS_S = 300
 _MEMORY = 4 << 30
 _OURS, _LASTING = ("rmqtool", "formats", "tests"), ("tests.golden", "tests.conftest", "tests.mutants")
@@ -170,7 +170,7 @@ class Warm:
 
     def is_seen(self, path: Path, code: CodeType, tests: Sequence[pytest.Item]) -> bool | None:
         """Whether one of the tests fails in a copy of this process with another module; None where it does not end."""
-        seconds = max(_LEAST_S, 10 * sum(self._seconds[test] for test in tests))
+        seconds = max(_LEAST_S, 3 * sum(self._seconds[test] for test in tests))
         reading, writing = os.pipe()
         with TemporaryDirectory() as directory:
             process = os.fork()
