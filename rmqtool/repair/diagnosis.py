@@ -460,7 +460,21 @@ def repairs_of(diagnosis: Diagnosis, *, keep_offsets: bool = False, is_rebuilt: 
     brought = {each.topic for each in findings if each.code == "config.topic-missing"} if config else set()
     lost = diagnosis.clients.unreachable.queues if diagnosis.clients else ()
     is_later = any(each.topic in brought for each in lost)  # whose queues then are missing
-    return Repairs((*files, *config), goes_on=is_later)
+    return Repairs(tuple(_once([*files, *config])), goes_on=is_later)
+
+
+def _once(changes: Sequence[Change]) -> Iterator[Change]:
+    """Of changes that write the same file only the first, which heals what the others do."""
+    of_file: dict[str, list[FileChange]] = defaultdict(list)
+    for change in changes:
+        if isinstance(change, FileChange):
+            of_file[change.name].append(change)
+    for change in changes:
+        same = of_file[change.name] if isinstance(change, FileChange) else [change]
+        if len(same) == 1:
+            yield change
+        elif change is same[0]:
+            yield replace(change, codes=frozenset().union(*(each.codes for each in same)))
 
 
 def notes_on_the_rest(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool = False) -> list[NotHealed]:
