@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -175,3 +176,17 @@ def zero_from(file: MappedFile, position: int) -> bool:
     """Whether a file holds only zeros from `position` on."""
     with InputFile(file.path) as opened:
         return opened.next_data(position, opened.size) == opened.size
+
+
+def once(changes: Sequence[Change]) -> Iterator[Change]:
+    """Of changes that write the same file only the first, which heals what the others do."""
+    of_file: dict[str, list[FileChange]] = defaultdict(list)
+    for change in changes:
+        if isinstance(change, FileChange):
+            of_file[change.name].append(change)
+    for change in changes:
+        same = of_file[change.name] if isinstance(change, FileChange) else [change]
+        if len(same) == 1:
+            yield change
+        elif change is same[0]:
+            yield replace(change, codes=frozenset().union(*(each.codes for each in same)))

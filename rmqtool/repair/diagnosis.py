@@ -17,7 +17,7 @@ from rmqtool.findings.catalogue import CATALOGUE
 from rmqtool.findings.finding import Finding, Treatment
 from rmqtool.findings.report import UNREADABLE
 from rmqtool.formats.timer_wheel import is_wheel_name
-from rmqtool.repair.change import Change, FileChange, TakenOut, name_in_store
+from rmqtool.repair.change import Change, FileChange, TakenOut, name_in_store, once
 from rmqtool.repair.config_files import config_changes, unhealed_config
 from rmqtool.repair.fields import RightField, RightFields
 from rmqtool.repair.log_files import (
@@ -460,7 +460,7 @@ def repairs_of(diagnosis: Diagnosis, *, keep_offsets: bool = False, is_rebuilt: 
     brought = {each.topic for each in findings if each.code == "config.topic-missing"} if config else set()
     lost = diagnosis.clients.unreachable.queues if diagnosis.clients else ()
     is_later = any(each.topic in brought for each in lost)  # whose queues then are missing
-    return Repairs((*files, *config), goes_on=is_later)
+    return Repairs(tuple(once([*files, *config])), goes_on=is_later)
 
 
 def notes_on_the_rest(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool = False) -> list[NotHealed]:

@@ -64,6 +64,18 @@ def test_entries_of_records_whose_tags_are_damaged(golden_store: GoldenStore, tm
     assert tier_of(store) == damaged_tier
 
 
+def test_metadata_with_a_damaged_name(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """Rows of segments and the form of the file are put right by one change."""
+    store = copied(golden_store("more/5.3.3-tiered"), tmp_path / "store")
+    path, name = store / "config" / "tieredStoreMetadata.json", b"baseOffset"
+    last = path.read_bytes().rindex(name, 0, path.read_bytes().index(b"consumeQueueFileSegmentTable"))
+    overwrite(path, last + 6, b"\xcd\xc3")
+    found = rmqtool("verify", store, "--tiered-path", store / "tiered", "--json").document["findings"]
+    assert {each["code"] for each in found} >= {"config.unreadable", "tiered.segment"}
+    assert "done: " in rmqtool("repair", store, "--tiered-path", store / "tiered", "--yes").err
+    assert left(store) == []
+
+
 @pytest.mark.slow
 def test_a_log_that_has_lost_its_beginning(store: Path) -> None:
     """It begins later then, which is on record until somebody has acknowledged it."""
