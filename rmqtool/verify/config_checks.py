@@ -76,6 +76,9 @@ def check_config_files(snapshot: Snapshot, report: Report, *, is_alone: bool = F
     for each in () if in_doubt else offset_findings(store, snapshot.committed.file):
         if each.code != "config.rocksdb-damaged" or is_alone or snapshot.holder is not None:
             report.add_finding(each)
+    database, why = config_database(store, TOPICS), snapshot.topics.file.problem
+    if is_alone and database and why and not report.all_totals().get("config.rocksdb-damaged"):
+        report.add("config.rocksdb-damaged", file=store.relative(database), details={"why": why})
     _check_filters(snapshot, report)
     for name in _config_names(store):
         _check_readable(store, name, version, report)

@@ -101,16 +101,17 @@ def test_what_names_and_sizes_show(tmp_path: Path) -> None:
     assert document["result"]["checks"]["verdict"] == "corrupt"
 
 
-def test_damaged_offsets_in_rocksdb(tmp_path: Path) -> None:
-    """Offsets that cannot be read are no store without a problem; found where reads of a table fail."""
+@pytest.mark.parametrize("name", ["consumerOffsets/000009.sst", "topics/000012.sst"])
+def test_damaged_configuration_in_rocksdb(name: str, tmp_path: Path) -> None:
+    """What cannot be read is no store without a problem; found where reads of a table fail."""
     store = unpack("more/5.5.0-rocksdb", tmp_path)
-    table = store / "config/consumerOffsets/000009.sst"
+    table = store / "config" / name
     table.write_bytes(table.read_bytes()[:600])
     found = status(store)
     lines = lines_of(found.out)
     assert found.status == Exit.FINDINGS
     assert lines["checks"] == f"corrupt: config.rocksdb-damaged; next: rmqtool verify {store}"
-    assert lines["lag"] == "committed offsets cannot be read"
+    assert (lines["lag"] == "committed offsets cannot be read") == name.startswith("consumerOffsets")
 
 
 def test_nothing_is_known_of_an_empty_store(tmp_path: Path) -> None:
