@@ -28,7 +28,7 @@ from tests.verify.losses_facts import judged
 _COUNT = 17  # of each release: 100 of six
 _KILLED = ("killed", "light-killed")
 _NOT_OF_A_BROKER = ("dledger", "extras", "compacted")  # another layout; timers of messages that no queue has
-_REFUSED = {"start.refuses", "start.depends-on-release"}  # where a queue file is empty, before 5.1.3
+_REFUSED = {"start.refuses", "start.depends-on-release"}  # where a file of log or queue is empty, before 5.1.3
 _KEYS_LOST = "start.keys-lost"  # a start deletes the newest index file, and scans the newest log files only
 _RATE = 200  # messages per second of a live store
 _LONGEST_S = 2.5
@@ -47,7 +47,7 @@ class Healthy:
     @property
     def wrong(self) -> bool:
         """Whether it raises an alarm; not where the release refuses to start on what the kill left, or takes keys."""
-        is_refused = "consumequeue.empty-file" in self.codes and not _REFUSED.isdisjoint(self.codes)
+        is_refused = any(code.endswith(".empty-file") for code in self.codes) and not _REFUSED.isdisjoint(self.codes)
         corrupt = self.verdict == "corrupt" and not is_refused and _KEYS_LOST not in self.codes
         return corrupt or self.verdict.startswith("error") or (self.stopped and bool(self.codes))
 
