@@ -44,7 +44,6 @@ ACCEPTED: Mapping[str, str] = {
     "consumequeue.lmq-mismatch": "the message did not name this queue",
     "consumequeue.batch-unit": "the entry had another message count",
     "timer.lost": "delivered a second time, as the plan says",
-    "timer.again": "delivered a second time, as the plan says",
     "config.delay-offset: delay offset": "the level is new",
     "start.refuses 2": "because of its broker.conf",
     "upgrade.refused": "because of its broker.conf",
