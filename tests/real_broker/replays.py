@@ -56,14 +56,14 @@ class Outcome:
         )
 
 
-def write_source(root: Path, count: int, chance: random.Random, topic: str = TOPIC) -> Path:
-    """A store of `count` messages in several queues, of several sizes and times, with unique keys of its own."""
-    log, own = LogBuilder(file_size=1 << 20), chance.getrandbits(64)
+def write_source(root: Path, count: int, chance: random.Random, topic: str = TOPIC, first: int = 0) -> Path:
+    """A store of `count` messages in several queues, of several sizes and times; unique keys count from `first` on."""
+    log = LogBuilder(file_size=1 << 20)
     offsets: Counter[int] = Counter()
     for number in range(count):
         queue = chance.randrange(QUEUES)
         properties = {
-            "UNIQ_KEY": f"{own:016X}{number:016X}",
+            "UNIQ_KEY": f"{first + number:032X}",
             "KEYS": f"K-{number}",
             "TAGS": chance.choice(("web", "desk")),
         }

@@ -52,10 +52,12 @@ def converted(root: Path, version: str, target: str, settings: dict[str, str]) -
 def served(survey: dict[str, Any], oracle: dict[str, Any]) -> dict[str, Any]:
     """What users have of what they had, but for batches, which RocksDB serves in part.
 
-    Directories name queues of topics that are not configured, light ones and those that version 2 leaves out.
+    Directories name queues of topics that are not configured, light ones and those that version 2 leaves out. Timers
+    are left out: a broker does not deliver what was due a week ago, and had not when the oracle was asked.
     """
     names = {name for name in oracle["queues"] if name != BATCHES and LIGHT not in name}
-    return {**survey, "queues": {name: queue for name, queue in survey["queues"].items() if name in names}}
+    queues = {name: queue for name, queue in survey["queues"].items() if name in names}
+    return {**survey, "queues": queues, "timers": []}
 
 
 @pytest.mark.one_in(4)

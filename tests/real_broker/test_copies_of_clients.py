@@ -29,9 +29,9 @@ def test_consumers_and_timers(harness: Callable[[str], Harness], tmp_path: Path)
     """What was sent before is there; a group gets what it had not read, and no timer is lost."""
     harness("5.5.0")
     chance = random.Random(5)
-    read, before = (write_source(tmp_path / name, count, chance) for name, count in
-                    (("read", _READ), ("before", _BEFORE)))  # fmt: skip
-    meanwhile = write_source(tmp_path / "meanwhile", _MEANWHILE, chance)
+    read = write_source(tmp_path / "read", _READ, chance)
+    before = write_source(tmp_path / "before", _BEFORE, chance, first=_READ)
+    meanwhile = write_source(tmp_path / "meanwhile", _MEANWHILE, chance, first=_READ + _BEFORE)
     root, copy = tmp_path / "store", tmp_path / "copy"
     with served("5.5.0", root) as broker:
         broker.declare(TOPIC, QUEUES)

@@ -42,14 +42,17 @@ def rebuild(root: Path, version: str, settings: dict[str, str]) -> None:
      "more/5.5.1-rocksdb"],
 )  # fmt: skip
 def test_users_have_what_they_had(harness: Factory, golden_store: GoldenStore, tmp_path: Path, name: str) -> None:
-    """Every queue with its minimum and maximum, every message, every group: of a database from nothing."""
+    """Every queue with its minimum and maximum, every message, every group: of a database from nothing.
+
+    Timers are left out: a broker does not deliver what was due a week ago, and had not when the oracle was asked.
+    """
     version = name.removeprefix("more/").partition("-")[0]
     root = copied(golden_store(name), tmp_path / "store")
     database = root / ("consumequeue_rocksdb" if "-single" in name else "consumequeue")
     shutil.rmtree(database)
     rebuild(root, version, {**GEOMETRY, **SHOP_SETTINGS, **ROCKSDB[name]})
     (survey,) = harness(version).survey([(root, ())], ROCKSDB[name])
-    assert survey == stores.oracle(name)["survey"]
+    assert {**survey, "timers": []} == {**stores.oracle(name)["survey"], "timers": []}
 
 
 @pytest.mark.parametrize("version", ["5.4.0", "5.5.0"])
