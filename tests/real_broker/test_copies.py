@@ -15,7 +15,12 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 @pytest.mark.parametrize(
     ("version", "more", "options"),
-    [("4.9.7", {}, []), ("5.3.3", {}, ["--raw"]), ("5.5.0", {}, []), ("5.5.0", ROCKSDB, [])],
+    [
+        ("4.9.7", {}, []),
+        ("5.3.3", {}, ["--raw"]),
+        pytest.param("5.5.0", {}, [], marks=pytest.mark.rare),
+        ("5.5.0", ROCKSDB, []),
+    ],
 )
 def test_a_copy_of_a_running_broker(
     harness: Callable[[str], Harness], tmp_path: Path, version: str, more: dict[str, str], options: list[str]

@@ -86,6 +86,7 @@ def test_a_start_finds_the_same_log_and_queues(harness: Factory, version: str, t
     assert dict(zip(roots, found, strict=True)) == dict.fromkeys(roots, expected)
 
 
+@pytest.mark.rare
 def test_timers_that_wait_are_delivered_once(harness: Factory, tmp_path: Path) -> None:
     """Those that were delivered, and are in the log, come again where the queue is read again, as the change says."""
     sound = tmp_path / "sound"
