@@ -39,6 +39,13 @@ def is_written(units: NDArray[np.void]) -> NDArray[np.bool_]:
     return written
 
 
+def lead_to_same(units: NDArray[np.void], others: NDArray[np.void]) -> NDArray[np.bool_]:
+    """Which units lead to the same bytes of the log as the others in their places; of any kind but ext units."""
+    same: NDArray[np.bool_] = units["physical_offset"] == others["physical_offset"]
+    same &= units["message_size"] == others["message_size"]
+    return same
+
+
 def leading_offsets(data: bytes) -> tuple[int, ...] | None:
     """The physical offsets of the units at the beginning of `data` that are written, where zeros follow a few of them.
 

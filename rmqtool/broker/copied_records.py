@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from rmqtool.base.mapped_files import MappedFile, read_at
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatcher import Dispatched, Dispatcher
-from rmqtool.formats.consume_queue import is_batch_written
+from rmqtool.formats.consume_queue import is_batch_written, lead_to_same
 from rmqtool.formats.properties import TAGS
 from rmqtool.scan.frames import RecordRun, wrong_property_crcs
 from rmqtool.scan.pointed_records import read_heads, sound_records
@@ -39,7 +40,7 @@ _MOST_JUDGED = 1 << 10  # of a run, or a file
 
 
 class Differing(NamedTuple):
-    """Rows of records of which the commit log has other bytes, and not only another place.
+    """Rows of records that differ from their copies in the commit log, and not only in the physical offset.
 
     Of those `here` the record itself is damaged, of those `in_log` that of the commit log, as its witnesses show.
     """
@@ -61,13 +62,13 @@ def differing_copies(
 
     `digests` are those of the records (`digests_of`), `record` gives the bytes of one.
     """
-    found, own = Differing([], [], []), None
+    found, own, witnesses = Differing([], [], []), None, _Witnesses(snapshot, (topic, queue_id))
     for rows, offsets, copies in _in_log(snapshot, topic, queue_id, queue_offsets):
         own = digests() if own is None else own  # of most runs the commit log has nothing
         is_other = copies != own[rows]
         for row, offset in zip(rows[is_other].tolist(), offsets[is_other].tolist(), strict=True):
             judged = sum(map(len, found)) < _MOST_JUDGED
-            is_here = _is_damaged(snapshot, (topic, queue_id), offset, record(row)) if judged else None
+            is_here = witnesses.is_damaged(offset, record(row)) if judged else None
             (found.undecided if is_here is None else found.here if is_here else found.in_log).append(row)
     return found
 
@@ -75,7 +76,7 @@ def differing_copies(
 def differing_in_run(
     snapshot: Snapshot, topic: str, queue_id: int, run: RecordRun, rows: NDArray[np.intp]
 ) -> Differing:
-    """The same of some records of a run."""
+    """As `differing_copies`, for some records of a run."""
     starts, sizes = run.positions, run.message_sizes
 
     def record(at: int) -> bytes:
@@ -107,19 +108,9 @@ def _in_log(
         yield rows[firsts[which]], places[which], digests_of(run)
 
 
-def _is_damaged(snapshot: Snapshot, name: tuple[str, int], physical_offset: int, copy: bytes) -> bool | None:
-    """Whether a copy of the record at a physical offset is damaged, or that record is; None where nothing shows it."""
-    original = record_at(snapshot.log.files, physical_offset)
-    moved = record_in(at_place(copy, physical_offset), physical_offset)
-    if original is None or moved is None or not _are_of_one_message(original, moved):
-        return None
-    votes = {*_of_crcs(original, moved), *_Witnesses(snapshot, name, physical_offset).votes(original, moved)}
-    return votes.pop() if len(votes) == 1 else None
-
-
 def _are_of_one_message(first: RecordRun, second: RecordRun) -> bool:
     """Whether two records are the same up to their properties, but for the bytes of the bodies: these have CRCs."""
-    return all(part == other for part, other in zip(_fixed_parts(first), _fixed_parts(second), strict=True))
+    return _fixed_parts(first) == _fixed_parts(second)
 
 
 def _fixed_parts(record: RecordRun) -> list[bytes]:
@@ -140,20 +131,33 @@ def _of_crcs(original: RecordRun, copy: RecordRun) -> Iterator[bool]:
 
 
 class _Witnesses:
-    """What a broker has made of the message at a physical offset: its unit, and its keys in the index."""
+    """What a broker has made of the messages of a queue: their units, and their keys in the index."""
 
-    def __init__(self, snapshot: Snapshot, name: tuple[str, int], physical_offset: int) -> None:
-        self._snapshot, self._name, self._physical_offset = snapshot, name, physical_offset
-        self._dispatcher = Dispatcher(DispatchRules.of_snapshot(snapshot), snapshot.topics.with_batch_queues)
+    def __init__(self, snapshot: Snapshot, name: tuple[str, int]) -> None:
+        self._snapshot, self._name = snapshot, name
 
-    def votes(self, original: RecordRun, copy: RecordRun) -> Iterator[bool]:
+    @cached_property
+    def _dispatcher(self) -> Dispatcher:
+        return Dispatcher(DispatchRules.of_snapshot(self._snapshot), self._snapshot.topics.with_batch_queues)
+
+    def is_damaged(self, physical_offset: int, copy: bytes) -> bool | None:
+        """Whether a copy of the record at a physical offset is damaged, or that record is; None if nothing shows it."""
+        original = record_at(self._snapshot.log.files, physical_offset)
+        moved = record_in(at_place(copy, physical_offset), physical_offset)
+        if original is None or moved is None or not _are_of_one_message(original, moved):
+            return None
+        votes = {*_of_crcs(original, moved), *self._of_units_and_keys(original, moved, physical_offset)}
+        return votes.pop() if len(votes) == 1 else None
+
+    def _of_units_and_keys(self, original: RecordRun, copy: RecordRun, physical_offset: int) -> Iterator[bool]:
         """Which of two different records gives what is there: True for the original."""
         first, second = self._dispatcher.dispatch(original), self._dispatcher.dispatch(copy)
         fits = [self._has_unit(each) for each in (first, second)]
         if fits[0] != fits[1]:
             yield fits[0]
         keys = [{*each.keys.hashes_without_tags} for each in (first, second)]
-        only = [any(map(self._is_indexed, one - other)) for one, other in (keys, keys[::-1])]
+        index = self._snapshot.index
+        only = [any(index.has(each, physical_offset) for each in one - other) for one, other in (keys, keys[::-1])]
         if only[0] != only[1]:
             yield only[0]
 
@@ -165,9 +169,6 @@ class _Witnesses:
         unit = loaded.unit_at(int(units.queue_offsets[0]))
         fields = [int(each[0]) for each in (units.physical_offsets, units.message_sizes, units.tags_codes)]
         return unit is not None and [unit.physical_offset, unit.message_size, unit.tags_code] == fields
-
-    def _is_indexed(self, stored_hash: int) -> bool:
-        return self._snapshot.index.has(stored_hash, self._physical_offset)
 
 
 def judged_records(snapshot: Snapshot, queue: CompactedQueue, file: MappedFile, stored: NDArray[np.void]) -> LogRecords:
@@ -182,9 +183,10 @@ def judged_records(snapshot: Snapshot, queue: CompactedQueue, file: MappedFile, 
     leading = np.flatnonzero(rows < len(records.units))
     rows, units = rows[leading], units[leading]
     own = records.units[rows]
-    is_its = (own["physical_offset"] == units["physical_offset"]) & (own["message_size"] == units["message_size"])
     built, contradicted = records.units.copy(), np.zeros(len(records.units), np.bool_)
-    for at in np.flatnonzero(is_its & ((own != units) | records.foreign[rows]))[:_MOST_JUDGED].tolist():
+    for at in np.flatnonzero(lead_to_same(own, units) & ((own != units) | records.foreign[rows]))[
+        :_MOST_JUDGED
+    ].tolist():
         row = int(rows[at])
         if records.wrong[row] or _is_contradicted(snapshot, queue, file, records, row, units[at]):
             built[row], contradicted[row] = units[at], not records.wrong[row]

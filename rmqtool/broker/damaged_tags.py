@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.broker.field_damage import former_tags
+from rmqtool.formats.consume_queue import lead_to_same
 from rmqtool.scan.frames import RecordRun
 from rmqtool.store.unit_files import UnitFiles
 
@@ -26,10 +27,9 @@ def damaged_tags(
     record with a damaged body is no witness against its unit either.
     """
     found = np.zeros(len(numbers), np.bool_)
-    is_place = (built["physical_offset"] == stored["physical_offset"]) & (
-        built["message_size"] == stored["message_size"]
-    )
-    for at in np.flatnonzero(is_place & (built["tags_code"] != stored["tags_code"]))[:_MOST].tolist():
+    for at in np.flatnonzero(lead_to_same(built, stored) & (built["tags_code"] != stored["tags_code"]))[
+        :_MOST
+    ].tolist():
         row = int(np.searchsorted(run.physical_offsets, built["physical_offset"][at]))
         own, code = int(built["tags_code"][at]), int(stored["tags_code"][at])
         found[at] = bool(run.wrong_bodies[row]) or _is_damaged(run, row, int(numbers[at]), own, code, units)

@@ -100,7 +100,7 @@ class FlatFile:
         return sum(each.base <= offset for each in self.segments) - 1
 
     def _parts(self, offset: int, length: int) -> list[tuple[FlatSegment, int, int]]:
-        """Of which segments a read consists: position and length in each."""
+        """The segments that a read takes bytes from, with the position and length in each."""
         index = self._index_of(offset)
         first, following = self.segments[index], self.segments[index + 1 : index + 2]
         if offset + length <= first.end or not following:

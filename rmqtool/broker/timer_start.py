@@ -105,12 +105,12 @@ class TimerState:
     def is_ahead(self) -> bool:
         """Whether the wheel would be read from a time on that no broker has reached.
 
-        A slave takes the time over from its master, up to 5.1 without the version of what it takes over
-        (`SlaveSynchronize#syncTimerCheckPoint`), so that nothing tells until when it has run.
+        Never on a slave, which takes the time over from its master, up to 5.1 without its version
+        (`SlaveSynchronize#syncTimerCheckPoint`): how long the slave itself has run is not known.
         """
         if self.ran_until is None or self.read_until <= self.ran_until:
             return False
-        is_slaves = self.store.conf.text("brokerRole") == "SLAVE" or (self.check and self.check.version_counter == 0)
+        is_slaves = self.store.conf.is_slave or (self.check and self.check.version_counter == 0)
         return not is_slaves
 
     @property

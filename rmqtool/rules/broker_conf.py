@@ -182,6 +182,11 @@ class BrokerConf:
         return name in self.settings or self.path is not None
 
     @property
+    def is_slave(self) -> bool:
+        """Whether it is that of a slave, which takes over what its master has (`BrokerRole#valueOf`)."""
+        return self.text("brokerRole") == "SLAVE"
+
+    @property
     def commit_log_paths(self) -> tuple[str, ...]:
         """`storePathCommitLog` and `readOnlyCommitLogStorePaths`, which counts only when the former has several."""
         return self._paths("storePathCommitLog")

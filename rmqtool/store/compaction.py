@@ -174,7 +174,7 @@ class LogRecords:
     is_ended: bool
     end: int
     contradicted: NDArray[np.bool_]  # by their units, which are right, or by what was made of the message
-    differing: Sequence[int] = ()  # rows of which the commit log has other bytes, and nothing shows which are right
+    differing: Sequence[int] = ()  # rows that differ from the commit log, where nothing shows which copy is right
 
     @property
     def to_mend(self) -> list[tuple[int, int]]:

@@ -33,6 +33,7 @@ from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.properties import read_properties
 from rmqtool.scan.single_record import single_record_at
 from rmqtool.store.config_json import ConfigFile, load_config
+from rmqtool.store.config_tables import entries_in
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.store import CONFIG, Store
 from rmqtool.store.unit_files import UnitFiles
@@ -184,7 +185,7 @@ class Tier:
         """The segments that the metadata have of a queue, by the base that a row itself names."""
         path = f"{queue.directory.parent.parent.name}/{queue.topic}/{queue.queue_id}"
         rows = {}
-        for row in _object(_object(self.metadata.content.get(TABLES[kind])).get(path)).values():
+        for row in entries_in(entries_in(self.metadata.content, TABLES[kind]), path).values():
             if isinstance(row, dict):
                 base, size, status, begin, end = (number_of(row.get(name)) for name in (
                     "baseOffset", "size", "status", "beginTimestamp", "endTimestamp"))  # fmt: skip
@@ -195,8 +196,7 @@ class Tier:
         """Whether a start takes up a queue (`FlatFileStore#recover`); a topic is named by its row, not by the key."""
         if queue.topic not in (self._topics if version >= TIER_REWRITTEN else self._active_topics):
             return False
-        rows = _object(_object(self.metadata.content.get("queueMetadataTable")).get(queue.topic))
-        names = (name for row in rows.values() if isinstance(name := _object(row).get("queue"), dict))
+        names = (name for row in self._queue_rows(queue.topic) if isinstance(name := row.get("queue"), dict))
         return queue.queue_id in (number_of(name.get("queueId")) for name in names)
 
     @cached_property
@@ -213,15 +213,20 @@ class Tier:
     @cached_property
     def _topic_rows(self) -> dict[str, dict[str, Any]]:
         """The rows of topics, by their keys."""
-        table = _object(self.metadata.content.get("topicMetadataTable"))
+        table = entries_in(self.metadata.content, "topicMetadataTable")
         return {topic: row for topic, row in table.items() if isinstance(row, dict)}
+
+    def _queue_rows(self, topic: str) -> list[dict[str, Any]]:
+        """The rows of the queues of a topic."""
+        table = entries_in(self.metadata.content, "queueMetadataTable")
+        return [row for row in entries_in(table, topic).values() if isinstance(row, dict)]
 
     @property
     def named(self) -> dict[tuple[str, int], int]:
         """How many segments the metadata have of each queue of the broker, the index included."""
         found: dict[tuple[str, int], int] = {}
-        for table in map(self.metadata.content.get, TABLES.values()):
-            for path, rows in _object(table).items():
+        for table in TABLES.values():
+            for path, rows in entries_in(self.metadata.content, table).items():
                 broker, _, rest = str(path).partition("/")
                 topic, _, queue_id = rest.rpartition("/")
                 is_own = self.directory is not None and broker == self.directory.name
@@ -247,14 +252,13 @@ class Tier:
         """
         if row.status != DELETED:
             return False
-        queues = _object(_object(self.metadata.content.get("queueMetadataTable")).get(queue.topic))
-        cleaned = max((number_of(_object(each).get("updateTimestamp")) for each in queues.values()), default=0)
+        cleaned = max((number_of(each.get("updateTimestamp")) for each in self._queue_rows(queue.topic)), default=0)
         return row.end_timestamp + self.reserved_ms(queue.topic) >= cleaned + HOUR_MS
 
     @property
     def is_unknown(self) -> bool:
         """Whether the metadata name no segment, so that a broker knows nothing of the tier."""
-        return not any(_object(self.metadata.content.get(table)) for table in TABLES.values())
+        return not any(entries_in(self.metadata.content, table) for table in TABLES.values())
 
 
 _SPAN = 1 << 12  # units that are read along
@@ -303,11 +307,6 @@ def built_units(run: RecordRun, rows: NDArray[np.intp]) -> tuple[NDArray[np.int6
 
 
 _MOST_IN_BATCH = 1 << 15
-
-
-def _object(value: Any) -> dict[Any, Any]:
-    """An object of the metadata; an empty one where there is something else."""
-    return value if isinstance(value, dict) else {}
 
 
 def number_of(value: Any) -> int:

@@ -451,7 +451,7 @@ class ClientView:
     @property
     def is_slave(self) -> bool:
         """Whether the store is that of a slave, which lags by design."""
-        return self.snapshot.store.conf.text("brokerRole") == "SLAVE"
+        return self.snapshot.store.conf.is_slave
 
     def _is_deleted(self, name: QueueName) -> bool:
         """Whether the queue was deleted with its topic."""

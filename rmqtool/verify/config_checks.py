@@ -76,9 +76,8 @@ def check_config_files(snapshot: Snapshot, report: Report, *, is_alone: bool = F
     for each in () if in_doubt else offset_findings(store, snapshot.committed.file):
         if each.code != "config.rocksdb-damaged" or is_alone or snapshot.holder is not None:
             report.add_finding(each)
-    database, why = config_database(store, TOPICS), snapshot.topics.file.problem
-    if is_alone and database and why and not report.all_totals().get("config.rocksdb-damaged"):
-        report.add("config.rocksdb-damaged", file=store.relative(database), details={"why": why})
+    if is_alone and not report.all_totals().get("config.rocksdb-damaged"):
+        _check_topics_in_rocksdb(snapshot, report)
     _check_filters(snapshot, report)
     for name in _config_names(store):
         _check_readable(store, name, version, report)
@@ -90,6 +89,12 @@ def check_config_files(snapshot: Snapshot, report: Report, *, is_alone: bool = F
     report.check("store.pop-store-missing")
     if lacks_pop_store(snapshot):
         report.add("store.pop-store-missing", file=POP_STORE, details={"setting": "popConsumerKVServiceInit"})
+
+
+def _check_topics_in_rocksdb(snapshot: Snapshot, report: Report) -> None:
+    database, why = config_database(snapshot.store, TOPICS), snapshot.topics.file.problem
+    if database and why:
+        report.add("config.rocksdb-damaged", file=snapshot.store.relative(database), details={"why": why})
 
 
 def _doubt_which_offsets(snapshot: Snapshot, report: Report) -> bool:

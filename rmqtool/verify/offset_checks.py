@@ -205,7 +205,7 @@ def check_delay_levels(snapshot: Snapshot, ranges: Ranges, report: Report) -> No
             waiting.append({"level": level, "first_queue_offset": first, "messages": count})
     if waiting:
         total = sum(each["messages"] for each in waiting)
-        severity: Severity | None = "info" if snapshot.store.conf.text("brokerRole") == "SLAVE" else None
+        severity: Severity | None = "info" if snapshot.store.conf.is_slave else None
         report.add("config.delay-level", severity=severity, count=total, topic=SCHEDULE_TOPIC,
                    queue_id=waiting[0]["level"] - 1, queue_offset=waiting[0]["first_queue_offset"],
                    details={"configured_levels": levels.highest, "messages": total, "waiting": waiting})  # fmt: skip

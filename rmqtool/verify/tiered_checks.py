@@ -17,7 +17,7 @@ from rmqtool.broker.copied_records import differing_in_run
 from rmqtool.broker.damaged_tags import damaged_tags
 from rmqtool.clients.losses import BesideLog
 from rmqtool.findings.report import Report
-from rmqtool.formats.consume_queue import UNIT_SIZE
+from rmqtool.formats.consume_queue import UNIT_SIZE, lead_to_same
 from rmqtool.rules.versions import TIER_REWRITTEN
 from rmqtool.scan.block import REASON_MEANINGS, Damage
 from rmqtool.scan.frames import RecordRun
@@ -268,6 +268,5 @@ def _note_units(
     stored = units_at(units, numbers)
     is_damaged = damaged_tags(run, numbers, built, stored, units)
     seen[numbers[(stored == built) | is_damaged] - first] = True
-    is_its = (stored["physical_offset"] == built["physical_offset"]) & (stored["message_size"] == built["message_size"])
     own, low = built["tags_code"], stored["tags_code"].astype(np.int32)  # brokers compare the low 32 bits
-    return numbers[is_damaged], numbers[is_its & ~is_damaged & (own != 0) & (own != low)]
+    return numbers[is_damaged], numbers[lead_to_same(stored, built) & ~is_damaged & (own != 0) & (own != low)]

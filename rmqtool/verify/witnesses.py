@@ -13,7 +13,7 @@ from rmqtool.base.files import list_directory
 from rmqtool.base.paths import DirectoryEntry
 from rmqtool.base.tolerant import skip_wrong_type
 from rmqtool.broker.dispatched_units import QueueName
-from rmqtool.findings.finding import Severity
+from rmqtool.findings.finding import Severity, first_of
 from rmqtool.findings.report import Report
 from rmqtool.rules.system_topics import (
     BUILT_IN_GROUPS,
@@ -53,7 +53,7 @@ from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG, Store, is_rocksdb_directory
 from rmqtool.transaction.undo import was_killed
 from rmqtool.verify.config_checks import VERSIONED_FILES, copies_of
-from rmqtool.verify.queue_progress import QueueProgress, last_messages
+from rmqtool.verify.queue_progress import WHETHER_DELETED, QueueProgress, last_messages
 from rmqtool.verify.record_checks import RecordTotals
 
 _BY_BROKERS = (
@@ -93,7 +93,7 @@ class Witnesses:
     @property
     def is_slaves(self) -> bool:
         """Whether it is a slave's store, which lags: it takes offsets over now and then."""
-        return self.store.conf.text("brokerRole") == "SLAVE"
+        return self.store.conf.is_slave
 
     @cached_property
     def topics_with_units(self) -> set[str]:
@@ -337,10 +337,10 @@ def check_topic_lines(witnesses: Witnesses, report: Report) -> None:
         elif topic in witnesses.topics_with_units and not is_system_topic(topic) and not witnesses.is_slaves:
             undecided.append(topic)
     if undecided:
-        names = f"{undecided[0]} and {len(undecided) - 1} more" if undecided[1:] else undecided[0]
+        what, _ = WHETHER_DELETED
         report.doubt(
-            "whether topics were deleted",
-            f"whether topics were deleted: {topics.place} lacks {names}, and the queues have entries, which a broker "
+            what,
+            f"{what}: {topics.place} lacks {first_of(undecided, 1)}, and the queues have entries, which a broker "
             "deletes with their topic; so the line was lost, unless a start after a crash has derived them again, or "
             "the store is a slave's (--broker-conf)",
         )
