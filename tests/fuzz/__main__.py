@@ -26,6 +26,8 @@ _CORPUS = Path(tempfile.gettempdir()) / f"rmqtool-fuzz-{os.getuid()}"
 _KEPT = 300
 _MOST_MIB = 2048
 _LONGEST_S = 30
+_ROUND_S = 1200
+"""So long one process runs: atheris itself keeps some KiB of each run of ours, which without it keeps nothing."""
 _DONE = re.compile(r"Done (\d+) runs? in (\d+) second")
 _STATUS = re.compile(r"#(\d+)\s.*?cov: (\d+)")
 _FOUND = re.compile(r"Test unit written to (\S+)")
@@ -43,9 +45,18 @@ def corpus_of(name: str, base: Path) -> Path:
 
 
 def fuzz(name: str, seconds: int, base: Path) -> dict[str, Any]:
-    """Run one target; its figures, and the input that fails."""
-    begin = time.monotonic()
-    command = [sys.executable, "-m", "tests.fuzz.one", name, f"-max_total_time={seconds}", f"-seed={SEED}"]
+    """Run one target, in rounds that go on from what earlier ones have kept; its figures, and the input that fails."""
+    begin, runs, coverage, found, number = time.monotonic(), 0, 0, None, 0
+    while found is None and (left := round(seconds - (time.monotonic() - begin))) > 0:
+        more, coverage, found = _round(name, min(left, _ROUND_S), base, SEED + number)
+        runs, number = runs + more, number + 1
+    lasted = round(time.monotonic() - begin)
+    return {"target": name, "runs": runs, "seconds": lasted, "coverage": coverage, "found": found}
+
+
+def _round(name: str, seconds: int, base: Path, seed: int) -> tuple[int, int, str | None]:
+    """What one process has done: runs, branches, and the input that fails."""
+    command = [sys.executable, "-m", "tests.fuzz.one", name, f"-max_total_time={seconds}", f"-seed={seed}"]
     command += [f"-rss_limit_mb={_MOST_MIB}", f"-timeout={_LONGEST_S}", f"-artifact_prefix={base}/{name}-"]
     command.append(str(corpus_of(name, base)))
     with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as own:  # libFuzzer ends without cleaning
@@ -57,13 +68,7 @@ def fuzz(name: str, seconds: int, base: Path) -> dict[str, Any]:
     runs, coverage = (int(number) for number in statuses[-1]) if statuses else (0, 0)
     if run.returncode and not found:
         sys.exit(f"{name}: it has ended with {run.returncode}, see {base}/{name}.log")
-    return {
-        "target": name,
-        "runs": int(done[1]) if done else runs,
-        "seconds": round(time.monotonic() - begin),
-        "coverage": coverage,
-        "found": found[1] if found else None,
-    }
+    return int(done[1]) if done else runs, coverage, found[1] if found else None
 
 
 def main() -> int:

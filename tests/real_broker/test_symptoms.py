@@ -43,17 +43,19 @@ def constants(data: bytes) -> Iterator[str | int]:
         number += 1 + (tag in _WIDE)
 
 
+_NAMED = {name for symptom in SYMPTOMS for name in symptom.classes} | {"ResponseCode", "RemotingSysResponseCode"}
+
+
 @cache
 def classes() -> dict[str, list[list[str | int]]]:
-    """The constants of each class of RocketMQ, by its simple name, in all VERSIONS."""
+    """The constants of each class of RocketMQ that is named, by its simple name, in all VERSIONS."""
     found: dict[str, list[list[str | int]]] = defaultdict(list)
     for version in VERSIONS:
         for directory in class_path(version, whole=True).split(":"):
             for jar in Path(directory.removesuffix("*")).glob("rocketmq-*.jar"):
                 with zipfile.ZipFile(jar) as archive:
                     for name in archive.namelist():
-                        if name.endswith(".class"):
-                            simple = name.rpartition("/")[2].removesuffix(".class")
+                        if name.endswith(".class") and (simple := Path(name).stem) in _NAMED:
                             found[simple].append([*constants(archive.read(name))])
     return found
 
