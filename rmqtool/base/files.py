@@ -160,6 +160,8 @@ class InputFile(Closing):
     _fd = -1
     _remote: RemoteFile | None = None
     _ahead: _ReadAhead | None = None
+    _no_hole = (0, 0)
+    """From where to where the file is known to have no hole, bytes: a file system may look at each page for that."""
 
     def __init__(self, path: Place, reading: ReadPolicy = UNLIMITED, listed: int = 0) -> None:
         self.path = path
@@ -349,10 +351,14 @@ class InputFile(Closing):
         """Where the next hole begins; the file's size without one, past the end, and where holes are not known."""
         if self._remote is not None or not hasattr(os, "SEEK_HOLE"):
             return self.size
-        try:
-            return os.lseek(self._fd, position, os.SEEK_HOLE)
-        except OSError:
-            return self.size
+        start, hole = self._no_hole
+        if not start <= position < hole:
+            try:
+                hole = os.lseek(self._fd, position, os.SEEK_HOLE)
+            except OSError:
+                return self.size
+            self._no_hole = position, hole
+        return hole
 
 
 def read_all(path: Path, limit: int) -> bytes:

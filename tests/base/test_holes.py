@@ -42,3 +42,17 @@ def test_stored_end_is_where_a_hole_begins_that_ends_the_range(sparse: Path) -> 
         assert file.stored_end(0, 33 * MIB) == 33 * MIB
         assert file.stored_end(2 * MIB, 4 * MIB) == 2 * MIB
         assert file.stored_end(32 * MIB, 64 * MIB) == 33 * MIB
+
+
+def test_holes_are_looked_for_once(sparse: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not at each block up to the next one: a file system may look at all pages up to it."""
+    seek, asked = os.lseek, list[int]()
+
+    def counted(fd: int, position: int, how: int) -> int:
+        asked.extend([position] * (how == os.SEEK_HOLE))
+        return seek(fd, position, how)
+
+    monkeypatch.setattr(os, "lseek", counted)
+    with InputFile(sparse) as file:
+        ends = [file.stored_end(position, position + 4096) for position in range(0, MIB, 4096)]
+    assert (ends, asked) == ([*range(4096, MIB + 1, 4096)], [0])
