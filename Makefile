@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo quick test lint ruff pages site flips golden starts losses clients repairs tiers table rebuilds replays copies randoms faults reads fuzz mutants trust cleaner settings everything matrix speed bench clean
+.PHONY: help demo quick test lint ruff pages site flips golden starts losses clients repairs tiers table rebuilds replays copies live randoms faults reads fuzz mutants trust cleaner settings everything matrix speed bench clean
 
 define show
 	@printf '\n$$ %s\n' '$(1)'
@@ -110,6 +110,10 @@ rebuilds: $(VENV)/.test ## compare rebuilds of 200 random logs with RocketMQ's o
 replays: $(VENV)/.test ## send a store to RocketMQ itself, kill rmqtool 210 times meanwhile, and count what a consumer gets
 	@tests/setup-java.sh
 	$(BIN)/python -m tests.real_broker.replays
+
+live: $(VENV)/.test ## run commands in turns beside running brokers: an hour each; LIVE_MINUTES=5: five minutes
+	@tests/setup-java.sh
+	$(BIN)/python -m tests.real_broker.live_runs --minutes $(or $(LIVE_MINUTES),60) --record
 
 copies: $(VENV)/.test ## copy stores of running brokers, and let RocketMQ say what is missing; the table of docs/copy.md
 	@tests/setup-java.sh

@@ -147,7 +147,9 @@ def _reasons(snapshot: Snapshot, filters: Filters) -> Iterator[str]:
     first, last = log.first_store_timestamp, log.last_store_timestamp
     if first is not None and last is not None and _is_outside(filters, first, last):
         yield f"the log has messages stored {rfc3339(first)} to {rfc3339(last)}"
-    if not filters.start < log.max_offset or not filters.stop > log.min_offset:
+    if log.max_offset <= max(0, log.min_offset):
+        yield "the log is empty"
+    elif not filters.start < log.max_offset or not filters.stop > log.min_offset:
         yield f"the log has the offsets {log.min_offset} to {log.max_offset}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from tests.conftest import GoldenStore
 from tests.copies import copied
 from tests.golden import stores
 from tests.golden.rocksdb import ROCKSDB
+from tests.store.other_process import JAVA, another_process
 
 QUEUES = [name for name, settings in ROCKSDB.items() if "storeType" in settings and "5.1.4" not in name]
 NAME = "more/5.5.0-rocksdb"
@@ -145,6 +147,18 @@ def test_by_queue_offset(without_a_row: Path) -> None:
     missing = query(without_a_row, *options, "7")
     assert [message["queue_offset"] for message in missing.of_kind("message")] == [7]
     assert "queue entry 7 is missing: 1 message of the log is out of consumers' reach" in missing.err
+
+
+@pytest.mark.parametrize("place", [("orders", "1", "900"), ("orders", "77", "0"), ("light", "0", "0")])
+def test_a_running_broker_has_more_in_memory(place: tuple[str, str, str], unpacked: GoldenStore) -> None:
+    """So an entry that is not there may be with the broker; of one that was stopped it is not."""
+    store = unpacked(NAME)
+    options = chain.from_iterable(zip(("--topic", "--queue", "--queue-offset"), place, strict=True))
+    line = "the running broker keeps entries in memory until RocksDB flushes them"
+    asked = [*options, "--json"]
+    assert line not in query(store, *asked).err
+    with another_process(store / "lock", JAVA):
+        assert line in query(store, *asked).err
 
 
 def test_offsets_by_time(golden_store: GoldenStore) -> None:

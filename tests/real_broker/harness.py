@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 
 from rmqtool.rules.versions import parse_version
 from tests.copies import copied
@@ -37,6 +37,12 @@ SETTINGS = {
     "diskMaxUsedSpaceRatio": "95",
     "enableLmq": "true",
     "enableMultiDispatch": "true",
+}
+LONG_LIVED = {  # files of a size for hundreds of MiB
+    **dict.fromkeys(("mappedFileSizeCommitLog", "mapedFileSizeCommitLog"), str(32 << 20)),
+    **dict.fromkeys(("mappedFileSizeConsumeQueue", "mapedFileSizeConsumeQueue"), "600000"),
+    "maxHashSlotNum": "50000",
+    "maxIndexNum": "400000",
 }
 SHOP_SETTINGS = {
     # Levels 1 to 16 deliver at once, also what failed and is tried again; 17 and 18 wait.
@@ -307,6 +313,18 @@ class Harness:
             jvm.wait_ready()
             yield jvm.pid
             jvm.finish()
+
+    @contextmanager
+    def hold_pair(self, root: Path, kind: Literal["Slave", "Pair"], messages_per_second: int) -> Iterator[list[Path]]:
+        """Keep a master and its slave running below `root`, by a controller for a ``Pair`` (5.x); yield both stores."""
+        names = ("master", "slave") if kind == "Slave" else ("a", "b")
+        settings = {**SETTINGS, **SHOP_SETTINGS, **LONG_LIVED}
+        with TemporaryDirectory(prefix="rmqtool-harness-") as scratch:
+            arguments = ["hold", str(root), kind, str(messages_per_second)]
+            with Jvm(self.version, Path(scratch), settings, arguments, whole=True) as jvm:
+                jvm.wait_ready()
+                yield [root / name for name in names]
+                jvm.finish()
 
     def write_same(
         self, root: Path, count: int, settings: dict[str, str], *, first: int = 0, killed: bool = False

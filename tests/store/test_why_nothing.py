@@ -11,6 +11,7 @@ from rmqtool.store.missing import instead_of, why_nothing
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.building import LogBuilder
+from tests.conftest import GoldenStore
 
 T = 1_795_258_320_000
 
@@ -50,6 +51,15 @@ def test_offsets_outside_the_log(snapshot: Snapshot) -> None:
     end = snapshot.log_range.max_offset
     assert why_nothing(snapshot, Filters(from_offset=end)) == f"the log has the offsets 0 to {end}"
     assert why_nothing(snapshot, Filters(from_offset=end - 1)) == "no message matches the filters"
+
+
+def test_an_empty_log(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """Its offsets are no answer; nor are those of files without a byte."""
+    assert why_nothing(Snapshot(open_store(golden_store("5.3.3-empty"))), Filters()) == "the log is empty"
+    file = tmp_path / "commitlog" / f"{0:020}"
+    file.parent.mkdir()
+    file.write_bytes(bytes(4096))
+    assert why_nothing(Snapshot(open_store(tmp_path)), Filters(from_offset=7)) == "the log is empty"
 
 
 def test_several_reasons_are_all_told(snapshot: Snapshot) -> None:

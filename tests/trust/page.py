@@ -56,7 +56,7 @@ clone. A commit with a plus sign includes changes that were committed after it.
 
 def page() -> str:
     """The whole page."""
-    sections = {"fuzz": _fuzz, "reads": _reads, "writes": _writes, "mutants": _mutants}
+    sections = {"fuzz": _fuzz, "reads": _reads, "writes": _writes, "live": _live, "mutants": _mutants}
     results = ((section, recorded(name)) for name, section in sections.items())
     tried = (section(result) for section, result in results if result is not None)
     return "\n".join([_INTRO, *chain.from_iterable(tried), *_history()])
@@ -126,6 +126,23 @@ def _writes(result: Result) -> Iterator[str]:
         for row in result.rows
     ]  # fmt: skip
     yield _table(("what writes", "its calls", *_WRITE_FAULTS, "failures"), rows)
+
+
+def _live(result: Result) -> Iterator[str]:
+    yield "## Running brokers\n"
+    yield (
+        "Of a sound store that grows no command reports damage or a finding above information, every message that is\n"
+        "looked up is found, and an incremental export has each message once. Beside brokers that take 1,000 messages\n"
+        "a second, `verify`, `inspect --scan`, `query`, `status` and `export` run in turns, each in its own process.\n"
+        "The last column compares the most memory that a command needs in the last third of its runs with the first.\n"
+    )
+    yield _run(result)
+    rows = [
+        (row["form"], row["version"], f"{row['minutes']:g}", f"{row['messages']:,}", row["runs"],
+         len(row["problems"]) or "none", row["memory"])
+        for row in result.rows
+    ]  # fmt: skip
+    yield _table(("broker", "release", "minutes", "messages", "commands", "false reports", "memory"), rows)
 
 
 def _by_mode(rows: Sequence[Any]) -> Counter[tuple[str, str]]:

@@ -86,6 +86,18 @@ final class Pair {
         pair.copy("healed");
     }
 
+    /** Both run, and the master takes messages, until the parent closes the standard input. */
+    static void hold(Path root, int messagesPerSecond) throws Exception {
+        Pair pair = new Pair(root);
+        BrokerController a = pair.start("a", 10911);
+        master(a);
+        BrokerController b = pair.start("b", 10931);
+        Orders.put(a, messagesPerSecond);
+        caughtUp(a, b);
+        b.shutdown();
+        a.shutdown();
+    }
+
     private BrokerController start(String name, int port) throws Exception {
         Properties settings = new Properties();
         try (InputStream file = Files.newInputStream(Path.of(System.getProperty("harness.settings")))) {

@@ -22,6 +22,16 @@ final class Slave {
         master.stop();
     }
 
+    /** Both run, and the master takes messages, until the parent closes the standard input. */
+    static void hold(Path root, int messagesPerSecond) throws Exception {
+        WholeBroker master = WholeBroker.start(root.resolve("master"));
+        BrokerController slave = WholeBroker.slave(root.resolve("slave"));
+        Orders.put(master.controller, messagesPerSecond);
+        WholeBroker.await("the slave", () -> hasAll(slave, master.controller), 1);
+        slave.shutdown();
+        master.stop();
+    }
+
     private static int hasAll(BrokerController slave, BrokerController master) {
         return slave.getMessageStore().getMaxPhyOffset() == master.getMessageStore().getMaxPhyOffset() ? 1 : 0;
     }

@@ -21,6 +21,9 @@ public final class WholeMain {
             } else if (arguments[0].equals("pair")) { // of 5.x only
                 Method run = Class.forName("Pair").getDeclaredMethod("run", Path.class);
                 run.invoke(null, Path.of(arguments[1]));
+            } else if (arguments[0].equals("hold")) {
+                Method hold = Class.forName(arguments[2]).getDeclaredMethod("hold", Path.class, int.class);
+                hold.invoke(null, Path.of(arguments[1]), Integer.parseInt(arguments[3]));
             } else if (arguments[0].equals("slave")) {
                 Slave.run(Path.of(arguments[1]));
             } else if (arguments[0].equals("serve")) {
