@@ -87,6 +87,14 @@ def follow_table(path: Path, manifest: dict[str, Any]) -> None:
         tables.follow_iceberg(path, table.removeprefix(ICEBERG), manifest, schema)
 
 
+def _mend_table(path: Path, manifest: dict[str, Any]) -> None:
+    """Make the table of an output one that can be read, should power have failed in its commit."""
+    if manifest.get("table") == DELTA:
+        from rmqtool.export.tables import drop_torn_version
+
+        drop_torn_version(path)
+
+
 def check_table(path: Path, table: str | None) -> None:
     """Raise RmqtoolError where an output cannot be this table."""
     from rmqtool.export import tables
@@ -170,6 +178,7 @@ class Output(Closing):
         with suppress(FileNotFoundError, ValueError):
             journal = json.loads((self.path / JOURNAL).read_text(encoding="utf-8"))
             if isinstance(journal, dict) and journal.keys() >= {"moves", "removed", "manifest"}:
+                _mend_table(self.path, journal["manifest"])
                 self._apply(journal)
                 notice(FINISHED)
         if self._folder.is_dir():

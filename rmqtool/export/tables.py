@@ -13,7 +13,7 @@ import json
 import logging
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,12 @@ from urllib.parse import parse_qs, unquote
 import pyarrow as pa
 
 from rmqtool.base.errors import RmqtoolError, UnsupportedError, UsageError
+from rmqtool.base.new_files import sync
 from rmqtool.base.remote_path import RemotePath
 from rmqtool.export.options import ICEBERG, watermarks
 
 _SCHEMES = ("s3", "s3a")
+_DELTA_LOG = "_delta_log"
 _STATISTICS = "physical_offset"
 
 
@@ -46,10 +48,32 @@ def follow_delta(output: Path, manifest: dict[str, Any], schema: pa.Schema) -> N
     check_delta(output)
     try:
         _follow_delta(output, manifest, schema)
+        if not isinstance(output, RemotePath):
+            _sync_below(output / _DELTA_LOG)
     except (DeltaError, OSError) as error:
         message = f"the Delta table cannot be written: {' '.join(str(error).split())}"
         hint = "the export is complete; the next run into it updates the table"
         raise RmqtoolError(message, file=output, hint=hint) from error
+
+
+def drop_torn_version(output: Path) -> None:
+    """Remove the newest version of a Delta table if a power failure has left its name and not its content.
+
+    Nobody can read the table then, nor write to it.
+    """
+    newest = max((output / _DELTA_LOG).glob("[0-9]*.json"), default=None)
+    if newest is None:
+        return
+    with suppress(ValueError):
+        if [json.loads(line) for line in newest.read_text(encoding="utf-8").splitlines()]:
+            return
+    newest.unlink()
+
+
+def _sync_below(folder: Path) -> None:
+    """Have the files of a folder on the disk, and their names: who commits to a table leaves that to the system."""
+    for path in (*folder.iterdir(), folder, folder.parent):
+        sync(path)
 
 
 def _follow_delta(output: Path, manifest: dict[str, Any], schema: pa.Schema) -> None:
@@ -200,3 +224,6 @@ def _follow_iceberg(output: Path, name: str, manifest: dict[str, Any], schema: p
         files = wanted if gone else added
         if files:
             transaction.add_files(files, snapshot_properties=properties, check_duplicate_files=not gone)
+    scheme, _, path = table.metadata_location.rpartition("://")
+    if scheme in ("", "file"):
+        _sync_below(Path(path).parent)

@@ -109,6 +109,30 @@ def test_a_run_that_is_killed_anywhere(
     assert step >= 4
 
 
+@pytest.mark.parametrize("left", [b"", bytes(700), b'{"commitInfo":{}}\n{"add":'])
+def test_a_version_that_a_power_failure_has_torn(
+    left: bytes, builder: LogBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next run, which finishes the commit, makes it again; no program can read the table before."""
+    store, output = builder.write(tmp_path / "store"), tmp_path / "out"
+    export(store, output, table="delta")
+    builder.add_all([{"queue_offset": 30}]).write(store)
+    follow = output_module.follow_table
+
+    def fails(*arguments: Any) -> None:
+        follow(*arguments)
+        raise KilledError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(output_module, "follow_table", fails)
+        with pytest.raises(KilledError):
+            export(store, output, "incremental", table="delta")
+    max((output / "_delta_log").glob("*.json")).write_bytes(left)
+    export(store, output, "incremental", table="delta")
+    assert table_rows(output) == builder.offsets
+    assert check(store, output) == []
+
+
 def test_a_table_stays_one(builder: LogBuilder, tmp_path: Path) -> None:
     """A later run cannot leave the table behind, nor make one of an output that has none."""
     store = builder.write(tmp_path / "store")

@@ -258,6 +258,28 @@ class Exports(Command):
         return super().is_nothing_to_do(found, left) or (self.area / _PLACE / SUCCESS).exists()
 
 
+class Tables(Exports):
+    """Exports that are Delta tables, too: what the log of one names is there."""
+
+    def state(self) -> State:
+        """That of the export; and the rows of each file of the table, None before its first version."""
+        root, files = self.area / _PLACE, dict[str, int]()
+        for version in sorted((root / "_delta_log").glob("[0-9]*.json")):
+            for action in map(json.loads, version.read_text().splitlines()):
+                if "add" in action:
+                    added = action["add"]
+                    assert (root / added["path"]).stat().st_size == added["size"], f"{added['path']} is not as named"
+                    files[added["path"]] = json.loads(added["stats"])["numRecords"]
+                elif "remove" in action:
+                    del files[action["remove"]["path"]]
+        return super().state(), sorted(files.values()) or None
+
+    def check_left(self, left: State) -> None:
+        """The table may be behind the export, which the next run brings it up to."""
+        for part, states in zip(left, zip(self.before, self.after, strict=True), strict=True):
+            assert part in states, "neither as before nor done"
+
+
 class InPlace(Command):
     """Cut, and what takes it back: the store is as before, or done, or the next run, of either kind, ends it."""
 
@@ -381,6 +403,11 @@ _ALL: dict[str, tuple[type[Command], Sequence[str], Callable[[Path], object]]] =
         Exports, ("export", _STORE, *_TO, "-j", "1", "--mode", "overwrite", "--format", "ndjson", "--partition-by",
                   "topic"),
         lambda area: _exported(area, "--format", "ndjson", "--partition-by", "topic"),
+    ),
+    "export --table delta": (Tables, ("export", _STORE, *_TO, "-j", "1", "--table", "delta"), _small),
+    "export --table delta, incremental": (
+        Tables, ("export", _STORE, *_TO, "-j", "1", "--table", "delta", "--mode", "incremental"),
+        lambda area: _exported(area, "--table", "delta", "--mode", "incremental"),
     ),
 }  # fmt: skip
 NAMES = tuple(_ALL)
