@@ -203,7 +203,8 @@ class Losses:
     def is_known(self) -> bool:
         """Whether committed offsets and queues were read, in files or in RocksDB, so that it shows who loses what."""
         snapshot, file = self.plan.snapshot, self.plan.snapshot.committed.file
-        is_known = file.path is not None and file.problem is None and not snapshot.leaves_queues_out
+        is_hidden = snapshot.leaves_queues_out or snapshot.hides_entries
+        is_known = file.path is not None and file.problem is None and not is_hidden
         return is_known and (is_readable() or not rocksdb_configs(snapshot.store))
 
     @property

@@ -214,6 +214,7 @@ def query(style: Style, given: QueryOptions) -> Exit:
     running on it. The answers are those that a broker would give from the same files.
     """
     from rmqtool.query.by_place import Notes
+    from rmqtool.store.snapshot import HIDDEN_ENTRIES
 
     question = question_of()
     snapshot = given.opened.snapshot
@@ -228,6 +229,8 @@ def query(style: Style, given: QueryOptions) -> Exit:
             status = _answer(style, snapshot, question, replace(given, decoding=decoding), notes)
         for sentence in decoding.failures.sentences():
             notes.add(visible(sentence), lossy=True)
+    if snapshot.hides_entries and (given.trace or question in ("pull", "at", "group", "queue-offset")):
+        notes.add(f"{HIDDEN_ENTRIES}: this is as of the last flush")
     if not style.quiet:
         for line in notes.lines:
             note(line)

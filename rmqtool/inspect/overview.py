@@ -73,12 +73,12 @@ class Overview:
     views: Mapping[QueueName, QueueView] = field(default_factory=dict)
 
     def lag(self, committed: CommittedOffset) -> int | None:
-        """Messages between a committed offset and its queue's maximum; negative beyond it, None without the queue.
+        """Messages between a committed offset and its queue's maximum; negative beyond it, None where it is not known.
 
         Those that the next start derives count too, those past the hole at which a queue ends do not.
         """
         queue_range, view = self.range_of(committed.topic, committed.queue_id), self.view_of(committed)
-        if queue_range is None:
+        if queue_range is None or self.snapshot.hides_entries:
             return None
         end = queue_range.max_offset + view.derived
         return (min(end, view.end.queue_offset) if view.end else end) - committed.offset

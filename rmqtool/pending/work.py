@@ -30,7 +30,7 @@ from rmqtool.pending.messages import (
 )
 from rmqtool.pending.timers import Timers, delayed, lost_timers, popped, timed
 from rmqtool.scan.filters import TopicChoice
-from rmqtool.store.snapshot import Snapshot
+from rmqtool.store.snapshot import HIDDEN_ENTRIES, Snapshot
 
 Reason = tuple[Kind, int | None, str | None, str | None]
 _GROUPED = ["kind", "level", "to_topic", "group"]
@@ -150,6 +150,8 @@ def pending_work(
     most_urgent = SCHEMA.empty_table()
     if snapshot.holder:
         view.notes.add_uncertain("messages delivered meanwhile", "a broker runs on the store")
+    if snapshot.hides_entries:
+        view.notes.add_uncertain("newer messages", HIDDEN_ENTRIES)
     for kept in _kept(view, request):
         for reason, count in _counted(kept, request.now):
             counts[reason] = counts.get(reason, Count()) + count

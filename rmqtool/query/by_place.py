@@ -114,7 +114,7 @@ def by_queue_offset(
         if (message := _in_hole(snapshot, queue_name, queue_offset, body, notes)) is not None:
             yield message
         elif not notes.lossy:
-            notes.add(_why_no_unit(snapshot, queue, queue_offset) if queue else why_no_queue(snapshot, *queue_name))
+            notes.add(_why_no_unit(queue, queue_offset) if queue else why_no_queue(snapshot, *queue_name))
         return
     message = message_at(snapshot, unit.physical_offset, body)
     if message is None:
@@ -184,23 +184,17 @@ def why_no_queue(snapshot: Snapshot, topic: str, queue_id: int) -> str:
         )
     ids = snapshot.queue_ids(topic)
     if ids:
-        return f"topic {topic} has no queue {queue_id} here; it has {shown_ids(ids)}{_unseen(snapshot)}"
+        return f"topic {topic} has no queue {queue_id} here; it has {shown_ids(ids)}"
     why = unknown_topic(snapshot, topic) or f"topic {topic} has no queue here"
-    return f"{why}{_unseen(snapshot)}; --scan --topic {quote(topic)} looks for its messages in the commit log"
+    return f"{why}; --scan --topic {quote(topic)} looks for its messages in the commit log"
 
 
-def _unseen(snapshot: Snapshot) -> str:
-    """What a store does not show while its broker runs: rows that RocksDB has not flushed."""
-    is_written = snapshot.broker_runs and snapshot.database is not None
-    return "; the running broker keeps entries in memory until RocksDB flushes them" if is_written else ""
-
-
-def _why_no_unit(snapshot: Snapshot, queue: LoadedQueue, queue_offset: int) -> str:
+def _why_no_unit(queue: LoadedQueue, queue_offset: int) -> str:
     offsets = queue.range
     if queue_offset >= offsets.max_offset:
         held = f"offsets {offsets.min_offset} to {offsets.max_offset - 1}"
         there = held if offsets.max_offset > offsets.min_offset else "it is empty"
-        return f"queue offset {queue_offset} is beyond the queue's end: {there}{_unseen(snapshot)}"
+        return f"queue offset {queue_offset} is beyond the queue's end: {there}"
     return f"queue offset {queue_offset} is below the queue's minimum {offsets.min_offset}: deleted"
 
 

@@ -33,7 +33,7 @@ class GroupOffset:
     committed: int | None
     queue: LoadedQueue | None
     last_consumed_timestamp: int | None = None
-    in_rocksdb: bool = False  # where the queue may be, when it has no files
+    is_hidden: bool = False  # whether the queue may have more in RocksDB than can be read
     view: QueueView = field(default_factory=QueueView)
     is_served: bool = True  # whether the topic's configuration lets consumers read the queue
 
@@ -44,7 +44,7 @@ class GroupOffset:
         not-served where the topic's configuration keeps consumers from it.
         """
         if self.queue is None:
-            return "unread" if self.in_rocksdb else "no-queue"
+            return "unread" if self.is_hidden else "no-queue"
         if self.hole:
             return "hole"
         if self.committed is None:
@@ -53,7 +53,9 @@ class GroupOffset:
             return "below-min"
         if not self.is_served and self.committed < self.queue.range.max_offset:
             return "not-served"
-        return "beyond-max" if self.committed > self._end else "ok"
+        if self.committed > self._end:
+            return "unread" if self.is_hidden else "beyond-max"
+        return "ok"
 
     @property
     def hole(self) -> QueueHole | None:
@@ -67,8 +69,8 @@ class GroupOffset:
 
     @property
     def lag(self) -> int | None:
-        """Messages that the group gets from its offset on, with those that the next start derives; None: no queue."""
-        if self.queue is None:
+        """Messages that the group gets from its offset on, with those that the next start derives; None: not known."""
+        if self.queue is None or self.is_hidden:
             return None
         return self._end - (self.queue.range.min_offset if self.committed is None else self.committed)
 
@@ -103,7 +105,7 @@ def group_offsets(snapshot: Snapshot, group: str) -> Iterator[GroupOffset]:
         for queue_id in sorted(ids):
             if (topic, queue_id) not in seen:
                 queue, view = views.loaded(topic, queue_id), views.of(topic, queue_id)
-                yield GroupOffset(group, topic, queue_id, None, queue, view=view)
+                yield GroupOffset(group, topic, queue_id, None, queue, is_hidden=snapshot.hides_entries, view=view)
 
 
 def groups_of(snapshot: Snapshot) -> list[str]:
@@ -115,12 +117,12 @@ def _group_offset(snapshot: Snapshot, item: CommittedOffset, views: QueueViews) 
     queue = views.loaded(item.topic, item.queue_id)
     last = queue.unit_at(item.offset - 1) if queue and 0 < item.offset <= queue.range.max_offset else None
     timestamp = snapshot.log_bytes.store_timestamp(last.physical_offset, last.message_size) if last else -1
-    in_rocksdb = snapshot.leaves_queues_out
+    is_hidden = snapshot.leaves_queues_out or snapshot.hides_entries
     consumed = None if timestamp < 0 else timestamp
     view = views.of(item.topic, item.queue_id, item.offset)
     topic = snapshot.topics.by_name.get(item.topic)
     is_served = topic is None or topic.serves(item.queue_id) or is_filled_by_brokers(item.topic)
-    return GroupOffset(item.group, item.topic, item.queue_id, item.offset, queue, consumed, in_rocksdb, view, is_served)
+    return GroupOffset(item.group, item.topic, item.queue_id, item.offset, queue, consumed, is_hidden, view, is_served)
 
 
 def passed_by(snapshot: Snapshot, topic: str, queue_id: int, queue_offset: int) -> list[dict[str, Any]]:

@@ -158,7 +158,7 @@ def _row_state(found: HeldRows, held: bool, message: Message) -> RowState:  # no
 QueueState = Literal["ok", "expired", "deleted", "behind", "differs", "missing", "no-queue", "unread"]
 """ok: the unit is there. expired: it is below the minimum. deleted: with its file. behind: the queue ends before
 it. differs: another unit is there. missing: not written. no-queue: no such queue. unread: in RocksDB, which is
-damaged, or whose library is not installed."""
+damaged, whose library is not installed, or which a running broker has not flushed yet."""
 
 _MISSING: tuple[QueueState, ...] = ("deleted", "behind", "differs", "missing", "no-queue")
 _OF_UNIT = ("position", "queue_offset", "physical_offset", "message_size", "tags_code", "batch_size")
@@ -269,6 +269,8 @@ def _traces(snapshot: Snapshot, dispatcher: Dispatcher, units: QueueUnits) -> li
             is_delay = topic == SCHEDULE_TOPIC and 0 < delay <= _LONGEST_DELAY and delay % _SECOND == 0
             same = is_delay or is_ext_address(unit.tags_code)
         state = "unread" if not is_read else _unit_state(queue, queue_offset, unit, same=same)
+        if state in ("behind", "no-queue") and snapshot.hides_entries:
+            state = "unread"
         other = queue.find(physical_offset) if queue and not same else None
         elsewhere = None if other is None or other.queue_offset == queue_offset else other.queue_offset
         is_other = unit is not None and record_at(snapshot.log.files, unit.physical_offset) is not None

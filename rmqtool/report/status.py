@@ -92,7 +92,7 @@ class Waiting:
 class Status:
     """The answer at `now`, epoch ms.
 
-    `lags` are the largest first; `not_looked_at` is what would have taken too long.
+    `lags` are the largest first; `not_looked_at` is what would have taken too long, or cannot be seen.
     """
 
     snapshot: Snapshot
@@ -158,9 +158,11 @@ def status_of(
     except RmqtoolError as error:
         found.append(unread_finding(store, error))
     waiting, lags = Waiting(), tuple[GroupLag, ...]()
+    if snapshot.hides_entries:
+        left.left_out.update(dict.fromkeys(("lags", "what waits")))
     try:
         waiting = _waiting(snapshot, left)
-        lags = _lags(snapshot, left)
+        lags = () if snapshot.hides_entries else _lags(snapshot, left)
     except RmqtoolError as error:
         found.append(unread_finding(store, error))
     return Status(snapshot, now, last_exit_of(store, snapshot.holder), tuple(found), disk, last_message, lags, waiting,

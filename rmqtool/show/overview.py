@@ -238,7 +238,13 @@ def _show_failures(console: Console, overview: Overview) -> None:
 
 def _show_offsets(console: Console, overview: Overview) -> None:
     rows = [
-        [item.group, item.topic, item.queue_id, item.offset, _lag_cell(overview.lag(item), overview.unreachable(item))]
+        [
+            item.group,
+            item.topic,
+            item.queue_id,
+            item.offset,
+            _lag_cell(overview, overview.lag(item), overview.unreachable(item)),
+        ]
         for item in overview.snapshot.committed.offsets
     ]
     show_apart(console, "Consumers", "Group, Topic, Queue>, Committed>, Lag>", rows)
@@ -253,17 +259,17 @@ def _show_lags(console: Console, overview: Overview) -> None:
         below[item.group, item.topic] += out_of_range(overview, item) == "below"
         unreachable[item.group, item.topic] += overview.unreachable(item)
     rows = [
-        [*name, len(of_queues), _sum_cell(of_queues, below[name], unreachable[name])]
+        [*name, len(of_queues), _sum_cell(overview, of_queues, below[name], unreachable[name])]
         for name, of_queues in lags.items()
     ]
     show_apart(console, "Consumers", "Group, Topic, Queues>, Lag>", rows)
 
 
-def _sum_cell(lags: Sequence[int | None], below: int, unreachable: int) -> Text:
+def _sum_cell(overview: Overview, lags: Sequence[int | None], below: int, unreachable: int) -> Text:
     """The sum of lags; an offset beyond its queue's end must not reduce the lag of another queue."""
     known = [lag for lag in lags if lag is not None]
     if not known:
-        return _lag_cell(None, unreachable)
+        return _lag_cell(overview, None, unreachable)
     beyond = sum(lag < 0 for lag in known)
     text = Text(str(sum(lag for lag in known if lag > 0)))
     if beyond:
@@ -272,9 +278,10 @@ def _sum_cell(lags: Sequence[int | None], below: int, unreachable: int) -> Text:
     return _with_unreachable(text, unreachable)
 
 
-def _lag_cell(lag: int | None, unreachable: int) -> Text:
+def _lag_cell(overview: Overview, lag: int | None, unreachable: int) -> Text:
     if lag is None:
-        return _with_unreachable(Text("no queue", style="yellow"), unreachable)
+        text = "not flushed" if overview.snapshot.hides_entries else "no queue"
+        return _with_unreachable(Text(text, style="yellow"), unreachable)
     return _with_unreachable(Text(str(lag), style="red" if lag < 0 else ""), unreachable)
 
 

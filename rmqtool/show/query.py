@@ -242,7 +242,7 @@ _STATES = {
     "differs": "it is the entry of another message",
     "missing": "there is no entry",
     "no-queue": "the queue does not exist",
-    "unread": "the queue is in RocksDB, which cannot be read",
+    "unread": "RocksDB does not show it: not flushed yet, damaged, or without the package rocksdict",
 }
 
 

@@ -17,6 +17,7 @@ from rmqtool.report.status import DiskStatus, GroupLag, Status, Waiting
 from rmqtool.show.output import Style, document_text, terminal_width, write_text
 from rmqtool.show.shapes import Shape, at, by
 from rmqtool.show.times import duration, time_text
+from rmqtool.store.snapshot import HIDDEN_ENTRIES
 
 _LABEL_WIDTH = 9
 _SHOWN_CODES = 3
@@ -107,6 +108,8 @@ def _when_full(disk: DiskStatus, now: int) -> str:
 
 
 def _lag(status: Status) -> str:
+    if status.snapshot.hides_entries:
+        return f"not known: {HIDDEN_ENTRIES}"
     lags, is_whole = status.lags, "lags" not in status.not_looked_at
     if not lags and status.snapshot.committed.file.problem:
         return "committed offsets cannot be read"
@@ -177,7 +180,7 @@ class StatusResult(Shape):
     last_message: Moment  # When the last message of the log was stored; null where none was found.
     lag: LagShown = by(lambda status, _: status)
     waiting: Waiting
-    # What would have taken too long: "files in config/", "lags", "what waits".
+    # What would have taken too long, or is in the memory of a running broker: "files in config/", "lags", "what waits".
     not_looked_at: list[str]
 
 

@@ -156,7 +156,8 @@ def _groups(_: Stores, snapshot: Snapshot) -> Iterator[tuple[Any, ...]]:
         ends: tuple[int | None, ...] = (None, None, None)
         if loaded is not None:
             end = loaded.range.max_offset + views.of(each.topic, each.queue_id).derived
-            ends = loaded.range.min_offset, loaded.range.max_offset, end - each.offset
+            lag = None if snapshot.hides_entries else end - each.offset
+            ends = loaded.range.min_offset, loaded.range.max_offset, lag
         yield each.group, each.topic, each.queue_id, each.offset, *ends
 
 

@@ -50,6 +50,8 @@ from rmqtool.store.version_signs import (
 
 _LOADED_QUEUES = 4096
 
+HIDDEN_ENTRIES = "the running broker keeps queue entries in memory until RocksDB flushes them"
+
 
 class Snapshot:
     """A store as it stands; what has been read of it stays as it is, whatever a running broker does meanwhile.
@@ -210,6 +212,11 @@ class Snapshot:
         """The database of the consume queues, None without one or without the library."""
         path = queue_database(self.store)
         return QueueDatabase(path, self.databases) if path and is_readable() else None
+
+    @property
+    def hides_entries(self) -> bool:
+        """Whether a running broker may have queue entries in memory that RocksDB has not flushed: weeks of them."""
+        return self.database is not None and bool(self.broker_runs)
 
     @cached_property
     def has_light_queues(self) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.building import START_TIME, LogBuilder
 from tests.changed_rocksdb import changed, unit_key, unit_value, write_queues
-from tests.commands.running import query
+from tests.commands.running import query, rmqtool
 from tests.conftest import GoldenStore
 from tests.copies import copied
 from tests.golden import stores
@@ -149,16 +148,46 @@ def test_by_queue_offset(without_a_row: Path) -> None:
     assert "queue entry 7 is missing: 1 message of the log is out of consumers' reach" in missing.err
 
 
-@pytest.mark.parametrize("place", [("orders", "1", "900"), ("orders", "77", "0"), ("light", "0", "0")])
-def test_a_running_broker_has_more_in_memory(place: tuple[str, str, str], unpacked: GoldenStore) -> None:
-    """So an entry that is not there may be with the broker; of one that was stopped it is not."""
-    store = unpacked(NAME)
-    options = chain.from_iterable(zip(("--topic", "--queue", "--queue-offset"), place, strict=True))
-    line = "the running broker keeps entries in memory until RocksDB flushes them"
-    asked = [*options, "--json"]
-    assert line not in query(store, *asked).err
+@pytest.fixture
+def flushed_in_part(tmp_path: Path) -> Path:
+    """A store of ten messages, of which RocksDB has the entries of the first six; a group has read eight."""
+    log, units = LogBuilder(), []
+    for number in range(10):
+        begin = log.add(topic="orders", queue_id=0, queue_offset=number)
+        units.append(("orders", 0, number, unit_value(begin, log.end - begin, 0, START_TIME)))
+    store = log.write(tmp_path / "store")
+    write_queues(store, units[:6], log.end)
+    (store / "config").mkdir()
+    (store / "config" / "consumerOffset.json").write_text('{"offsetTable":{"orders@billing":{"0":8,"3":1}}}')
+    (store / "lock").touch()
+    return store
+
+
+def test_a_running_broker_has_more_in_memory(flushed_in_part: Path) -> None:
+    """What RocksDB has not flushed is not missing, no lag is known, and each answer says so."""
+    store = flushed_in_part
+    group = "--group", "billing"
+    note = "keeps queue entries in memory until RocksDB flushes them"
+    assert [line["state"] for line in query(store, *group, "--json").lines] == ["hole", "no-queue"]
     with another_process(store / "lock", JAVA):
-        assert line in query(store, *asked).err
+        traced = query(store, "--scan", "--trace", "--json")
+        places = [message["places"] for message in traced.lines]
+        assert [place["consume_queue"]["state"] for place in places] == ["ok"] * 6 + ["unread"] * 4
+        assert [place["contradictions"] for place in places] == [[]] * 10
+        read = query(store, *group, "--json")
+        assert [(line["state"], line["lag"]) for line in read.lines] == [("unread", None)] * 2
+        at = "--topic", "orders", "--queue", "0"
+        others = [query(store, *at, *words) for words in (("--queue-offset", "9"), ("--queue-offset", "9", "--pull"),
+                                                          ("--at", "2099-01-01"))]  # fmt: skip
+        assert [note in each.err for each in (traced, read, *others)] == [True] * 5
+        status = rmqtool("status", store, "--json").document["result"]
+        assert (status["lag"]["groups"], status["not_looked_at"]) == (0, ["lags", "what waits"])
+        assert note in rmqtool("status", store).out
+        consumers = rmqtool("inspect", store, "--json").document["result"]["consumers"]
+        assert [each["lag"] for each in consumers] == [None, None]
+        assert "not flushed" in rmqtool("inspect", store).out
+        assert note in rmqtool("pending", store).out
+        assert rmqtool("sql", store, "select count(lag) as known from groups").out == "known\n0\n"
 
 
 def test_offsets_by_time(golden_store: GoldenStore) -> None:
