@@ -143,7 +143,7 @@ def status_answer(found: Status, limits: Limits) -> PluginAnswer:
     holder, last = found.snapshot.holder, found.last_message
     runs = "broker running" if holder and holder.program is None else "broker not running"
     values: dict[Measure, float | None] = {
-        "lag": sum(each.messages for each in found.lags),
+        "lag": None if found.snapshot.hides_entries else sum(each.messages for each in found.lags),
         "disk": None if found.disk is None else round(100 * found.disk.used_ratio, 1),
         "age": None if last is None else max(0, found.now - last) / 1000,
     }
@@ -176,7 +176,7 @@ def _measured(overview: Overview, now: int) -> dict[Measure, float | None]:
     lags = [lag for committed in overview.snapshot.committed.offsets if (lag := overview.lag(committed)) is not None]
     last = overview.log_range.last_store_timestamp if overview.log_range else None
     return {
-        "lag": sum(max(lag, 0) for lag in lags),
+        "lag": None if overview.snapshot.hides_entries else sum(max(lag, 0) for lag in lags),
         "disk": max(_disks_used(overview), default=None),
         "age": None if last is None else max(0, now - last) / 1000,
     }

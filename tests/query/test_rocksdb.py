@@ -183,6 +183,9 @@ def test_a_running_broker_has_more_in_memory(flushed_in_part: Path) -> None:
         status = rmqtool("status", store, "--json").document["result"]
         assert (status["lag"]["groups"], status["not_looked_at"]) == (0, ["lags", "what waits"])
         assert note in rmqtool("status", store).out
+        for command in ("status", "inspect"):
+            found = rmqtool(command, store, "--format", "nagios", "--warning", "lag=1")
+            assert (found.status, "lag=" in found.out) == (3, False)
         consumers = rmqtool("inspect", store, "--json").document["result"]["consumers"]
         assert [each["lag"] for each in consumers] == [None, None]
         assert "not flushed" in rmqtool("inspect", store).out

@@ -80,8 +80,11 @@ class Tally:
         process.returncode = os.waitstatus_to_exitcode(status)
         self.runs[command] += 1
         self.peaks[f"{command} {' '.join(map(str, words[:1]))}".strip()].append(used.ru_maxrss)
-        self.check(not process.returncode, f"{command} {store.name}: status {process.returncode}: {printed[:1000]}")
-        return [json.loads(each) for each in printed.splitlines()] if command == "query" else json.loads(printed)
+        is_lines = command == "query"
+        answer = [json.loads(each) for each in printed.splitlines()] if is_lines else json.loads(printed)
+        found = answer if is_lines else _serious(answer) or answer["error"]
+        self.check(not process.returncode, f"{command} {store.name}: status {process.returncode}: {found}")
+        return answer
 
     def check(self, is_right: bool, problem: str) -> None:
         """Note a problem."""
