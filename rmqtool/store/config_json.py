@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 from weakref import WeakValueDictionary
 
 from rmqtool.base.errors import EndingError, RmqtoolError, UnreadableError, WrongKindError, note_failure
@@ -19,6 +20,7 @@ from rmqtool.formats import fastjson
 from rmqtool.formats.java import decode_text
 from rmqtool.rules.config_shapes import shape_problem, shape_rules
 from rmqtool.rules.versions import FASTJSON_2, OLDEST, Version
+from rmqtool.store.lock import lock_holder
 
 _EMPTY = "the file is empty"
 _NOTHING: dict[str, Any] = {}  # what the file ``null`` is decoded to: no decoder refuses it
@@ -28,6 +30,7 @@ _PLAIN = bytes(range(0x20, 0x7F)) + b"\t\r\n"
 _CONTROLS = bytes(range(0x20))
 NO_NAME = re.compile("[\x00-\x1f\ud800-\udfff\ufffd]")  # brokers write no such bytes, and what is not UTF-8
 _LARGE = 1 << 20  # bytes
+_TRIES, _PAUSE_S = 10, 0.01  # while a broker writes a file
 _BARE_NAME = re.compile(r"[{,]\s*-?\d+\s*:")
 _STRING_OR_BARE_NAME = re.compile(
     # A string that a cut left open is matched to the end: else each quote in it would be tried as a beginning.
@@ -66,8 +69,29 @@ def backup_of(path: Path) -> Path:
     return path.with_name(f"{path.name}.bak")
 
 
+_Read = TypeVar("_Read")
+
+
 def load_config(path: Path, version: Version | None = None) -> ConfigFile:
     """Load a config file by the rules of `ConfigManager#load`, as `version` decodes it; without one as any of them."""
+    return _settled(path, lambda: _loaded(path, version), lambda file: bool(file.problem) or file.is_backup)
+
+
+def _settled(path: Path, read: Callable[[], _Read], is_odd: Callable[[_Read], bool]) -> _Read:
+    """What is read of a file; again while it is odd and a broker runs, which may just be writing it.
+
+    `MixAll#string2File` deletes a file and its ``.bak`` for a moment, or writes both in place, by release.
+    """
+    found = read()
+    for _ in range(_TRIES):
+        if not is_odd(found) or lock_holder(path.parent.parent) is None:
+            break
+        time.sleep(_PAUSE_S)
+        found = read()
+    return found
+
+
+def _loaded(path: Path, version: Version | None) -> ConfigFile:
     content, problem, error = _try_to_decode(path, path.name, version)
     if content is not None:
         return ConfigFile(path, content)
@@ -83,7 +107,7 @@ def load_config(path: Path, version: Version | None = None) -> ConfigFile:
 
 def backup_problem_of(path: Path, version: Version | None = None) -> str | None:
     """Why the ``.bak`` of a file cannot be decoded; None when it can, is missing, or empty as after a first write."""
-    _, problem, _ = _try_to_decode(backup_of(path), path.name, version)
+    _, problem, _ = _settled(path, lambda: _try_to_decode(backup_of(path), path.name, version), lambda it: bool(it[1]))
     return None if problem == _EMPTY else problem
 
 

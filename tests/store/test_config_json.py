@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from rmqtool.rules.config_shapes import shape_rules
 from rmqtool.rules.versions import FASTJSON_2, OLDEST, Version
 from rmqtool.store import config_json
 from rmqtool.store.config_json import backup_problem_of, load_config, parse_fastjson, read_config_file
+from tests.store.other_process import JAVA, another_process
 from tests.unchanged import unchanged
 
 GOOD = b'{"a":1}'
@@ -148,6 +150,33 @@ def test_a_broken_file(path: Path, main: bytes, problem: str) -> None:
     assert told.startswith(problem)
     write(path, main, b"[")
     assert loaded(path) == (None, {}, told)
+
+
+@pytest.mark.parametrize("torn", [None, b"", GOOD[:-1]])
+@pytest.mark.parametrize("runs", [True, False])
+def test_a_file_that_a_running_broker_writes(
+    path: Path, torn: bytes | None, runs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is read again until it is whole, and its .bak as well; what stays broken is told after all."""
+    write(path, torn, BAK[:-1])
+    lock = path.parents[1] / "lock"
+    lock.touch()
+    pauses = []
+
+    def written(seconds: float) -> None:
+        pauses.append(seconds)
+        write(path, GOOD, BAK)
+
+    with another_process(lock, JAVA) if runs else nullcontext():
+        monkeypatch.setattr("rmqtool.store.config_json.time.sleep", written if torn is not None else pauses.append)
+        file, problem = load_config(path), backup_problem_of(path)
+    if torn is None and runs:
+        assert len(pauses) == 20
+    if torn is not None and runs:
+        assert (file.path, file.problem, problem, len(pauses)) == (path, None, None, 1)
+    else:
+        assert file.path is None
+        assert problem is not None
 
 
 def test_null_is_decoded_to_nothing(path: Path) -> None:
