@@ -105,6 +105,15 @@ def test_a_cut_takes_the_first_unit_of_an_empty_file_for_one(tmp_path: Path) -> 
     assert (state.end, state.max_offset, state.max_physical) == (220, 11, 0)
 
 
+@pytest.mark.parametrize(("minimum", "expected"), [(0, 0), (SIZE * 5, 5), (SIZE * 9, 9), (SIZE * 12, 12)])
+def test_the_minimum_in_the_first_file(tmp_path: Path, minimum: int, expected: int) -> None:
+    """All of its units count where another file follows, however few that one holds; else those before the end."""
+    offsets: list[int | None] = [SIZE * number for number in range(12)]
+    assert state_of(tmp_path / "two", offsets).min_offset(minimum) == expected
+    state = state_of(tmp_path / "one", [*offsets[:6], None, *offsets[7:9]])
+    assert state.min_offset(minimum) == min(expected, 6)
+
+
 def test_the_minimum_of_a_queue_that_begins_late(tmp_path: Path) -> None:
     """Filler units count as the minimum before 5.0, when the log begins at 0."""
     for rules, expected in ((OLD, 20), (NEW, 23)):
@@ -183,6 +192,9 @@ def test_batches_that_are_appended_and_cut_again(tmp_path: Path) -> None:
         state.truncate(SIZE * 8)
         assert state.max_offset == 40
         assert state.cut == 2
+    state = SimulatedQueue(recover_queue(queue), NEW, 46 * UNITS, SIZE)
+    state.truncate(SIZE)
+    assert (state.max_offset, state.cut) == (5, 1)
 
 
 def batch_unit(number: int) -> bytes:

@@ -88,6 +88,10 @@ MODULES: Mapping[str, Decides] = {
                 "'right'))",
                 "sizes if self._remembers_ends else 0  ->  sizes",
             ): "the last known record is looked at again, and skipped",
+            (
+                "count = self._following(queue_offsets[first:]) if self.kind == 'simple' else 0",
+                "self._following(queue_offsets[first:]) if self.kind == 'simple' else 0  ->  0",
+            ): "records are appended one by one, which takes longer",
         },
     ),
     "dispatch": Decides(
