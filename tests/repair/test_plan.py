@@ -11,15 +11,21 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.prediction import StartRefusal
 from rmqtool.findings.catalogue import CATALOGUE
 from rmqtool.findings.finding import Finding
 from rmqtool.findings.report import to_be_treated
-from rmqtool.repair.diagnosis import DamagedMessages, Diagnosis, repairs_of
+from rmqtool.repair.diagnosis import DamagedMessages, Diagnosis, Repairs, repairs_of
+from rmqtool.repair.fields import RightField, RightFields
+from rmqtool.repair.log_files import Renamed
 from rmqtool.repair.not_healed import NotHealed
 from rmqtool.repair.plan import Plan, moving_step, plan_of
+from rmqtool.store.lock import Holder
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
+from rmqtool.transaction.home import UnfinishedDeletion
+from tests.building import message, write_log
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.copies import copied
@@ -213,6 +219,7 @@ def test_sizes_that_nothing_shows_are_asked_for(tmp_path: Path) -> None:
     (tmp_path / "commitlog").mkdir()
     (step, *_) = plan(tmp_path, "consumequeue.missing-queue").steps
     assert shlex.split(step.command or "")[-2:] == ["--broker-conf", "BROKER_CONF"]
+    assert "with its broker.conf, because no file shows the size of" in step.text
 
 
 def test_settings_are_changed_before_an_upgrade(store: Path) -> None:
@@ -360,6 +367,69 @@ def test_one_step_for_a_database(store: Path) -> None:
     assert sum("rows may be missing" in text for text in texts) == 1
 
 
+def test_settings_that_spoil_a_start_are_named(store: Path) -> None:
+    """With those whose values are not read as they look, which are not named again later."""
+    found = [
+        made("upgrade.refused", "a sentence", details={"setting": "mappedFileSizeCommitLog"}),
+        made("upgrade.setting", "a sentence", details={"setting": "brokerName", "value": "a "}),
+        made("upgrade.setting", "a sentence", details={"setting": "fetchNamesrvAddrByDnsLookup"}),
+    ]
+    change, *_, later = plan_of(of := diagnosis(store, *found), repairs_of(of)).steps
+    assert "starts: mappedFileSizeCommitLog, brokerName (upgrade.refused)." in change.text
+    assert later.text.endswith("these settings of broker.conf: fetchNamesrvAddrByDnsLookup.")
+
+
+@pytest.mark.parametrize("program", [None, "rmqtool repair"])
+def test_whoever_works_on_the_store_comes_first(store: Path, monkeypatch: pytest.MonkeyPatch, program: str) -> None:
+    """A broker is stopped; a run of ours may wait for an answer."""
+    monkeypatch.setattr(Snapshot, "holder", Holder(7, "lock", program))
+    (step,) = plan(store, "index.slot").steps
+    assert step.text.startswith("rmqtool repair (process 7) is working" if program else "Stop the broker that runs")
+    assert shlex.split(step.command or "") == ["rmqtool", "verify", str(store), *OPTIONS]
+
+
+def test_a_recorded_loss_is_shown_after_a_repair(store: Path) -> None:
+    """What the log has lost is no part of it where only the index is rebuilt, or files get their names again."""
+    repair, _, acknowledge = plan(store, "index.slot", "store.recorded-loss").steps
+    assert repair.lost == ()
+    assert (acknowledge.command or "").endswith("--acknowledge")
+    renamed = Renamed(codes=frozenset({"commitlog.overlap"}), what="a name", names=[("commitlog/1", "commitlog/0")])
+    repair, *_ = plan_of(diagnosis(store, made("commitlog.overlap", store=store)), Repairs((renamed,))).steps
+    assert repair.lost == ()
+
+
+def test_what_is_put_right_is_not_lost(store: Path) -> None:
+    """Once for each message, also of one that several queues serve."""
+    queues = (QueueName("orders", 0), QueueName("%LMQ%a", 0))
+    fields = (RightField(0, "queue_offset", 20, 8, 1, 0, queues=queues),)
+    right = RightFields(
+        codes=frozenset({"commitlog.field"}), what="", name="commitlog/0", path=store, writes=[], fields=fields
+    )
+    of = replace(diagnosis(store, made("consumequeue.hole", store=store)), lost={"orders": 2, "%LMQ%a": 1})
+    repair, *_ = plan_of(of, Repairs((right,), queues=True)).steps
+    assert repair.lost == ("2 messages that cannot be read: orders 1, %LMQ%a 1",)
+
+
+@pytest.mark.parametrize("code", ["commitlog.file-size", "config.unreadable"])
+def test_a_log_on_which_no_repair_lets_a_broker_start(tmp_path: Path, code: str) -> None:
+    """A new store is made of its messages; a file of config/ is no such matter."""
+    write_log(tmp_path, {0: message().ljust(4096, b"\0"), 4096: bytes(4096), 8192: message().ljust(4097, b"x")})
+    refusal = made("start.refuses", "a sentence", details={"cause": "log-file"})
+    of = diagnosis(tmp_path, refusal, made(code, file="config/topics.json"))
+    commands = [shlex.split(step.command or "") for step in plan_of(of, repairs_of(of)).steps]
+    salvage = ["rmqtool", "salvage", str(tmp_path), *OPTIONS, "--output", "NEW"]
+    assert (salvage in commands) == (code == "commitlog.file-size")
+
+
+def test_the_plan_of_what_clients_lose_is_not_known(store: Path) -> None:
+    """Without it the object of the contract has null."""
+    document = plan(store, "index.slot").as_json()
+    assert {name: document[name] for name in ("start_after", "remaining", "clients")} == {
+        "start_after": 1, "remaining": [], "clients": None
+    }  # fmt: skip
+    assert [step["command"] is not None for step in document["steps"]] == [True, False]
+
+
 @pytest.mark.parametrize("code", ["config.rocksdb-damaged", "config.row"])
 def test_a_database_stays_for_reasons_of_its_own(store: Path, code: str) -> None:
     """No slave copies a database as a file."""
@@ -425,7 +495,7 @@ def test_a_plan_that_keeps_offsets_knows_that_a_start_stays_refused(golden_store
 
 def test_a_log_that_is_gone_may_be_elsewhere(store: Path) -> None:
     """That is said before anybody restores it."""
-    step = plan(store, "commitlog.missing").steps[0]
+    (step,) = plan(store, "commitlog.missing").steps  # and no broker is started before
     assert step.text.startswith("Mount the disk of the log, or name its directory (--broker-conf, storePathCommitLog)")
 
 
@@ -509,6 +579,17 @@ def test_a_run_without_a_journal_is_moved_out_of_the_store(store: Path) -> None:
     (step,) = found.steps
     assert shlex.split(step.command or "") == ["mv", f"{store}/.rmqtool/7", f"{store}-7"]
     assert found.start_after == 1
+
+
+def test_a_deletion_that_goes_on_is_told(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It cannot be taken back; other runs can."""
+    of = diagnosis(store, made("store.interrupted-run", "a run", store=store, file=".rmqtool/7"))
+    (undone,) = plan_of(of, repairs_of(of)).steps
+    assert undone.text.endswith("(rmqtool undo takes it back):")
+    deletion = UnfinishedDeletion("7", "clean", 2, 1 << 20)
+    monkeypatch.setattr("rmqtool.repair.plan.unfinished_deletion", lambda root: deletion if root == store else None)
+    (step,) = plan_of(of, repairs_of(of)).steps
+    assert "clean 7 still has 2 files of 1.00 MiB to delete for good; to keep them, move .rmqtool/7" in step.text
 
 
 def test_what_was_only_staged_is_ended_first(store: Path) -> None:
