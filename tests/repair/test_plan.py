@@ -410,12 +410,12 @@ def test_what_is_put_right_is_not_lost(store: Path) -> None:
     assert repair.lost == ("2 messages that cannot be read: orders 1, %LMQ%a 1",)
 
 
-@pytest.mark.parametrize("code", ["commitlog.file-size", "config.unreadable"])
+@pytest.mark.parametrize("code", ["commitlog.file-size", "config.row"])
 def test_a_log_on_which_no_repair_lets_a_broker_start(tmp_path: Path, code: str) -> None:
     """A new store is made of its messages; a file of config/ is no such matter."""
     write_log(tmp_path, {0: message().ljust(4096, b"\0"), 4096: bytes(4096), 8192: message().ljust(4097, b"x")})
     refusal = made("start.refuses", "a sentence", details={"cause": "log-file"})
-    of = diagnosis(tmp_path, refusal, made(code, file="config/topics.json"))
+    of = diagnosis(tmp_path, refusal, made(code, file="config/topics"))
     commands = [shlex.split(step.command or "") for step in plan_of(of, repairs_of(of)).steps]
     salvage = ["rmqtool", "salvage", str(tmp_path), *OPTIONS, "--output", "NEW"]
     assert (salvage in commands) == (code == "commitlog.file-size")
