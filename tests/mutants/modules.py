@@ -140,6 +140,8 @@ MODULES: Mapping[str, Decides] = {
             "tests/transaction/test_transaction.py",
             "tests/transaction/test_full_disk.py",
             "tests/transaction/test_faults.py",
+            "tests/transaction/test_newcomers.py",
+            "tests/transaction/test_power.py",
         ),
         same={
             ("self._journaled = True", "True  ->  False"): "nothing is left of what was staged",
@@ -156,6 +158,7 @@ MODULES: Mapping[str, Decides] = {
         slow=(
             "tests/transaction/test_faults.py::test_fault_at_the_calls_of_a_transaction[kill-before-repair-all]",
             "tests/transaction/test_faults.py::test_fault_at_the_calls_of_a_deletion[kill-before]",
+            "tests/transaction/test_power.py::test_power_fails_during_a_transaction_and_its_undo[repair-one-all]",
         ),
     ),
     "clients": Decides(
