@@ -158,3 +158,11 @@ def test_queues_are_cleaned_for_a_new_minimum_only(tmp_path: Path, is_manual: bo
     four = NOW + 12 * HOUR
     runs = [cleaner.run(now) for now in (NOW if is_manual else four, four)]
     assert [(run.log.min_offset, run.filters_rows) for run in runs] == [(2 * SIZE, each) for each in filters]
+
+
+def test_an_administrator_has_files_deleted_for_twenty_runs(tmp_path: Path) -> None:
+    """`MAX_MANUAL_DELETE_FILE_TIMES`."""
+    disk = Disk(tmp_path, total=9, free=5, usable=5)
+    rules = Rules(settings_of({}, {}, NEWEST), NEWEST, timezone.utc, manual=True)
+    cleaner = Cleaner(rules, log(1, 1), SIZE, Disks([disk], disk), (), QueueCleaner((), NEWEST))
+    assert [cleaner.run(NOW).trigger.runs for _ in range(22)] == [True] * 20 + [False] * 2

@@ -154,6 +154,49 @@ def test_holes_of_earlier_files(unit: bytes, made: StoreMaker, tmp_path: Path) -
     assert holes(snapshot) == [QueueHole(0, 3, 3, 0, 2, ends_queue=False), QueueHole(8, 1, 1, 0, 8, ends_queue=False)]
 
 
+def test_a_unit_that_leads_back(made: StoreMaker, tmp_path: Path) -> None:
+    """To a message that another one is for."""
+    made.units["orders", 0][8] = made.units["orders", 0][3]
+    assert holes(written(made, tmp_path)) == [QueueHole(8, 1, 1, 0, 8, ends_queue=False)]
+
+
+def test_the_first_file_of_a_queue_whose_messages_are_misplaced(tmp_path: Path) -> None:
+    """What its first entry leads to is not missing, though its own queue offset is below the minimum."""
+    made = StoreMaker()
+    for number in range(150):
+        made.add(queue_offset=max(0, number - 1))
+    snapshot = written(made, tmp_path)
+    (tmp_path / "consumequeue" / "orders" / "0" / file_name(0)).unlink()
+    assert holes(snapshot)[0] == QueueHole(0, 30, 30, 0, 29, ends_queue=False)
+
+
+@pytest.mark.parametrize("gone", [(), (140,), (149,), (140, 149)])
+def test_entries_past_the_end(gone: tuple[int, ...], made: StoreMaker, tmp_path: Path) -> None:
+    """All messages after the first hole of the last files are lost with it, whether they have an entry or not."""
+    for number in (130, 131, *gone):
+        made.units["orders", 0][number] = bytes(20)
+    assert holes(written(made, tmp_path)) == [QueueHole(130, 2, 20, 18, 149, ends_queue=True)]
+
+
+@pytest.mark.parametrize(("most", "messages"), [(SAMPLE_BYTES, 1), (2 * SIZE, 1), (2 * SIZE - 1, 2)])
+def test_a_hole_in_which_the_log_has_less(most: int, messages: int, tmp_path: Path) -> None:
+    """Of two missing entries one has no message; where that is too much to read, both are taken to have one."""
+    made = StoreMaker()
+    for number in range(150):
+        if number != 9:
+            made.add(queue_offset=number)
+    made.units["orders", 0].insert(9, bytes(20))
+    made.units["orders", 0][8] = bytes(20)
+    assert holes(written(made, tmp_path), most) == [QueueHole(8, 2, messages, 0, 9, ends_queue=False)]
+
+
+def test_records_of_a_whole_queue_are_not_read_one_by_one(
+    made: StoreMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LogReader, "count_at", lambda *_: pytest.fail("a record is read"))
+    assert holes(written(made, tmp_path)) == []
+
+
 @pytest.mark.parametrize("most", [SAMPLE_BYTES, 5 * SIZE])
 def test_a_queue_that_has_expired(most: int, tmp_path: Path) -> None:
     """What led below the log consumers have no more; the log may have more than the part that is read."""

@@ -165,6 +165,12 @@ MODULES: Mapping[str, Decides] = {
         "what consumers get of a queue",
         "rmqtool/clients/queue_view.py",
         ("tests/clients/test_queue_view.py", "tests/query/test_holes.py"),
+        same={
+            (
+                "if low >= self._sample.begin:",
+                "low >= self._sample.begin  ->  low > self._sample.begin",
+            ): "the same part of the log is read again",
+        },
         slow=(
             "tests/query/test_holes.py::test_as_verify[4.9.7-clean",
             "tests/query/test_holes.py::test_rows_as_verify",
