@@ -496,9 +496,7 @@ class QueueViews:
         offsets = rows["base_queue_offset"].astype(np.int64) if is_batch else numbers
         counts = rows["batch_size"].astype(np.int64) if is_batch else np.ones(len(numbers), np.int64)
         low, high = self._snapshot.log_min_offset, self._snapshot.log_range.max_offset
-        sound = (targets >= low) & (targets < high) & (sizes > 0)
-        if not is_batch and rows.dtype.itemsize == 20:
-            sound &= ~is_pre_blank(rows)
+        sound = (targets >= low) & (targets < high) & (sizes > 0) & ~is_pre_blank(rows)
         kept = np.flatnonzero(sound)
         steps = np.flatnonzero(targets[kept][1:] <= targets[kept][:-1])
         steps = steps[:_MOST_PROBED]

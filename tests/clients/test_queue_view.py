@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,6 +23,8 @@ from rmqtool.formats.consume_queue import PRE_BLANK_MESSAGE_SIZE, build_unit
 from rmqtool.formats.file_name import file_name
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
+from rmqtool.store.lock import Holder
+from rmqtool.store.queue_units import QueueRange
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.building import LogBuilder, message
@@ -129,11 +132,13 @@ def test_a_queue_that_is_missing(made: StoreMaker, tmp_path: Path) -> None:
         made.log.add(topic="carts", queue_offset=number)
     for number in (7, 8):
         made.log.add(topic="bills", queue_offset=number)
+    made.log.add(topic="rates")
     snapshot = written(made, tmp_path)
+    assert holes(snapshot, topic="rates") == [QueueHole(0, 1, 1, 0, 0, ends_queue=True)]
     assert holes(snapshot, topic="bills") == [QueueHole(7, 2, 2, 0, 8, ends_queue=True)]
     assert holes(snapshot, topic="carts") == [QueueHole(5, 1, 3, 0, 5, ends_queue=True)]
     assert holes(snapshot, topic="orders") == []
-    assert {*QueueViews(snapshot).missing()} == {("carts", 0), ("bills", 0)}
+    assert {*QueueViews(snapshot).missing()} == {("carts", 0), ("bills", 0), ("rates", 0)}
 
 
 def test_the_first_file_of_a_queue_is_missing(made: StoreMaker, tmp_path: Path) -> None:
@@ -145,18 +150,23 @@ def test_the_first_file_of_a_queue_is_missing(made: StoreMaker, tmp_path: Path) 
     assert holes(snapshot, first=30) == holes(snapshot, first=31) == []
 
 
+@pytest.mark.parametrize("most", [SAMPLE_BYTES, 60 * SIZE])
 @pytest.mark.parametrize("unit", [bytes(20), LEAD_NOWHERE])
-def test_holes_of_earlier_files(unit: bytes, made: StoreMaker, tmp_path: Path) -> None:
+def test_holes_of_earlier_files(unit: bytes, most: int, made: StoreMaker, tmp_path: Path) -> None:
     """The recovery reads the last three: what comes after them is consumed."""
     snapshot = written(made, tmp_path)
     overwrite(tmp_path, 0, 3 * unit)
     overwrite(tmp_path, 8, unit)
-    assert holes(snapshot) == [QueueHole(0, 3, 3, 0, 2, ends_queue=False), QueueHole(8, 1, 1, 0, 8, ends_queue=False)]
+    assert holes(snapshot, most) == [
+        QueueHole(0, 3, 3, 0, 2, ends_queue=False),
+        QueueHole(8, 1, 1, 0, 8, ends_queue=False),
+    ]
 
 
-def test_a_unit_that_leads_back(made: StoreMaker, tmp_path: Path) -> None:
+@pytest.mark.parametrize("other", [3, 7])
+def test_a_unit_that_leads_back(other: int, made: StoreMaker, tmp_path: Path) -> None:
     """To a message that another one is for."""
-    made.units["orders", 0][8] = made.units["orders", 0][3]
+    made.units["orders", 0][8] = made.units["orders", 0][other]
     assert holes(written(made, tmp_path)) == [QueueHole(8, 1, 1, 0, 8, ends_queue=False)]
 
 
@@ -240,6 +250,57 @@ def test_a_start_leaves_holes_of_earlier_files(made: StoreMaker, tmp_path: Path)
     assert (view.holes, view.derived) == ((QueueHole(8, 2, 2, 0, 9, ends_queue=False),), 1)
 
 
+@pytest.mark.parametrize("most", [1 << 16, (1 << 16) - 1])
+def test_a_start_that_reads_more_than_may_be_read(most: int, made: StoreMaker, tmp_path: Path) -> None:
+    """What it derives is not known then, and all is missing."""
+    made.units["orders", 0].pop()
+    view = QueueViews(written(made, tmp_path, Version(4, 9, 8)), most).of("orders", 0)
+    assert (view.derived, view.unreachable) == ((1, 0) if most == 1 << 16 else (0, 1))
+
+
+def test_a_start_that_derives_some(made: StoreMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last ones; those that it misplaces nobody gets."""
+    del made.units["orders", 0][145:]
+    served = SimpleNamespace(derived=3, misplaced=1)
+    monkeypatch.setattr(QueueViews, "_served", {QueueName("orders", 0): served})
+    view = QueueViews(written(made, tmp_path)).of("orders", 0)
+    assert (view.holes, view.derived) == ((QueueHole(145, 3, 3, 0, 147, ends_queue=True),), 2)
+
+
+def test_all_entries_are_past_the_end(tmp_path: Path) -> None:
+    """The first one is missing, for whoever begins later, too."""
+    made = StoreMaker()
+    for _ in range(20):
+        made.add()
+    made.units["orders", 0][0] = bytes(20)
+    assert holes(written(made, tmp_path), first=10) == [QueueHole(0, 1, 20, 19, 19, ends_queue=True)]
+
+
+def test_nothing_is_said_while_a_broker_runs(made: StoreMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It serves what it remembers."""
+    made.log.add(topic="bills")
+    made.units["orders", 0].pop()
+    snapshot = written(made, tmp_path)
+    orders = snapshot.queue("orders", 0)
+    assert orders is not None
+    for holder in (None, Holder(7, "lock")):
+        monkeypatch.setattr(Snapshot, "holder", holder)
+        views = QueueViews(snapshot)
+        is_said = holder is None
+        assert bool(views.of("orders", 0).holes) == is_said
+        assert bool([*views.missing()]) == is_said
+        assert bool(views.with_holes([(orders.queue, orders.range)], [])) == is_said
+        assert views.passed_by_log(orders.queue, orders.range) == is_said
+        assert not views.passed_by_log(orders.queue, QueueRange(0, 150))
+
+
+def test_a_hole_for_programs() -> None:
+    assert END.as_json() == {
+        "queue_offset": 20, "entries": 2, "messages_past": 4, "unreachable": 6, "last_queue_offset": 25,
+        "ends_queue": True,
+    }  # fmt: skip
+
+
 def test_the_end_of_a_large_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is searched for, and a hole passed over: the queue is as consumers see it."""
     monkeypatch.setattr(making, "QUEUE_FILE", 100_000)
@@ -260,12 +321,14 @@ def test_which_queues_are_looked_at(made: StoreMaker, tmp_path: Path) -> None:
     for _ in range(10):
         made.add("bills")
     made.units["bills", 0].pop()
+    made.log.add(topic="rates")
     snapshot = written(made, tmp_path)
     overwrite(tmp_path, 8, bytes(20))
     queues = [(queue, loaded.range) for queue in snapshot.queues
               if (loaded := snapshot.queue(queue.topic, queue.queue_id))]  # fmt: skip
-    orders, bills = QueueName("orders", 0), QueueName("bills", 0)
-    for most, early, found in ((SIZE, [], {bills}), (SIZE, [orders], {orders, bills}), (8000, [], {orders, bills})):
+    orders, newest = QueueName("orders", 0), {QueueName("bills", 0), QueueName("rates", 0)}
+    all_of_them = {orders, *newest}
+    for most, early, found in ((2 * SIZE, [], newest), (2 * SIZE, [orders], all_of_them), (8000, [], all_of_them)):
         assert QueueViews(snapshot, most).with_holes(queues, early).keys() == found
 
 

@@ -15,6 +15,8 @@ from rmqtool.clients.losses import BesideLog, ClientLosses, Due, Had, MovedGroup
 from rmqtool.findings.finding import Finding
 from rmqtool.repair.change import Change, FileChange, TakenOut
 from rmqtool.repair.diagnosis import (
+    BODY_CRC,
+    DamagedMessages,
     Diagnosis,
     Repairs,
     clients_after,
@@ -26,12 +28,15 @@ from rmqtool.repair.diagnosis import (
 )
 from rmqtool.repair.fields import RightField, RightFields
 from rmqtool.repair.log_files import Renamed
+from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.store.config_tables import CommittedOffset
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.building import LogBuilder, message, write_log
+from tests.changed_rocksdb import write_queues
 from tests.findings.made import made
+from tests.query.making import INDEX, index_image
 
 LOST = ClientLosses(
     unreachable=Unreachable([UnreachableQueue("orders", 0, 4, 3, in_damage=1)]),
@@ -153,11 +158,29 @@ def test_files_with_other_names_may_be_all_the_damage(
     assert (clients_after(of, Repairs((renamed,), goes_on=True)) is not None) == is_known
 
 
+def test_files_with_other_names_lose_nothing_of_other_topics(store: Path) -> None:
+    """Not even where they seemed to be missing."""
+    renamed = Renamed(codes=frozenset({"commitlog.overlap"}), what="", names=[], brings_back=((100, 200),))
+    of = diagnosis(store, made("commitlog.gap", store=store), clients=replace(LOST, by_offsets=Offsets()))
+    found = clients_after(of, Repairs((renamed,), goes_on=True))
+    assert found is not None
+    assert [each.group for each in found.groups] == ["before set()"]
+
+
+@pytest.mark.parametrize("is_resized", [True, False])
+@pytest.mark.parametrize("code", ["commitlog.end-missing", "commitlog.overlap"])
+def test_where_a_log_ends_that_is_filled_up(store: Path, code: str, is_resized: bool) -> None:
+    """Its last file may be the short one: then only what comes after it shows what clients get."""
+    change = a_file("commitlog/0", None, "commitlog.file-size" if is_resized else "commitlog.stray")
+    found = clients_after(diagnosis(store, made(code, store=store)), Repairs((change,), goes_on=True))
+    assert (found is None) == (is_resized and code == "commitlog.end-missing")
+
+
 @pytest.mark.parametrize("keep_offsets", [True, False])
 @pytest.mark.parametrize("file", ["config/consumerOffset.json", "config/topics.json"])
 def test_a_file_of_offsets_that_stays_refuses_the_start(store: Path, file: str, keep_offsets: bool) -> None:
     refusal = made("start.refuses", store=store, details={"cause": "config", "file": file})
-    of = diagnosis(store, refusal)
+    of = diagnosis(store, refusal, made("config.row", file="config/topics"))
     after = clients_after(of, Repairs(queues=True), keep_offsets=keep_offsets)
     assert after is not None
     assert (after.refuses is not None) == (keep_offsets and "Offset" in file)
@@ -302,6 +325,8 @@ def test_units_of_a_queue_that_is_all_damage_stay(store: Path) -> None:
         of = diagnosis(store, *findings, clients=clients, queues_in_log=in_log)
         notes = notes_on_the_rest(of, repairs_of(of))
         assert any("consumequeue.wrong-record" in note.codes for note in notes) == is_left
+    unknown = replace(of, clients=None, queues_in_log={QueueName("orders", 0)})
+    assert not any("consumequeue.wrong-record" in note.codes for note in notes_on_the_rest(unknown, repairs_of(of)))
     ahead = made("consumequeue.ahead", store=store, topic="orders", queue_id=0)
     clients = replace(LOST, had=Had({("orders", 0): 1}))
     of = diagnosis(store, *findings, ahead, clients=clients, queues_in_log={QueueName("orders", 0)})
@@ -374,3 +399,93 @@ def test_sizes_that_only_broker_conf_knows(store: Path) -> None:
     (store / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": table}))
     assert needed_sizes(diagnosis(store, orders), goes_on) == {"simple"}
     assert needed_sizes(diagnosis(store, orders, bulk), goes_on) == {"simple", "batch"}
+
+
+@pytest.mark.parametrize(("damaged_bytes", "keys"), [(9, 4), (0, 5)])
+def test_keys_of_a_record_that_was_no_damage(store: Path, damaged_bytes: int, keys: int) -> None:
+    """Queries have found them before."""
+    fields = (RightField(0, "queue_offset", 20, 8, 1, 0, keys=1, damaged_bytes=damaged_bytes),)
+    right = RightFields(codes=frozenset({"commitlog.field"}), what="", name="x", path=store, writes=[], fields=fields)
+    assert after(store, right).keys_not_found == keys
+
+
+@pytest.mark.parametrize(
+    ("has_index", "has_conf", "is_damaged", "is_killed", "follows"),
+    [
+        (True, False, True, False, True),
+        (True, False, False, True, True),
+        (True, False, False, False, False),
+        (False, True, True, False, True),
+        (False, False, True, True, False),
+    ],
+)
+def test_an_index_that_follows_the_queues(
+    store: Path, has_index: bool, has_conf: bool, is_damaged: bool, is_killed: bool, follows: bool
+) -> None:
+    """Its keys lead to damage, or no start completes it."""
+    if has_index:
+        (store / "index").mkdir()
+        (store / "index" / INDEX).write_bytes(index_image([(1, 0, 7000)]))
+    if is_killed:
+        (store / "abort").touch()
+    conf = BrokerConf(path=str(store.parent / "broker.conf") if has_conf else None)
+    findings = [made("commitlog.zeroed" if is_damaged else "consumequeue.hole", store=store)]
+    repairs = repairs_of(Diagnosis(Snapshot(open_store(store, conf)), findings))
+    assert (repairs.queues, repairs.index) == (True, follows)
+
+
+@pytest.mark.parametrize("is_database", [True, False])
+def test_delays_of_a_database_that_is_made_anew(store: Path, is_database: bool) -> None:
+
+    if is_database:
+        write_queues(store, [], None)
+    for code in ("consumequeue.database", "consumequeue.row"):
+        why = why_conf(diagnosis(store, made(code)), Repairs(queues=True))
+        assert ("messageDelayLevel" in str(why)) == (is_database and code == "consumequeue.database")
+
+
+OTHER_MODE, ZEROED = "start.other-mode-data-loss", "commitlog.zeroed"
+
+
+@pytest.mark.parametrize(
+    ("codes", "bodies", "treated"),
+    [
+        ((OTHER_MODE,), DamagedMessages(), {"neutralise": 1}),
+        ((BODY_CRC, OTHER_MODE), DamagedMessages(until=1000, served=1), {"lose": 2}),
+        ((BODY_CRC, OTHER_MODE), DamagedMessages(until=1000, served=1, others=1), {"lose": 1, "neutralise": 1}),
+        (
+            (BODY_CRC, OTHER_MODE),
+            DamagedMessages(until=1000, served=1, unproven={5}),
+            {"lose": 1, "neutralise": 1},
+        ),
+        ((BODY_CRC, OTHER_MODE, ZEROED), DamagedMessages(until=1000, served=1), {"lose": 1, "neutralise": 2}),
+        ((BODY_CRC,), DamagedMessages(until=1000, served=1, unproven={0}), {"neutralise": 1}),
+        ((BODY_CRC,), DamagedMessages(), {"neutralise": 1}),
+    ],
+)
+def test_what_would_take_messages_from_clients(
+    store: Path, codes: tuple[str, ...], bodies: DamagedMessages, treated: dict[str, int]
+) -> None:
+    """What a start after a crash does for them alone waits with them; other damage does not."""
+    of = diagnosis(store, *(made(code, store=store, offset=0) for code in codes), bodies=bodies)
+    assert {name: len(findings) for name, findings in of.by_treatment.items()} == treated
+    known = replace(of, queues_in_log={QueueName("orders", 0)})
+    assert known.by_treatment.keys() == treated.keys()
+
+
+@pytest.mark.parametrize(
+    ("code", "change", "is_later"),
+    [
+        ("commitlog.gap", "commitlog.overlap", True),
+        ("commitlog.gap", "commitlog.file-size", False),
+        ("config.missing", "commitlog.file-size", True),
+        ("timer.chain", "commitlog.file-size", True),
+        ("consumequeue.hole", "commitlog.overlap", False),
+    ],
+)
+def test_what_is_judged_again_after_files_of_the_log(store: Path, code: str, change: str, is_later: bool) -> None:
+    """Files that seem to be missing, where others get their names."""
+    of = diagnosis(store, made(code, store=store))
+    renamed = Renamed(codes=frozenset({change}), what="", names=[])
+    repairs = Repairs((renamed if change == "commitlog.overlap" else a_file("x", None, change),), goes_on=True)
+    assert (judged_now(of, repairs) == []) == is_later
