@@ -536,11 +536,9 @@ def _remaining(
         if note.is_a_step:
             continue
         yield f"{', '.join(sorted(note.codes))}: {note.why}"
-    store = diagnosis.snapshot.store
-    for treatment in ("files", "none") if out_of_reach(store, "config") else ("files", "config", "none"):
-        codes = dict.fromkeys(finding.code for finding in found.get(treatment, ()) if finding.code not in known)
-        for code in codes:
-            yield f"{code}: {CATALOGUE[code].repair}"
+    left = (*found.get("files", ()), *found.get("none", ()))
+    for code in dict.fromkeys(finding.code for finding in left if finding.code not in known):
+        yield f"{code}: {CATALOGUE[code].repair}"
     why = "the log has nothing from which a rebuild could fix it"
     if "access" in found:
         why = "it is fixed once the log, all queues and the index can be read: verify again then"
@@ -552,7 +550,7 @@ def _remaining(
         ("index", repairs.index),
     )
     for treatment, is_done in rebuilt:
-        by_hand = out_of_reach(store, treatment)  # a step says so
+        by_hand = out_of_reach(diagnosis.snapshot.store, treatment)  # a step says so
         if treatment in found and not is_done and not repairs.goes_on and not by_hand:
             yield f"{_codes(found[treatment])}: {why}"
     if set(found) <= {"refused", "none"}:

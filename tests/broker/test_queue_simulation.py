@@ -193,8 +193,30 @@ def test_batches_that_are_appended_and_cut_again(tmp_path: Path) -> None:
         assert state.max_offset == 40
         assert state.cut == 2
     state = SimulatedQueue(recover_queue(queue), NEW, 46 * UNITS, SIZE)
+    assert state.max_offset == 10
     state.truncate(SIZE)
     assert (state.max_offset, state.cut) == (5, 1)
+    state.destroy()
+    assert (state.max_offset, state.end, state.min_offset(0)) == (0, 0, -1)
+
+
+def test_batches_that_are_appended_as_one_run(tmp_path: Path) -> None:
+    """Of one message each: their units are as many, but the queue ends where the last one says."""
+    queue = Queue("bulk", 0, "batch", list_mapped_files(tmp_path))
+    state = SimulatedQueue(recover_queue(queue), NEW, 46 * UNITS, LOG_END)
+    append(state, run(0, 9))
+    assert (state.max_offset, state.appended) == (9, 9)
+
+
+@pytest.mark.parametrize(("topic", "misplaced"), [("orders", [1, 2]), ("%LMQ%a", [0, 1])])
+def test_a_light_queue_that_begins_again(tmp_path: Path, topic: str, misplaced: list[int]) -> None:
+    """At its first queue offset only: what comes after others elsewhere is misplaced."""
+    queue = Queue(topic, 0, "simple", list_mapped_files(tmp_path))
+    state = SimulatedQueue(recover_queue(queue), NEW, FILE_SIZE, LOG_END)
+    append(state, run(0, 3))
+    for record, count in zip([(SIZE * 10, 0), (SIZE * 11, 9)], misplaced, strict=True):
+        append(state, [record])
+        assert state.misplaced == count
 
 
 def batch_unit(number: int) -> bytes:
@@ -212,6 +234,7 @@ def test_the_minimum_of_a_queue_that_loses_its_only_file(tmp_path: Path, version
     assert state.min_offset(0) == min_offset
 
 
+@pytest.mark.parametrize("at_once", [True, False])
 @pytest.mark.parametrize(
     ("known", "appended", "cut_at", "expected"),
     [
@@ -223,12 +246,13 @@ def test_the_minimum_of_a_queue_that_loses_its_only_file(tmp_path: Path, version
     ],
 )
 def test_what_is_appended_and_cut_again(
-    tmp_path: Path, known: int, appended: int, cut_at: int, expected: tuple[int, int, int, int]
+    tmp_path: Path, known: int, appended: int, cut_at: int, expected: tuple[int, int, int, int], at_once: bool
 ) -> None:
     """It is neither gained nor lost."""
     state = state_of(tmp_path, [SIZE * number for number in range(known)], log_end=SIZE * cut_at)
-    for record in run(known, appended):
-        append(state, [record])
+    records = run(known, appended)
+    for piece in [records] if at_once and records else [[each] for each in records]:
+        append(state, piece)
     state.truncate(SIZE * cut_at)
     assert (state.max_offset, state.cut, state.appended, state.undone) == expected
     before = QueueRange(0, known)

@@ -136,6 +136,7 @@ def test_queues_that_were_deleted(store: Path, log: LogBuilder, version: str) ->
     start = predict(store, version)
     rebuilt = version == "4.9.8" or version in CUT_CLEAN
     assert [(queue.max_offset, queue.dispatched) for queue in start.queues] == ([(60, 60)] if rebuilt else [])
+    assert all((queue.min_offset_before, queue.max_offset_before) == (0, 0) for queue in start.queues)
     flip(store, log.offsets[1])
     start = predict(store, version)
     cut = version in CUT_CLEAN
@@ -488,6 +489,15 @@ def test_paths_that_are_not_read_as_they_look(
     assert [queue.max_offset for queue in start.queues] == ([0] if is_gone else [])
     assert ("opens another directory" in str(start.end)) == (setting is not None)
     assert predict(store, "5.2.0", **paths).setting is None
+
+
+def test_queues_without_a_log_begin_at_their_files(store: Path, log: LogBuilder) -> None:
+    """Where a release leaves them alone, what led below the log counts again."""
+    (store / LOG / file_name(0)).unlink()
+    write_queue(store, log.offsets[3:])
+    below = sum(offset < FILE_SIZE for offset in log.offsets[3:])
+    (queue,) = predict(store, "4.4.0", storePathCommitLog=f"{store}/{LOG} ").queues
+    assert (queue.min_offset_before, queue.min_offset, queue.truncated, queue.dispatched) == (below, 0, 0, 0)
 
 
 @pytest.mark.parametrize(("kind", "dispatched_from"), [("default", 0), ("defaultRocksDB", 1)])

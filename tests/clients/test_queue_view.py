@@ -188,16 +188,20 @@ def test_entries_past_the_end(gone: tuple[int, ...], made: StoreMaker, tmp_path:
     assert holes(written(made, tmp_path)) == [QueueHole(130, 2, 20, 18, 149, ends_queue=True)]
 
 
+@pytest.mark.parametrize("first", [1, 8])
 @pytest.mark.parametrize(("most", "messages"), [(SAMPLE_BYTES, 1), (2 * SIZE, 1), (2 * SIZE - 1, 2)])
-def test_a_hole_in_which_the_log_has_less(most: int, messages: int, tmp_path: Path) -> None:
+def test_a_hole_in_which_the_log_has_less(first: int, most: int, messages: int, tmp_path: Path) -> None:
     """Of two missing entries one has no message; where that is too much to read, both are taken to have one."""
     made = StoreMaker()
+    for _ in range(9):
+        made.add("basket")
     for number in range(150):
-        if number != 9:
+        if number != first + 1:
             made.add(queue_offset=number)
-    made.units["orders", 0].insert(9, bytes(20))
-    made.units["orders", 0][8] = bytes(20)
-    assert holes(written(made, tmp_path), most) == [QueueHole(8, 2, messages, 0, 9, ends_queue=False)]
+    made.units["orders", 0].insert(first + 1, bytes(20))
+    made.units["orders", 0][first] = bytes(20)
+    hole = QueueHole(first, 2, messages, 0, first + 1, ends_queue=False)
+    assert holes(written(made, tmp_path), most) == [hole]
 
 
 def test_records_of_a_whole_queue_are_not_read_one_by_one(

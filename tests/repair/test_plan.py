@@ -13,14 +13,16 @@ import pytest
 
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.prediction import StartRefusal
+from rmqtool.clients.losses import ClientLosses
 from rmqtool.findings.catalogue import CATALOGUE
 from rmqtool.findings.finding import Finding
 from rmqtool.findings.report import to_be_treated
-from rmqtool.repair.diagnosis import DamagedMessages, Diagnosis, Repairs, repairs_of
+from rmqtool.repair.diagnosis import BODY_CRC, PROPERTIES, DamagedMessages, Diagnosis, Repairs, repairs_of
 from rmqtool.repair.fields import RightField, RightFields
 from rmqtool.repair.log_files import Renamed
 from rmqtool.repair.not_healed import NotHealed
-from rmqtool.repair.plan import Plan, moving_step, plan_of
+from rmqtool.repair.plan import Plan, _is_log_unmended, moving_step, plan_of
+from rmqtool.repair.proof import Difference
 from rmqtool.store.lock import Holder
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
@@ -83,6 +85,7 @@ def test_one_command_for_queues_index_and_log(store: Path) -> None:
     found = plan(store, "index.slot", "consumequeue.hole", "commitlog.zeroed", "start.data-loss")
     repair, start = found.steps
     assert shlex.split(repair.command or "") == ["rmqtool", "repair", str(store), *OPTIONS]
+    assert repair.text == "Repair the store (rmqtool undo takes it back):"
     assert [change.split(" (")[0] for change in repair.changes] == [
         "put dummy records in place of damage in the log",
         "rebuild the consume queues",
@@ -240,6 +243,8 @@ def test_settings_without_effect_keep_nobody_from_a_start(store: Path) -> None:
     ignored = [made("upgrade.setting", "a sentence", details={"setting": name}) for name in ("one", "other")]
     blocked = made("store.retention-blocked", "no hour", store=store)
     later = "Later: the named release does not read these settings of broker.conf: one, other."
+    odd = made("upgrade.setting", "a sentence", details={"setting": "odd", "value": "x "})
+    assert plan_of(of := diagnosis(store, *ignored, odd), repairs_of(of)).steps[-1].text.startswith("Later: a broker")
     for of in (diagnosis(store, *ignored), diagnosis(store, *ignored, blocked)):
         start, *_, last = (step.text for step in plan_of(of, repairs_of(of)).steps)
         assert (start, last) == ("Start the broker.", later)
@@ -421,6 +426,84 @@ def test_a_log_on_which_no_repair_lets_a_broker_start(tmp_path: Path, code: str)
     assert (salvage in commands) == (code == "commitlog.file-size")
 
 
+def test_what_a_repair_does_for_clients(store: Path) -> None:
+    """The step shows it, and the plan what is left."""
+    clients = ClientLosses(keys_not_found=5, keys_in_damage=2)
+    of = replace(diagnosis(store, made("index.slot", store=store)), clients=clients)
+    repaired = plan_of(of, repairs_of(of))
+    assert [step.clients and step.clients.as_json() for step in repaired.steps] == [
+        Difference(clients, replace(clients, keys_not_found=2)).as_json(), None
+    ]  # fmt: skip
+    assert repaired.clients == replace(clients, keys_not_found=2)
+
+
+def test_bodies_that_are_put_right_are_not_taken_away(tmp_path: Path) -> None:
+    """What else clients get of damage is; sizes that no file shows are asked for."""
+    fields = tuple(
+        RightField(at, name, 8, 4, 1, 0)
+        for at, name in ((0, "body_crc"), (9, "flag"), (2000, "body_crc"), (3000, "body_crc"))
+    )
+    right = RightFields(codes=frozenset({BODY_CRC}), what="", name="x", path=tmp_path, writes=[], fields=fields)
+    (tmp_path / "commitlog").mkdir()
+    served = DamagedMessages(until=1000, served=2)
+    of = diagnosis(tmp_path, *(made(code, store=tmp_path, offset=4) for code in (BODY_CRC, PROPERTIES)))
+    of = replace(of, bodies=served, properties=served)
+    steps = [step for step in plan_of(of, Repairs((right,))).steps if "--lose" in (step.command or "")]
+    assert [step.lost for step in steps] == [
+        ("1 message with a damaged body, which consumers get until then",),
+        ("2 messages with damaged properties, which consumers get until then",),
+    ]
+    conf = ["--broker-conf", "BROKER_CONF"]
+    assert [shlex.split(step.command or "")[-4:] for step in steps] == [
+        ["--lose", code, *conf] for code in (BODY_CRC, PROPERTIES)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("is_minimum", "lost"),
+    [
+        (False, "what 9 bytes of damage held; no queue points to a message there"),
+        (True, "what 9 bytes of damage held, which nothing counts; possibly more: the queues that would show it are "
+         "missing or damaged"),
+    ],
+)  # fmt: skip
+def test_damage_of_which_no_message_is_known(store: Path, is_minimum: bool, lost: str) -> None:
+    of = diagnosis(store, made("consumequeue.hole", store=store))
+    of = replace(of, lost={}, damaged_bytes=9, lost_is_minimum=is_minimum)
+    assert plan_of(of, repairs_of(of)).steps[0].lost == (lost,)
+
+
+def test_files_that_cannot_be_read_are_one_step(store: Path) -> None:
+    files = [f"commitlog/{number:020}" for number in range(2)]
+    of = diagnosis(store, *(made("commitlog.unreadable", file=file) for file in files))
+    step, *others = plan_of(of, repairs_of(of)).steps
+    assert f"read and write {', '.join(files)};" in step.text
+    assert not any("read and write" in other.text for other in others)
+
+
+def test_entries_that_only_a_scan_of_the_whole_log_keeps(store: Path) -> None:
+    """The setting comes before the start."""
+    of = diagnosis(store, made("start.rows-lost", count=3), made("start.rows-lost", count=4))
+    setting, start = plan_of(of, repairs_of(of)).steps
+    assert "commitLogRecoverMaxNum" in setting.text
+    assert "queue entries of 7 messages are lost" in setting.text
+    assert start.text == "Start the broker."
+
+
+def test_what_people_decide_is_a_step_for_each(store: Path) -> None:
+    """Also where the code is the same."""
+    of = diagnosis(store, *(made("timer.row", f"row {number}") for number in range(2)))
+    texts = [step.text.partition(":")[0] for step in plan_of(of, repairs_of(of)).steps]
+    assert texts[:2] == ["row 0", "row 1"]
+
+
+def test_a_wrong_size_in_broker_conf_is_of_the_log() -> None:
+    """As is the start that is refused for it; a step for people is no such note."""
+    codes = frozenset({"commitlog.file-size", "start.refuses"})
+    assert _is_log_unmended(NotHealed(codes, "why"))
+    assert not _is_log_unmended(NotHealed(codes, "why", needed=("a file",)))
+
+
 def test_the_plan_of_what_clients_lose_is_not_known(store: Path) -> None:
     """Without it the object of the contract has null."""
     document = plan(store, "index.slot").as_json()
@@ -571,7 +654,7 @@ def test_what_nobody_reaches_is_moved_by_people(count: int, them: str) -> None:
     assert [*moving_step(notes[1:])] == []
 
 
-def test_a_run_without_a_journal_is_moved_out_of_the_store(store: Path) -> None:
+def test_a_run_without_a_journal_is_moved_out_of_the_store(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing shows how far it was; nothing else is done before."""
     run = made("store.interrupted-run", "a run", store=store, file=".rmqtool/7/journal.json")
     of = diagnosis(store, run, made("index.slot", "", store=store))
@@ -579,6 +662,8 @@ def test_a_run_without_a_journal_is_moved_out_of_the_store(store: Path) -> None:
     (step,) = found.steps
     assert shlex.split(step.command or "") == ["mv", f"{store}/.rmqtool/7", f"{store}-7"]
     assert found.start_after == 1
+    monkeypatch.setattr("rmqtool.repair.plan.is_remote", lambda _: True)
+    assert [each.command for each in plan_of(of, repairs_of(of)).steps] == [None]
 
 
 def test_a_deletion_that_goes_on_is_told(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
