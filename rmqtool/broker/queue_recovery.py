@@ -497,4 +497,4 @@ class RecoveredQueues:
         ends_of_usual: NDArray[np.int64] = lasts["physical_offset"].astype(np.int64)
         if rules.queues_remember_ends:
             ends_of_usual += lasts["message_size"]
-        return max((*ends, int(ends_of_usual.max(initial=-1))), default=-1)
+        return max([*ends, int(ends_of_usual.max(initial=-1))])

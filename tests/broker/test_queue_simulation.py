@@ -121,6 +121,9 @@ def test_the_minimum_of_a_queue_that_begins_late(tmp_path: Path) -> None:
         append(state, run(23, 4))
         assert (state.min_offset(0), state.max_offset) == (expected, 27)
         assert state.min_offset(50) == 23
+        state.append(LOG_END, SIZE, 27)
+        state.truncate(LOG_END)
+        assert state.max_offset == 27  # filler units are written ones
 
 
 @pytest.mark.parametrize("rules", [OLD, NEW])
@@ -128,7 +131,7 @@ def test_units_behind_the_log_are_cut(tmp_path: Path, rules: RecoveryRules) -> N
     """In the last file, and with it whole files."""
     state = state_of(tmp_path, [SIZE * number for number in range(25)], rules)
     state.truncate(SIZE * 8)
-    assert (state.max_offset, state.cut) == (8, 17)
+    assert (state.max_offset, state.cut, state.revived) == (8, 17, 0)
     assert sorted(path.name for path in state.deleted) == [file_name(200), file_name(400)]
     assert state.max_physical == SIZE * (8 if rules is NEW else 7)
     state.truncate(0)
@@ -239,6 +242,7 @@ def test_the_minimum_of_a_queue_that_loses_its_only_file(tmp_path: Path, version
     ("known", "appended", "cut_at", "expected"),
     [
         (7, 8, 15, (15, 0, 8, 0)),  # nothing is cut
+        (7, 8, 14, (14, 1, 8, 1)),  # the last one begins at the end of the log
         (7, 8, 12, (12, 3, 8, 3)),  # three of those that were appended
         (7, 8, 7, (7, 8, 8, 8)),  # all of them
         (7, 8, 4, (4, 11, 8, 8)),  # and three that were there

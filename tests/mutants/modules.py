@@ -78,6 +78,16 @@ MODULES: Mapping[str, Decides] = {
             "tests/broker/test_twice_recovery.py",
             "tests/verify/test_settings.py",
         ),
+        same={
+            (
+                "if max_physical >= cut.end.offset and (not any((walk.broker_only_records for walk in walked))):",
+                "max_physical >= cut.end.offset  ->  max_physical > cut.end.offset",
+            ): "records are read of which none is dispatched",
+            (
+                "walked = (self._walks.of(file) for file in cut.files[cut.first:cut.end.file_number + 1])",
+                "1  ->  2",
+            ): "the same files are dispatched, or none of their records",
+        },
     ),
     "queues": Decides(
         "which queue entries a start cuts",
@@ -97,6 +107,24 @@ MODULES: Mapping[str, Decides] = {
                 "count = self._following(queue_offsets[first:]) if self.kind == 'simple' else 0",
                 "self._following(queue_offsets[first:]) if self.kind == 'simple' else 0  ->  0",
             ): "records are appended one by one, which takes longer",
+            ("return RecoveredQueue(queue, (), (), 0, None, -1)", "0  ->  1"): "units in no file are not asked for",
+            ("self._appended_end = 0", "0  ->  1"): "no unit ends at either position",
+            (
+                "return max(0, self.end - self._appended_end) // self.unit if self.appended and self.kind == 'simple' "
+                "else 0",
+                "0  ->  1",
+            ): "a byte is no unit",
+            (
+                "return int(self._content(self._files[-1], self._wrote // self.unit - 1, 1)['physical_offset'][0])",
+                "1  ->  2",
+            ): "the unit after it is read, too",
+            ("self._wrote, self._highest = (0, -1)", "1  ->  2"): "no offset is as low",
+            (
+                "if not self._files or self._wrote >= self._file_size:",
+                "self._wrote >= self._file_size  ->  self._wrote > self._file_size",
+            ): "a full file has no room",
+            ("units['message_size'][rows] = 1", "1  ->  2"): "either is a size",
+            ("units['batch_size'][rows] = 1", "1  ->  2"): "either is a size",
         },
     ),
     "dispatch": Decides(
@@ -136,6 +164,12 @@ MODULES: Mapping[str, Decides] = {
             "tests/clean/test_plan.py",
             "tests/clean/test_rocksdb.py",
         ),
+        same={
+            (
+                "if self._version < EXPIRED_QUEUE_MIN_IS_MAX and last is not None and (last < final):",
+                "self._version < EXPIRED_QUEUE_MIN_IS_MAX  ->  self._version <= EXPIRED_QUEUE_MIN_IS_MAX",
+            ): "the minimum of a queue that has expired is its maximum, wherever it was before",
+        },
     ),
     "transaction": Decides(
         "how files change",
