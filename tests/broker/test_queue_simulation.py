@@ -199,16 +199,18 @@ def test_batches_that_are_appended_and_cut_again(tmp_path: Path) -> None:
     assert state.max_offset == 10
     state.truncate(SIZE)
     assert (state.max_offset, state.cut) == (5, 1)
-    state.destroy()
-    assert (state.max_offset, state.end, state.min_offset(0)) == (0, 0, -1)
+    for is_cut in (True, False):
+        state = SimulatedQueue(recover_queue(queue), NEW, 46 * UNITS, SIZE)
+        state.truncate(0) if is_cut else state.destroy()
+        assert (state.max_offset, state.end, state.min_offset(0)) == (0, 0, -1)
 
 
 def test_batches_that_are_appended_as_one_run(tmp_path: Path) -> None:
     """Of one message each: their units are as many, but the queue ends where the last one says."""
     queue = Queue("bulk", 0, "batch", list_mapped_files(tmp_path))
     state = SimulatedQueue(recover_queue(queue), NEW, 46 * UNITS, LOG_END)
-    append(state, run(0, 9))
-    assert (state.max_offset, state.appended) == (9, 9)
+    append(state, run(3, 6))
+    assert (state.min_offset(0), state.max_offset, state.appended) == (3, 9, 6)
 
 
 @pytest.mark.parametrize(("topic", "misplaced"), [("orders", [1, 2]), ("%LMQ%a", [0, 1])])

@@ -123,6 +123,18 @@ MODULES: Mapping[str, Decides] = {
                 "if not self._files or self._wrote >= self._file_size:",
                 "self._wrote >= self._file_size  ->  self._wrote > self._file_size",
             ): "a full file has no room",
+            (
+                "if count > 1 and int(offsets[first + count - 1]) < self._log_end:",
+                "count > 1  ->  count >= 1",
+            ): "one record is a run, too",
+            (
+                "if count > 1 and int(offsets[first + count - 1]) < self._log_end:",
+                "1  ->  2",
+            ): "two records are appended one by one",
+            (
+                "self._wrote = self._file_size if self._files else 0",
+                "self._file_size if self._files else 0  ->  self._file_size",
+            ): "whoever drops the last file sets it to 0",
             ("units['message_size'][rows] = 1", "1  ->  2"): "either is a size",
             ("units['batch_size'][rows] = 1", "1  ->  2"): "either is a size",
         },
@@ -147,11 +159,23 @@ MODULES: Mapping[str, Decides] = {
         "what a repair does",
         "rmqtool/repair/plan.py",
         ("tests/repair/test_plan.py", "tests/repair/test_clients_after.py", "tests/repair/test_reach.py"),
+        same={
+            (
+                "unhealed = unhealed_config(found.get('config', ()), repairs.changes, offsets=True)",
+                "True  ->  False",
+            ): "the reasons are not asked for",
+        },
     ),
     "diagnosis": Decides(
         "which repair treats a finding",
         "rmqtool/repair/diagnosis.py",
         ("tests/repair/test_clients_after.py", "tests/repair/test_plan.py"),
+        same={
+            (
+                "left = unhealed_config(diagnosis.findings, repairs.changes, offsets=False)",
+                "False  ->  True",
+            ): "the reasons are not asked for",
+        },
     ),
     "clean": Decides(
         "which files the cleaner deletes",

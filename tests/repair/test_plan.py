@@ -471,6 +471,10 @@ def test_damage_of_which_no_message_is_known(store: Path, is_minimum: bool, lost
     of = diagnosis(store, made("consumequeue.hole", store=store))
     of = replace(of, lost={}, damaged_bytes=9, lost_is_minimum=is_minimum)
     assert plan_of(of, repairs_of(of)).steps[0].lost == (lost,)
+    for name, left in (("queue_offset", ()), ("body_crc", (lost,))):  # of a body nothing shows what it was
+        fields = (RightField(0, name, 20, 8, 1, 0, damaged_bytes=9),)
+        right = RightFields(codes=frozenset({"x"}), what="", name="x", path=store, writes=[], fields=fields)
+        assert plan_of(of, Repairs((right,), queues=True)).steps[0].lost == left
 
 
 def test_files_that_cannot_be_read_are_one_step(store: Path) -> None:
@@ -493,8 +497,18 @@ def test_entries_that_only_a_scan_of_the_whole_log_keeps(store: Path) -> None:
 def test_what_people_decide_is_a_step_for_each(store: Path) -> None:
     """Also where the code is the same."""
     of = diagnosis(store, *(made("timer.row", f"row {number}") for number in range(2)))
-    texts = [step.text.partition(":")[0] for step in plan_of(of, repairs_of(of)).steps]
-    assert texts[:2] == ["row 0", "row 1"]
+    steps = [(step.text.partition(":")[0], step.command) for step in plan_of(of, repairs_of(of)).steps]
+    assert steps[:2] == [("row 0", None), ("row 1", None)]
+
+
+def test_the_command_that_gives_rights_back(tmp_path: Path) -> None:
+    """To the whole store, once a file is not as the others are."""
+    write_log(tmp_path, {0: bytes(4096), 4096: bytes(4096)})
+    name = f"commitlog/{4096:020}"
+    of = diagnosis(tmp_path, made("store.permission", file=name))
+    for mode, command in ((0o600, None), (0o400, f"chmod -R u+w {tmp_path}")):
+        (tmp_path / name).chmod(mode)
+        assert plan_of(of, repairs_of(of)).steps[0].command == command
 
 
 def test_a_wrong_size_in_broker_conf_is_of_the_log() -> None:
