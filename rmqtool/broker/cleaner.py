@@ -368,7 +368,7 @@ def unconfigured_findings(snapshot: Snapshot) -> Iterator[Finding]:
     for (topic, queue_id), last in database.lasts.items():
         if topic not in topics.by_name and not _FILLED_BY_BROKERS.search(topic):
             alive = last.queue_offset + 1 - database.first_live((topic, queue_id), snapshot.log_min_offset)
-            rows.setdefault(topic, []).append(max(alive, 0))
+            rows.setdefault(topic, []).append(alive)
     for topic, alive_rows in sorted(rows.items()):
         if count := sum(alive_rows):
             yield finding("clean.topic-rows-dropped", store=snapshot.store.root, topic=topic,

@@ -160,17 +160,17 @@ class SimulatedQueue:
         """Names of the files that the start creates; it may have deleted files of the same names."""
         return {file_name(file.base) for file in self._files if file.mapped is None}
 
-    def append(self, offset: int, size: int, queue_offset: int, batch_size: int = 1) -> bool:
-        """`putMessagePositionInfo` for one record; False when the queue has it already."""
+    def append(self, offset: int, size: int, queue_offset: int, batch_size: int = 1) -> None:
+        """`putMessagePositionInfo` for one record, which the queue may have already."""
         if offset + (size if self._remembers_ends else 0) <= self.max_physical:
-            return False
+            return
         expected = queue_offset * self.unit
         self._make_room(expected if self.kind == "simple" else self.end)
         if self.kind == "simple" and queue_offset != 0:
             if self._is_made and len(self._files) == 1 and self._wrote == 0:
                 self._fill(expected)
             if expected < self.end:
-                return False
+                return
         begins_again = queue_offset == 0 and self.queue.topic.startswith(LMQ_PREFIX)  # `forgets_light_offsets`
         if self.kind == "simple" and expected != self.end and not begins_again:  # "[BUG]logic queue order maybe wrong"
             self.misplaced += 1
@@ -183,7 +183,6 @@ class SimulatedQueue:
             self.max_offset_of_batches = queue_offset + batch_size
             if self._beyond_from is None:
                 self._appended_batches_end = self.max_offset_of_batches
-        return True
 
     def append_all(
         self,
@@ -498,4 +497,4 @@ class RecoveredQueues:
         ends_of_usual: NDArray[np.int64] = lasts["physical_offset"].astype(np.int64)
         if rules.queues_remember_ends:
             ends_of_usual += lasts["message_size"]
-        return max((*ends, int(ends_of_usual.max(initial=-1))), default=-1)
+        return max([*ends, int(ends_of_usual.max(initial=-1))])

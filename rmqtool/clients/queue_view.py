@@ -421,14 +421,12 @@ class QueueViews:
 
     def _before(self, name: QueueName, queue: LoadedQueue, entries: _Entries, first: int) -> Iterator[QueueHole]:
         """Messages that the log has, and that are below the queue's minimum: its first files are missing."""
-        if not entries or first > queue.range.min_offset:
-            return
         logged = self._sample.of(name)
         logged = LoggedMessages(*(column[logged.physical_offsets < entries.targets[0]] for column in logged))
         begin = min(int(entries.offsets[0]), max(queue.range.min_offset, 0))
         logged = logged.within(max(0, first), begin)
-        offset = int(logged.queue_offsets[0]) if len(logged.queue_offsets) else begin
-        if offset < begin and queue.unit_at(offset) is None:  # a `min` row may come after the first one
+        offset = next(iter(logged.queue_offsets.tolist()), None)
+        if offset is not None and queue.unit_at(offset) is None:  # a `min` row may come after the first one
             yield QueueHole(offset, begin - offset, int(logged.counts.sum()), 0, begin - 1, ends_queue=False)
 
     def _past(self, name: QueueName, entries: _Entries, last: int, start: int) -> Iterator[QueueHole]:
@@ -498,14 +496,12 @@ class QueueViews:
         offsets = rows["base_queue_offset"].astype(np.int64) if is_batch else numbers
         counts = rows["batch_size"].astype(np.int64) if is_batch else np.ones(len(numbers), np.int64)
         low, high = self._snapshot.log_min_offset, self._snapshot.log_range.max_offset
-        sound = (targets >= low) & (targets < high) & (sizes > 0)
-        if not is_batch and rows.dtype.itemsize == 20:
-            sound &= ~is_pre_blank(rows)
+        sound = (targets >= low) & (targets < high) & (sizes > 0) & ~is_pre_blank(rows)
         kept = np.flatnonzero(sound)
         steps = np.flatnonzero(targets[kept][1:] <= targets[kept][:-1])
         steps = steps[:_MOST_PROBED]
         probed = sorted({*steps.tolist(), *(steps + 1).tolist()})[:_MOST_PROBED]  # NumPy's search loads masked arrays
-        for row in kept[probed].tolist() if probed else ():
+        for row in kept[probed].tolist():
             sound[row] = self._log.belongs(name, int(offsets[row]), int(targets[row]))
         return _Entries(numbers, offsets, counts, targets).kept(sound)
 

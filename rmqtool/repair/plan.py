@@ -134,7 +134,7 @@ def ending_step(diagnosis: Diagnosis, found: Sequence[Finding]) -> PlanStep:
         text = f"Nothing shows how far {run.name} was, whose old/ has the replaced files. Move it out of the store, "
         text = f"{text}and verify again:"
         return PlanStep(text, command)
-    deletion = unfinished_deletion(root) if found else None
+    deletion = unfinished_deletion(root)
     about = f". {deletion.text}; {deletion.to_keep_them}" if deletion else " (rmqtool undo takes it back)"
     return PlanStep(f"{_END}{about}:", diagnosis.command("repair"))
 
@@ -243,12 +243,12 @@ def _steps_of(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool) -> 
         return Plan()
     if diagnosis.snapshot.holder is not None or "stop" in found:
         return Plan((_stopping_step(diagnosis),))
-    ending = ending_step(diagnosis, found.get("interrupted", ()))
-    if any(each.file != _STAGED for each in found.get("interrupted", ())):
-        return Plan((ending,), 1)  # what was found may be half old and half new: an error, whatever else is found
+    interrupted = found.get("interrupted", ())
+    ending = (ending_step(diagnosis, interrupted),) if interrupted else ()
+    if any(each.file != _STAGED for each in interrupted):
+        return Plan(ending, 1)  # what was found may be half old and half new: an error, whatever else is found
     if diagnosis.mended:
-        first = [ending] if "interrupted" in found else []
-        steps = [*first, *_settings(found)]
+        steps = [*ending, *_settings(found)]
         if found.keys() - {"interrupted", "acknowledge", "running", "settings", "ignored"}:
             steps.append(PlanStep("Start the broker: its startup recovery fixes this without loss."))
         return Plan((*steps, *_ignored(found), *_acknowledgement(diagnosis)))
@@ -257,10 +257,7 @@ def _steps_of(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool) -> 
     notes = notes_on_the_rest(diagnosis, repairs, keep_offsets=keep_offsets)
     found = diagnosis.treated(judged_now(diagnosis, repairs))
     steps = [*_steps_before(diagnosis, found, notes)]
-    if repairs:
-        steps.append(_repair_step(diagnosis, repairs, keep_offsets=keep_offsets))
-    elif "interrupted" in found:
-        steps.append(ending)
+    steps += (_repair_step(diagnosis, repairs, keep_offsets=keep_offsets),) if repairs else ending
     last = None if diagnosis.sound else len(steps) or None
     steps += _losing_steps(diagnosis, found, repairs)
     steps += _steps_after(diagnosis, found, repairs, notes)
@@ -539,11 +536,9 @@ def _remaining(
         if note.is_a_step:
             continue
         yield f"{', '.join(sorted(note.codes))}: {note.why}"
-    store = diagnosis.snapshot.store
-    for treatment in ("files", "none") if out_of_reach(store, "config") else ("files", "config", "none"):
-        codes = dict.fromkeys(finding.code for finding in found.get(treatment, ()) if finding.code not in known)
-        for code in codes:
-            yield f"{code}: {CATALOGUE[code].repair}"
+    left = (*found.get("files", ()), *found.get("none", ()))
+    for code in dict.fromkeys(finding.code for finding in left if finding.code not in known):
+        yield f"{code}: {CATALOGUE[code].repair}"
     why = "the log has nothing from which a rebuild could fix it"
     if "access" in found:
         why = "it is fixed once the log, all queues and the index can be read: verify again then"
@@ -555,7 +550,7 @@ def _remaining(
         ("index", repairs.index),
     )
     for treatment, is_done in rebuilt:
-        by_hand = out_of_reach(store, treatment)  # a step says so
+        by_hand = out_of_reach(diagnosis.snapshot.store, treatment)  # a step says so
         if treatment in found and not is_done and not repairs.goes_on and not by_hand:
             yield f"{_codes(found[treatment])}: {why}"
     if set(found) <= {"refused", "none"}:

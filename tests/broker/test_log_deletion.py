@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timezone
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,11 @@ from rmqtool.broker.cleaner import (
     QueueCleaner,
     Rules,
     allocated_bytes,
+    run_before_entries,
     run_over,
     stat_log_file,
 )
-from rmqtool.broker.trigger import Trigger
+from rmqtool.broker.trigger import Disk, Disks, Trigger
 from rmqtool.rules.retention import settings_of
 from rmqtool.rules.versions import NEWEST
 
@@ -144,3 +146,41 @@ def test_the_cleaner_of_a_node_knows_no_manual_runs(is_node: bool, is_plain: boo
     disks: Any = None
     cleaner = Cleaner(rules, [file if is_plain else entries], 0, disks, (), QueueCleaner((), NEWEST))
     assert cleaner.manual_runs == runs
+
+
+@pytest.mark.parametrize(("is_manual", "filters"), [(True, [False, False]), (False, [True, False])])
+def test_queues_are_cleaned_for_a_new_minimum_only(tmp_path: Path, is_manual: bool, filters: list[bool]) -> None:
+    """A run at the hour that moves the minimum no further leaves their rows, too (`lastPhysicalMinOffset`)."""
+    disk = Disk(tmp_path, total=9, free=5, usable=5)
+    rules = Rules(settings_of({}, {}, NEWEST), NEWEST, timezone.utc, is_manual)
+    cleaner = Cleaner(
+        rules, log(90, 80, 1), 2 * SIZE, Disks([disk], disk), (), QueueCleaner((), NEWEST), has_row_filter=True
+    )
+    four = NOW + 12 * HOUR
+    runs = [cleaner.run(now) for now in (NOW if is_manual else four, four)]
+    assert [(run.log.min_offset, run.filters_rows) for run in runs] == [(2 * SIZE, each) for each in filters]
+
+
+@pytest.mark.parametrize(("hour", "runs"), [("04", 20), ("x", 22)])
+def test_an_administrator_has_files_deleted_for_twenty_runs(tmp_path: Path, hour: str, runs: int) -> None:
+    """`MAX_MANUAL_DELETE_FILE_TIMES`; a run that ends with an exception is none of them."""
+    disk = Disk(tmp_path, total=9, free=5, usable=5)
+    rules = Rules(settings_of({"deleteWhen": hour}, {}, NEWEST), NEWEST, timezone.utc, manual=True)
+    cleaner = Cleaner(rules, log(1, 1), SIZE, Disks([disk], disk), (), QueueCleaner((), NEWEST))
+    assert [cleaner.run(NOW).trigger.manual for _ in range(22)] == [True] * runs + [False] * (22 - runs)
+
+
+@pytest.mark.parametrize(
+    ("ages", "trigger", "expected"),
+    [
+        ((10, 90), Trigger(time=True), ["not-expired", "shielded"]),
+        ((72, 90), Trigger(time=True), ["expired", "next-run"]),
+        ((90,), Trigger(time=True), ["expired"]),
+        ((10,), Trigger(time=True), ["not-expired"]),
+        ((10,), Trigger(space=True, forced=True), ["forced"]),
+    ],
+)
+def test_the_last_plain_file_of_a_node(ages: tuple[float, ...], trigger: Trigger, expected: list[str]) -> None:
+    """It goes alone, in a run of its own."""
+    settings = settings_of({}, {}, NEWEST)
+    assert reasons(run_before_entries(log(*ages), trigger, settings, NOW, deletes_last=True)) == expected

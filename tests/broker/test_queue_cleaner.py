@@ -10,7 +10,7 @@ import pytest
 from rmqtool.broker.cleaner import QueueAfterRun, QueueCleaner, first_state, follow
 from rmqtool.formats.consume_queue import UNIT_SIZE, build_unit
 from rmqtool.formats.file_name import file_name
-from rmqtool.rules.versions import NEWEST, OLDEST, Version
+from rmqtool.rules.versions import EXPIRED_QUEUE_MIN_IS_MAX, NEWEST, OLDEST, Version
 from rmqtool.store.consume_queues import list_queues
 from rmqtool.store.store import open_store
 
@@ -34,7 +34,7 @@ def states_of(root: Path, version: Version, log_min_offset: int = 0) -> list[Que
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("seed", range(25))
-@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+@pytest.mark.parametrize("version", [OLDEST, EXPIRED_QUEUE_MIN_IS_MAX])
 def test_runs_are_as_one_by_one(tmp_path: Path, seed: int, version: Version) -> None:
     """Files of each run and states after it, with minimums on units, between them and after all."""
     chance = random.Random(seed)

@@ -105,6 +105,15 @@ def test_a_cut_takes_the_first_unit_of_an_empty_file_for_one(tmp_path: Path) -> 
     assert (state.end, state.max_offset, state.max_physical) == (220, 11, 0)
 
 
+@pytest.mark.parametrize(("minimum", "expected"), [(0, 0), (SIZE * 5, 5), (SIZE * 9, 9), (SIZE * 12, 12)])
+def test_the_minimum_in_the_first_file(tmp_path: Path, minimum: int, expected: int) -> None:
+    """All of its units count where another file follows, however few that one holds; else those before the end."""
+    offsets: list[int | None] = [SIZE * number for number in range(12)]
+    assert state_of(tmp_path / "two", offsets).min_offset(minimum) == expected
+    state = state_of(tmp_path / "one", [*offsets[:6], None, *offsets[7:9]])
+    assert state.min_offset(minimum) == min(expected, 6)
+
+
 def test_the_minimum_of_a_queue_that_begins_late(tmp_path: Path) -> None:
     """Filler units count as the minimum before 5.0, when the log begins at 0."""
     for rules, expected in ((OLD, 20), (NEW, 23)):
@@ -112,6 +121,9 @@ def test_the_minimum_of_a_queue_that_begins_late(tmp_path: Path) -> None:
         append(state, run(23, 4))
         assert (state.min_offset(0), state.max_offset) == (expected, 27)
         assert state.min_offset(50) == 23
+        state.append(LOG_END, SIZE, 27)
+        state.truncate(LOG_END)
+        assert state.max_offset == 27  # filler units are written ones
 
 
 @pytest.mark.parametrize("rules", [OLD, NEW])
@@ -119,7 +131,7 @@ def test_units_behind_the_log_are_cut(tmp_path: Path, rules: RecoveryRules) -> N
     """In the last file, and with it whole files."""
     state = state_of(tmp_path, [SIZE * number for number in range(25)], rules)
     state.truncate(SIZE * 8)
-    assert (state.max_offset, state.cut) == (8, 17)
+    assert (state.max_offset, state.cut, state.revived) == (8, 17, 0)
     assert sorted(path.name for path in state.deleted) == [file_name(200), file_name(400)]
     assert state.max_physical == SIZE * (8 if rules is NEW else 7)
     state.truncate(0)
@@ -183,6 +195,33 @@ def test_batches_that_are_appended_and_cut_again(tmp_path: Path) -> None:
         state.truncate(SIZE * 8)
         assert state.max_offset == 40
         assert state.cut == 2
+    state = SimulatedQueue(recover_queue(queue), NEW, 46 * UNITS, SIZE)
+    assert state.max_offset == 10
+    state.truncate(SIZE)
+    assert (state.max_offset, state.cut) == (5, 1)
+    for is_cut in (True, False):
+        state = SimulatedQueue(recover_queue(queue), NEW, 46 * UNITS, SIZE)
+        state.truncate(0) if is_cut else state.destroy()
+        assert (state.max_offset, state.end, state.min_offset(0)) == (0, 0, -1)
+
+
+def test_batches_that_are_appended_as_one_run(tmp_path: Path) -> None:
+    """Of one message each: their units are as many, but the queue ends where the last one says."""
+    queue = Queue("bulk", 0, "batch", list_mapped_files(tmp_path))
+    state = SimulatedQueue(recover_queue(queue), NEW, 46 * UNITS, LOG_END)
+    append(state, run(3, 6))
+    assert (state.min_offset(0), state.max_offset, state.appended) == (3, 9, 6)
+
+
+@pytest.mark.parametrize(("topic", "misplaced"), [("orders", [1, 2]), ("%LMQ%a", [0, 1])])
+def test_a_light_queue_that_begins_again(tmp_path: Path, topic: str, misplaced: list[int]) -> None:
+    """At its first queue offset only: what comes after others elsewhere is misplaced."""
+    queue = Queue(topic, 0, "simple", list_mapped_files(tmp_path))
+    state = SimulatedQueue(recover_queue(queue), NEW, FILE_SIZE, LOG_END)
+    append(state, run(0, 3))
+    for record, count in zip([(SIZE * 10, 0), (SIZE * 11, 9)], misplaced, strict=True):
+        append(state, [record])
+        assert state.misplaced == count
 
 
 def batch_unit(number: int) -> bytes:
@@ -200,10 +239,12 @@ def test_the_minimum_of_a_queue_that_loses_its_only_file(tmp_path: Path, version
     assert state.min_offset(0) == min_offset
 
 
+@pytest.mark.parametrize("at_once", [True, False])
 @pytest.mark.parametrize(
     ("known", "appended", "cut_at", "expected"),
     [
         (7, 8, 15, (15, 0, 8, 0)),  # nothing is cut
+        (7, 8, 14, (14, 1, 8, 1)),  # the last one begins at the end of the log
         (7, 8, 12, (12, 3, 8, 3)),  # three of those that were appended
         (7, 8, 7, (7, 8, 8, 8)),  # all of them
         (7, 8, 4, (4, 11, 8, 8)),  # and three that were there
@@ -211,12 +252,13 @@ def test_the_minimum_of_a_queue_that_loses_its_only_file(tmp_path: Path, version
     ],
 )
 def test_what_is_appended_and_cut_again(
-    tmp_path: Path, known: int, appended: int, cut_at: int, expected: tuple[int, int, int, int]
+    tmp_path: Path, known: int, appended: int, cut_at: int, expected: tuple[int, int, int, int], at_once: bool
 ) -> None:
     """It is neither gained nor lost."""
     state = state_of(tmp_path, [SIZE * number for number in range(known)], log_end=SIZE * cut_at)
-    for record in run(known, appended):
-        append(state, [record])
+    records = run(known, appended)
+    for piece in [records] if at_once and records else [[each] for each in records]:
+        append(state, piece)
     state.truncate(SIZE * cut_at)
     assert (state.max_offset, state.cut, state.appended, state.undone) == expected
     before = QueueRange(0, known)

@@ -116,6 +116,11 @@ def test_queues_with_fewer_files_are_known_with_and_without_them(store: Path) ->
 def test_an_old_release_loads_no_batches(store: Path) -> None:
     assert recovered(store, "4.9.7")[0].on_disk(("batch", "batches", 0)) is None
     assert recovered(store, "5.3.3")[0].on_disk(("batch", "batches", 0)) is not None
+    snapshot = Snapshot(open_store(store))
+    known = KnownQueues(snapshot.queues)
+    for version, count in (("5.3.3", 1), ("4.9.7", 0)):  # also where a newer one has found them before
+        loaded = load(snapshot, RecoveryRules.of(parse_version(version), snapshot.store.conf))
+        assert sum(kind == "batch" for kind, *_ in known.of(loaded, UNLIMITED).keys()) == count  # noqa: SIM118
 
 
 def test_what_one_release_has_found_is_not_read_again(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,18 +8,20 @@ from pathlib import Path
 import pytest
 
 from rmqtool.broker.prediction import StartPrediction
-from rmqtool.broker.recovery import Recovery
+from rmqtool.broker.recovery import NO_CHECKPOINT, Recovery
 from rmqtool.broker.start_findings import start_findings
 from rmqtool.findings.finding import Finding
 from rmqtool.formats.consume_queue import build_unit
 from rmqtool.formats.file_name import file_name
-from rmqtool.formats.message import build_blank
+from rmqtool.formats.layout import position_of
+from rmqtool.formats.message import PREFIX_DTYPE, build_blank
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.versions import Version, parse_version
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.building import LOG, LogBuilder, message
+from tests.query.making import INDEX, index_image
 from tests.unchanged import unchanged
 
 FILE_SIZE = 1024
@@ -134,6 +136,7 @@ def test_queues_that_were_deleted(store: Path, log: LogBuilder, version: str) ->
     start = predict(store, version)
     rebuilt = version == "4.9.8" or version in CUT_CLEAN
     assert [(queue.max_offset, queue.dispatched) for queue in start.queues] == ([(60, 60)] if rebuilt else [])
+    assert all((queue.min_offset_before, queue.max_offset_before) == (0, 0) for queue in start.queues)
     flip(store, log.offsets[1])
     start = predict(store, version)
     cut = version in CUT_CLEAN
@@ -280,6 +283,8 @@ def test_all_queues_behind(store: Path, log: LogBuilder, version: str) -> None:
     start = predict(store, version)
     expected = {"4.4.0": 55, "4.9.8": 60, "5.3.1": 55}.get(version, 59)
     assert [queue.max_offset for queue in start.queues] == ([] if expected == 55 else [expected])
+    begins = {55: None, 60: log.offsets[55], 59: log.offsets[55] + 1}
+    assert start.dispatched_from == begins[expected]
     found = recovery(store, version)
     told = [finding.code for finding in start_findings(found, found.predict(), {("orders", 0): 60})]
     assert told == (["start.queue-loss"] if expected == 59 else [])
@@ -454,3 +459,87 @@ def test_a_file_that_a_record_ends(tmp_path: Path, version: str) -> None:
     write_queue(tmp_path, log.offsets)
     start = predict(tmp_path, version)
     assert (start.max_offset_after, start.messages_lost, start.queues) == (RECORD * 4, 0, [])
+
+
+@pytest.mark.parametrize("version", ["4.9.7", "5.1.4"])
+@pytest.mark.parametrize(
+    ("root", "log_path", "setting", "is_lost"),
+    [
+        (" ", " ", "storePathRootDir", True),
+        (" ", None, "storePathRootDir", True),
+        (" ", "", "storePathRootDir", False),
+        ("", " ", "storePathCommitLog", True),
+        ("", "", None, False),
+    ],
+)
+def test_paths_that_are_not_read_as_they_look(
+    store: Path, log: LogBuilder, version: str, root: str, log_path: str | None, setting: str | None, is_lost: bool
+) -> None:
+    """Before 5.2.0 a blank behind a path is part of it: the broker begins in an empty directory.
+
+    Where that is not so of the log, releases that dispatch what is in no queue make the queues again.
+    """
+    paths = {"storePathRootDir": f"{store}{root}"}
+    if log_path is not None:
+        paths["storePathCommitLog"] = f"{store}/{LOG}{log_path}"
+    start = predict(store, version, **paths)
+    lost, end = (60, 0) if is_lost else (0, log.end)
+    assert (start.setting, start.messages_lost, start.max_offset_after) == (setting, lost, end)
+    is_gone = is_lost or (root and version == "5.1.4")
+    assert [queue.max_offset for queue in start.queues] == ([0] if is_gone else [])
+    assert ("opens another directory" in str(start.end)) == (setting is not None)
+    assert predict(store, "5.2.0", **paths).setting is None
+
+
+def test_queues_without_a_log_begin_at_their_files(store: Path, log: LogBuilder) -> None:
+    """Where a release leaves them alone, what led below the log counts again."""
+    (store / LOG / file_name(0)).unlink()
+    write_queue(store, log.offsets[3:])
+    below = sum(offset < FILE_SIZE for offset in log.offsets[3:])
+    (queue,) = predict(store, "4.4.0", storePathCommitLog=f"{store}/{LOG} ").queues
+    assert (queue.min_offset_before, queue.min_offset, queue.truncated, queue.dispatched) == (below, 0, 0, 0)
+
+
+@pytest.mark.parametrize(("kind", "dispatched_from"), [("default", 0), ("defaultRocksDB", 1)])
+def test_a_database_that_a_start_makes(store: Path, kind: str, dispatched_from: int) -> None:
+    """It has dispatched up to 0, and a start takes only what is past that: not the first record of all."""
+    remove_queues(store)
+    assert predict(store, "5.5.0", storeType=kind).dispatched_from == dispatched_from
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_records_of_a_copy_are_dispatched_from_where_they_say(store: Path, log: LogBuilder, count: int) -> None:
+    """A single record with another offset than its own is damage."""
+    crash(store)
+    last = (len(log.files) - 1) * FILE_SIZE
+    path = store / LOG / file_name(last)
+    data = bytearray(path.read_bytes())
+    for number in range(count):
+        at = number * RECORD + position_of(PREFIX_DTYPE, "physical_offset")
+        data[at : at + 8] = (log.offsets[number]).to_bytes(8, "big")
+    path.write_bytes(data)
+    start = predict(store, "5.5.0", commitLogRecoverMaxNum="1")
+    assert start.dispatched_from == (0 if count == 2 else last)
+
+
+@pytest.mark.parametrize(("is_killed", "limit", "is_kept"), [(True, 7999, False), (True, 8000, True), (False, 0, True)])
+def test_an_index_file_that_the_checkpoint_does_not_know(
+    store: Path, is_killed: bool, limit: int, is_kept: bool
+) -> None:
+    """After a crash a start deletes what was put in after its time (`IndexService#load`)."""
+    (store / "index").mkdir()
+    (store / "index" / INDEX).write_bytes(index_image([(1, 0, 7000), (2, RECORD, 8000)]))
+    start = recovery(store, "5.3.3").predict(
+        unclean=is_killed, checkpoint={**NO_CHECKPOINT, "index_message_timestamp": limit}
+    )
+    assert start.files_deleted == ([] if is_kept else [f"index/{INDEX}"])
+
+
+def test_a_queue_that_stays_hides_no_other(store: Path, log: LogBuilder) -> None:
+    """Of those whose records are dispatched again only the ones that change are named."""
+    log.add(queue_offset=60)
+    for topic in ("basket", "return"):  # of one length, as all records are
+        write_queue(store, [log.add(topic=topic)], topic)
+    log.write(store)
+    crash(store)
+    assert [(queue.topic, queue.max_offset) for queue in predict(store, "5.5.0").queues] == [("orders", 61)]

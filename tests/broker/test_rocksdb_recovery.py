@@ -100,7 +100,12 @@ def test_after_a_clean_stop(version: str, number: int, log: LogBuilder, tmp_path
     """Before 5.3.2 nothing is made again; since then all but the first, which begins where the rows end."""
     store = flushed(log, tmp_path, 40)
     (store / "abort").unlink()
-    assert sum(lost(predict(store, version))) == number
+    start = predict(store, version)
+    assert sum(lost(start)) == number
+    assert (start.dispatched_from is None) == (version == "5.2.0")
+    whole = flushed(log, tmp_path / "whole", MESSAGES)
+    (whole / "abort").unlink()
+    assert predict(whole, version).dispatched_from is None
 
 
 def test_ends_behind_the_log_are_moved_back(log: LogBuilder, tmp_path: Path) -> None:

@@ -182,6 +182,8 @@ def test_topics_that_are_not_configured(tmp_path: Path) -> None:
         ("clean.topic-rows-dropped", "%RETRY%desk"), ("clean.topic-rows-dropped", "paper"),
     ]  # fmt: skip
     assert "3 rows of 1 queue" in found[1].message
+    stale = configure(store_of(tmp_path / "stale", *topics, stale=4), "orders")
+    assert "2 rows of 1 queue" in [*unconfigured_findings(Snapshot(open_store(stale)))][1].message
     (root / "config" / "topics.json").write_text("{")
     assert list(unconfigured_findings(Snapshot(open_store(root)))) == []
 

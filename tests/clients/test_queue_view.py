@@ -2,10 +2,34 @@
 
 from __future__ import annotations
 
+import shlex
+from pathlib import Path
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
-from rmqtool.clients.queue_view import LoggedMessages, QueueHole, QueueView, _without
+from rmqtool.broker.dispatched_units import QueueName
+from rmqtool.clients.queue_view import (
+    SAMPLE_BYTES,
+    LoggedMessages,
+    LogReader,
+    QueueHole,
+    QueueView,
+    QueueViews,
+    _without,
+)
+from rmqtool.formats.consume_queue import PRE_BLANK_MESSAGE_SIZE, build_unit
+from rmqtool.formats.file_name import file_name
+from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.rules.versions import Version
+from rmqtool.store.lock import Holder
+from rmqtool.store.queue_units import QueueRange
+from rmqtool.store.snapshot import Snapshot
+from rmqtool.store.store import open_store
+from tests.building import LogBuilder, message
+from tests.query import making
+from tests.query.making import StoreMaker
 
 HOLE = QueueHole(10, 4, 3, 0, 13, ends_queue=False)
 """Entries 10 to 13, of which the log has three messages."""
@@ -69,3 +93,282 @@ def test_messages_of_the_log_by_offset() -> None:
     assert logged.behind(99).queue_offsets.tolist() == [4, 5, 8]
     assert logged.within(4, 8).physical_offsets.tolist() == [100, 200]
     assert logged.within(5, 9).counts.tolist() == [3, 1]
+
+
+@pytest.fixture
+def made() -> StoreMaker:
+    """Five files of thirty entries of one queue."""
+    store = StoreMaker()
+    for _ in range(150):
+        store.add()
+    return store
+
+
+SIZE = len(message())
+LEAD_NOWHERE = build_unit(1 << 30, SIZE, 0)
+DERIVES_NOTHING = Version(5, 3, 1)
+"""A start of it after a clean stop."""
+
+
+def written(made: StoreMaker, root: Path, version: Version = DERIVES_NOTHING) -> Snapshot:
+    return Snapshot(open_store(made.write(root)), version)
+
+
+def overwrite(store: Path, number: int, data: bytes) -> None:
+    """Write units of the queue from a number on, in one file."""
+    file, at = divmod(number * 20, making.QUEUE_FILE)
+    with (store / "consumequeue" / "orders" / "0" / file_name(file * making.QUEUE_FILE)).open("r+b") as opened:
+        opened.seek(at)
+        opened.write(data)
+
+
+def holes(snapshot: Snapshot, most: int = SAMPLE_BYTES, topic: str = "orders", first: int = 0) -> list[QueueHole]:
+    return [*QueueViews(snapshot, most).of(topic, 0, first).holes]
+
+
+def test_a_queue_that_is_missing(made: StoreMaker, tmp_path: Path) -> None:
+    """All of its messages; where it began again it has fewer queue offsets than messages."""
+    for number in (5, 6, 0):
+        made.log.add(topic="carts", queue_offset=number)
+    for number in (7, 8):
+        made.log.add(topic="bills", queue_offset=number)
+    made.log.add(topic="rates")
+    snapshot = written(made, tmp_path)
+    assert holes(snapshot, topic="rates") == [QueueHole(0, 1, 1, 0, 0, ends_queue=True)]
+    assert holes(snapshot, topic="bills") == [QueueHole(7, 2, 2, 0, 8, ends_queue=True)]
+    assert holes(snapshot, topic="carts") == [QueueHole(5, 1, 3, 0, 5, ends_queue=True)]
+    assert holes(snapshot, topic="orders") == []
+    assert {*QueueViews(snapshot).missing()} == {("carts", 0), ("bills", 0), ("rates", 0)}
+
+
+def test_the_first_file_of_a_queue_is_missing(made: StoreMaker, tmp_path: Path) -> None:
+    """What the log has of it, for whoever begins before it."""
+    snapshot = written(made, tmp_path)
+    (tmp_path / "consumequeue" / "orders" / "0" / file_name(0)).unlink()
+    assert holes(snapshot) == [QueueHole(0, 30, 30, 0, 29, ends_queue=False)]
+    assert holes(snapshot, first=10) == [QueueHole(10, 20, 20, 0, 29, ends_queue=False)]
+    assert holes(snapshot, first=30) == holes(snapshot, first=31) == []
+
+
+@pytest.mark.parametrize("most", [SAMPLE_BYTES, 60 * SIZE])
+@pytest.mark.parametrize("unit", [bytes(20), LEAD_NOWHERE])
+def test_holes_of_earlier_files(unit: bytes, most: int, made: StoreMaker, tmp_path: Path) -> None:
+    """The recovery reads the last three: what comes after them is consumed."""
+    snapshot = written(made, tmp_path)
+    overwrite(tmp_path, 0, 3 * unit)
+    overwrite(tmp_path, 8, unit)
+    assert holes(snapshot, most) == [
+        QueueHole(0, 3, 3, 0, 2, ends_queue=False),
+        QueueHole(8, 1, 1, 0, 8, ends_queue=False),
+    ]
+
+
+@pytest.mark.parametrize("other", [3, 7])
+def test_a_unit_that_leads_back(other: int, made: StoreMaker, tmp_path: Path) -> None:
+    """To a message that another one is for."""
+    made.units["orders", 0][8] = made.units["orders", 0][other]
+    assert holes(written(made, tmp_path)) == [QueueHole(8, 1, 1, 0, 8, ends_queue=False)]
+
+
+def test_the_first_file_of_a_queue_whose_messages_are_misplaced(tmp_path: Path) -> None:
+    """What its first entry leads to is not missing, though its own queue offset is below the minimum."""
+    made = StoreMaker()
+    for number in range(150):
+        made.add(queue_offset=max(0, number - 1))
+    snapshot = written(made, tmp_path)
+    (tmp_path / "consumequeue" / "orders" / "0" / file_name(0)).unlink()
+    assert holes(snapshot)[0] == QueueHole(0, 30, 30, 0, 29, ends_queue=False)
+
+
+@pytest.mark.parametrize("gone", [(), (140,), (149,), (140, 149)])
+def test_entries_past_the_end(gone: tuple[int, ...], made: StoreMaker, tmp_path: Path) -> None:
+    """All messages after the first hole of the last files are lost with it, whether they have an entry or not."""
+    for number in (130, 131, *gone):
+        made.units["orders", 0][number] = bytes(20)
+    assert holes(written(made, tmp_path)) == [QueueHole(130, 2, 20, 18, 149, ends_queue=True)]
+
+
+@pytest.mark.parametrize("first", [1, 8])
+@pytest.mark.parametrize(("most", "messages"), [(SAMPLE_BYTES, 1), (2 * SIZE, 1), (2 * SIZE - 1, 2)])
+def test_a_hole_in_which_the_log_has_less(first: int, most: int, messages: int, tmp_path: Path) -> None:
+    """Of two missing entries one has no message; where that is too much to read, both are taken to have one."""
+    made = StoreMaker()
+    for _ in range(9):
+        made.add("basket")
+    for number in range(150):
+        if number != first + 1:
+            made.add(queue_offset=number)
+    made.units["orders", 0].insert(first + 1, bytes(20))
+    made.units["orders", 0][first] = bytes(20)
+    hole = QueueHole(first, 2, messages, 0, first + 1, ends_queue=False)
+    assert holes(written(made, tmp_path), most) == [hole]
+
+
+def test_records_of_a_whole_queue_are_not_read_one_by_one(
+    made: StoreMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LogReader, "count_at", lambda *_: pytest.fail("a record is read"))
+    assert holes(written(made, tmp_path)) == []
+
+
+@pytest.mark.parametrize("most", [SAMPLE_BYTES, 5 * SIZE])
+def test_a_queue_that_has_expired(most: int, tmp_path: Path) -> None:
+    """What led below the log consumers have no more; the log may have more than the part that is read."""
+    made = StoreMaker()
+    made.log = LogBuilder(1 << 16, start_offset=1 << 16)
+    made.units["orders", 0] = [build_unit(0, SIZE, 0)] * 5
+    for number in range(5, 25):
+        made.log.add(queue_offset=number)
+    assert holes(written(made, tmp_path), most) == [QueueHole(5, 20, 20, 0, 24, ends_queue=True)]
+
+
+@pytest.mark.parametrize(("newest", "messages"), [(156, 6), (8, 6), (7, 6), (6, 11)])
+def test_messages_past_the_end(newest: int, messages: int, made: StoreMaker, tmp_path: Path) -> None:
+    """Those that the log has; where it is read from behind the last entry on, all that it may have."""
+    for number in (150, 151, 155, 156, 157, 160):
+        made.log.add(queue_offset=number)
+    assert holes(written(made, tmp_path), newest * SIZE) == [QueueHole(150, 11, messages, 0, 160, ends_queue=True)]
+
+
+def test_filler_units_lead_nowhere(tmp_path: Path) -> None:
+    """A queue that a start has made in its middle begins with them, and the log begins at 0."""
+    made = StoreMaker()
+    for _ in range(8):
+        made.add()
+    made.units["orders", 0][:5] = [build_unit(0, PRE_BLANK_MESSAGE_SIZE, 0)] * 5
+    assert holes(written(made, tmp_path)) == [QueueHole(0, 5, 5, 0, 4, ends_queue=False)]
+
+
+def test_a_last_unit_that_leads_nowhere(made: StoreMaker, tmp_path: Path) -> None:
+    """The queue ends before it."""
+    made.units["orders", 0][149] = LEAD_NOWHERE
+    assert holes(written(made, tmp_path)) == [QueueHole(149, 1, 1, 0, 149, ends_queue=True)]
+
+
+def test_a_start_leaves_holes_of_earlier_files(made: StoreMaker, tmp_path: Path) -> None:
+    """It derives what is past the queue's end only."""
+    made.units["orders", 0].pop()
+    snapshot = written(made, tmp_path, Version(4, 9, 8))
+    overwrite(tmp_path, 8, bytes(40))
+    view = QueueViews(snapshot).of("orders", 0)
+    assert (view.holes, view.derived) == ((QueueHole(8, 2, 2, 0, 9, ends_queue=False),), 1)
+
+
+@pytest.mark.parametrize("most", [1 << 16, (1 << 16) - 1])
+def test_a_start_that_reads_more_than_may_be_read(most: int, made: StoreMaker, tmp_path: Path) -> None:
+    """What it derives is not known then, and all is missing."""
+    made.units["orders", 0].pop()
+    view = QueueViews(written(made, tmp_path, Version(4, 9, 8)), most).of("orders", 0)
+    assert (view.derived, view.unreachable) == ((1, 0) if most == 1 << 16 else (0, 1))
+
+
+def test_a_start_that_derives_some(made: StoreMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last ones; those that it misplaces nobody gets."""
+    del made.units["orders", 0][145:]
+    served = SimpleNamespace(derived=3, misplaced=1)
+    monkeypatch.setattr(QueueViews, "_served", {QueueName("orders", 0): served})
+    view = QueueViews(written(made, tmp_path)).of("orders", 0)
+    assert (view.holes, view.derived) == ((QueueHole(145, 3, 3, 0, 147, ends_queue=True),), 2)
+
+
+def test_all_entries_are_past_the_end(tmp_path: Path) -> None:
+    """The first one is missing, for whoever begins later, too."""
+    made = StoreMaker()
+    for _ in range(20):
+        made.add()
+    made.units["orders", 0][0] = bytes(20)
+    assert holes(written(made, tmp_path), first=10) == [QueueHole(0, 1, 20, 19, 19, ends_queue=True)]
+
+
+def test_nothing_is_said_while_a_broker_runs(made: StoreMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It serves what it remembers."""
+    made.log.add(topic="bills")
+    made.units["orders", 0].pop()
+    snapshot = written(made, tmp_path)
+    orders = snapshot.queue("orders", 0)
+    assert orders is not None
+    for holder in (None, Holder(7, "lock")):
+        monkeypatch.setattr(Snapshot, "holder", holder)
+        views = QueueViews(snapshot)
+        is_said = holder is None
+        assert bool(views.of("orders", 0).holes) == is_said
+        assert bool([*views.missing()]) == is_said
+        assert bool(views.with_holes([(orders.queue, orders.range)], [])) == is_said
+        assert views.passed_by_log(orders.queue, orders.range) == is_said
+        assert not views.passed_by_log(orders.queue, QueueRange(0, 150))
+
+
+def test_a_hole_for_programs() -> None:
+    assert END.as_json() == {
+        "queue_offset": 20, "entries": 2, "messages_past": 4, "unreachable": 6, "last_queue_offset": 25,
+        "ends_queue": True,
+    }  # fmt: skip
+
+
+def test_the_end_of_a_large_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is searched for, and a hole passed over: the queue is as consumers see it."""
+    monkeypatch.setattr(making, "QUEUE_FILE", 100_000)
+    made = StoreMaker(1 << 17)
+    for _ in range(400):
+        made.add()
+    views = QueueViews(written(made, tmp_path))
+    whole = views.loaded("orders", 0)
+    assert (whole and whole.range.max_offset, views.loaded("others", 0)) == (400, None)
+    overwrite(tmp_path, 250, bytes(20))
+    snapshot = Snapshot(open_store(tmp_path), DERIVES_NOTHING)
+    holed, loaded = snapshot.queue("orders", 0), QueueViews(snapshot).loaded("orders", 0)
+    assert (holed and holed.range.max_offset, loaded and loaded.range.max_offset) == (400, 250)
+
+
+def test_which_queues_are_looked_at(made: StoreMaker, tmp_path: Path) -> None:
+    """Where they are large, those that end early, and those of which the newest part of the log has more."""
+    for _ in range(10):
+        made.add("bills")
+    made.units["bills", 0].pop()
+    made.log.add(topic="rates")
+    snapshot = written(made, tmp_path)
+    overwrite(tmp_path, 8, bytes(20))
+    queues = [(queue, loaded.range) for queue in snapshot.queues
+              if (loaded := snapshot.queue(queue.topic, queue.queue_id))]  # fmt: skip
+    orders, newest = QueueName("orders", 0), {QueueName("bills", 0), QueueName("rates", 0)}
+    all_of_them = {orders, *newest}
+    for most, early, found in ((2 * SIZE, [], newest), (2 * SIZE, [orders], all_of_them), (8000, [], all_of_them)):
+        assert QueueViews(snapshot, most).with_holes(queues, early).keys() == found
+
+
+@pytest.mark.parametrize("most", [SAMPLE_BYTES, 3 * SIZE])
+def test_the_message_of_a_missing_entry(most: int, tmp_path: Path) -> None:
+    """In the newest part of the log, or between the messages of its neighbours; None where the log has none."""
+    made = StoreMaker()
+    at = {number: made.add(queue_offset=number) for number in range(60) if number != 30}
+    made.log.add(topic="bills")
+    made.units["orders", 0].insert(30, bytes(20))
+    for number in (0, 12, 59):
+        made.units["orders", 0][number] = bytes(20)
+    views = QueueViews(written(made, tmp_path), most)
+    for number in (0, 5, 12, 29, 30, 59, 60):
+        assert views.logged_at("orders", 0, number) == at.get(number)
+    assert views.logged_at("others", 0, 0) is None
+    assert views.logged_after("orders", 0, at[58]) == [at[59]]
+    assert views.logged_after("orders", 0, at[57]) == (None if most < SAMPLE_BYTES else [at[58], at[59]])
+
+
+def test_how_many_queue_offsets_a_record_takes(made: StoreMaker, tmp_path: Path) -> None:
+    """One, where it is none of the queue, or there is no record."""
+    reader = LogReader(written(made, tmp_path))
+    name, other = QueueName("orders", 0), QueueName("others", 0)
+    assert [reader.count_at(*each) for each in ((name, SIZE), (other, SIZE), (name, SIZE + 1))] == [1, 1, 1]
+    assert [reader.belongs(*each) for each in ((name, 1, SIZE), (name, 2, SIZE), (other, 1, SIZE), (name, 1, 9))] == [
+        True, False, False, False
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("conf", [None, "broker conf"])
+def test_the_command_that_makes_a_queue_whole(made: StoreMaker, tmp_path: Path, conf: str | None) -> None:
+    """With the broker.conf that was given."""
+    path = str(tmp_path / conf) if conf else None
+    snapshot = Snapshot(open_store(made.write(tmp_path / "store"), BrokerConf(path=path)))
+    words = shlex.split(QueueViews(snapshot).repair_of("%RETRY%a b", 3))
+    options = ["--broker-conf", path] if path else []
+    store = str(tmp_path / "store")
+    assert words == ["rmqtool", "rebuild-cq", store, *options, "--topic", "%RETRY%a b", "--queue", "3"]

@@ -72,7 +72,22 @@ MODULES: Mapping[str, Decides] = {
     "recovery": Decides(
         "what a start recovers",
         "rmqtool/broker/recovery.py",
-        ("tests/broker/test_recovery.py", "tests/broker/test_rocksdb_recovery.py", "tests/verify/test_settings.py"),
+        (
+            "tests/broker/test_recovery.py",
+            "tests/broker/test_rocksdb_recovery.py",
+            "tests/broker/test_twice_recovery.py",
+            "tests/verify/test_settings.py",
+        ),
+        same={
+            (
+                "if max_physical >= cut.end.offset and (not any((walk.broker_only_records for walk in walked))):",
+                "max_physical >= cut.end.offset  ->  max_physical > cut.end.offset",
+            ): "records are read of which none is dispatched",
+            (
+                "walked = (self._walks.of(file) for file in cut.files[cut.first:cut.end.file_number + 1])",
+                "1  ->  2",
+            ): "the same files are dispatched, or none of their records",
+        },
     ),
     "queues": Decides(
         "which queue entries a start cuts",
@@ -88,6 +103,40 @@ MODULES: Mapping[str, Decides] = {
                 "'right'))",
                 "sizes if self._remembers_ends else 0  ->  sizes",
             ): "the last known record is looked at again, and skipped",
+            (
+                "count = self._following(queue_offsets[first:]) if self.kind == 'simple' else 0",
+                "self._following(queue_offsets[first:]) if self.kind == 'simple' else 0  ->  0",
+            ): "records are appended one by one, which takes longer",
+            ("return RecoveredQueue(queue, (), (), 0, None, -1)", "0  ->  1"): "units in no file are not asked for",
+            ("self._appended_end = 0", "0  ->  1"): "no unit ends at either position",
+            (
+                "return max(0, self.end - self._appended_end) // self.unit if self.appended and self.kind == 'simple' "
+                "else 0",
+                "0  ->  1",
+            ): "a byte is no unit",
+            (
+                "return int(self._content(self._files[-1], self._wrote // self.unit - 1, 1)['physical_offset'][0])",
+                "1  ->  2",
+            ): "the unit after it is read, too",
+            ("self._wrote, self._highest = (0, -1)", "1  ->  2"): "no offset is as low",
+            (
+                "if not self._files or self._wrote >= self._file_size:",
+                "self._wrote >= self._file_size  ->  self._wrote > self._file_size",
+            ): "a full file has no room",
+            (
+                "if count > 1 and int(offsets[first + count - 1]) < self._log_end:",
+                "count > 1  ->  count >= 1",
+            ): "one record is a run, too",
+            (
+                "if count > 1 and int(offsets[first + count - 1]) < self._log_end:",
+                "1  ->  2",
+            ): "two records are appended one by one",
+            (
+                "self._wrote = self._file_size if self._files else 0",
+                "self._file_size if self._files else 0  ->  self._file_size",
+            ): "whoever drops the last file sets it to 0",
+            ("units['message_size'][rows] = 1", "1  ->  2"): "either is a size",
+            ("units['batch_size'][rows] = 1", "1  ->  2"): "either is a size",
         },
     ),
     "dispatch": Decides(
@@ -110,11 +159,23 @@ MODULES: Mapping[str, Decides] = {
         "what a repair does",
         "rmqtool/repair/plan.py",
         ("tests/repair/test_plan.py", "tests/repair/test_clients_after.py", "tests/repair/test_reach.py"),
+        same={
+            (
+                "unhealed = unhealed_config(found.get('config', ()), repairs.changes, offsets=True)",
+                "True  ->  False",
+            ): "the reasons are not asked for",
+        },
     ),
     "diagnosis": Decides(
         "which repair treats a finding",
         "rmqtool/repair/diagnosis.py",
         ("tests/repair/test_clients_after.py", "tests/repair/test_plan.py"),
+        same={
+            (
+                "left = unhealed_config(diagnosis.findings, repairs.changes, offsets=False)",
+                "False  ->  True",
+            ): "the reasons are not asked for",
+        },
     ),
     "clean": Decides(
         "which files the cleaner deletes",
@@ -127,6 +188,12 @@ MODULES: Mapping[str, Decides] = {
             "tests/clean/test_plan.py",
             "tests/clean/test_rocksdb.py",
         ),
+        same={
+            (
+                "if self._version < EXPIRED_QUEUE_MIN_IS_MAX and last is not None and (last < final):",
+                "self._version < EXPIRED_QUEUE_MIN_IS_MAX  ->  self._version <= EXPIRED_QUEUE_MIN_IS_MAX",
+            ): "the minimum of a queue that has expired is its maximum, wherever it was before",
+        },
     ),
     "transaction": Decides(
         "how files change",
@@ -136,6 +203,8 @@ MODULES: Mapping[str, Decides] = {
             "tests/transaction/test_transaction.py",
             "tests/transaction/test_full_disk.py",
             "tests/transaction/test_faults.py",
+            "tests/transaction/test_newcomers.py",
+            "tests/transaction/test_power.py",
         ),
         same={
             ("self._journaled = True", "True  ->  False"): "nothing is left of what was staged",
@@ -152,15 +221,28 @@ MODULES: Mapping[str, Decides] = {
         slow=(
             "tests/transaction/test_faults.py::test_fault_at_the_calls_of_a_transaction[kill-before-repair-all]",
             "tests/transaction/test_faults.py::test_fault_at_the_calls_of_a_deletion[kill-before]",
+            "tests/transaction/test_power.py::test_power_fails_during_a_transaction_and_its_undo[repair-one-all]",
         ),
     ),
     "clients": Decides(
         "what consumers get of a queue",
         "rmqtool/clients/queue_view.py",
         ("tests/clients/test_queue_view.py", "tests/query/test_holes.py"),
+        same={
+            (
+                "if low >= self._sample.begin:",
+                "low >= self._sample.begin  ->  low > self._sample.begin",
+            ): "the same part of the log is read again",
+            (
+                "queues = {name: LoggedMessages(*(np.concatenate(columns) for columns in zip(*parts, strict=True))) "
+                "for name, parts in found.items()}",
+                "True  ->  False",
+            ): "all have the same columns",
+        },
         slow=(
             "tests/query/test_holes.py::test_as_verify[4.9.7-clean",
             "tests/query/test_holes.py::test_rows_as_verify",
+            "tests/query/test_holes.py::test_batches_as_verify[5.5.1-clean",
         ),
     ),
 }

@@ -138,10 +138,11 @@ class Warm:
             reached[line].add(self._test)
 
     def _replace(self, path: str, code: CodeType) -> None:
-        """Let a module's functions do what those of another one do."""
+        """Let a module's functions do what those of another one do, in which `super` may be left out."""
         codes = [*_codes(code)]
         for function, place in self._functions[path]:
-            function.__code__ = codes[place]
+            free = function.__code__.co_freevars
+            function.__code__ = codes[place] if codes[place].co_freevars else codes[place].replace(co_freevars=free)
 
     def _run(self, item: pytest.Item, following: pytest.Item | None) -> None:
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)

@@ -14,12 +14,29 @@ from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.clients.losses import BesideLog, ClientLosses, Due, Had, MovedGroup, Unreachable, UnreachableQueue
 from rmqtool.findings.finding import Finding
 from rmqtool.repair.change import Change, FileChange, TakenOut
-from rmqtool.repair.diagnosis import Diagnosis, Repairs, clients_after, notes_on_the_rest, repairs_of
+from rmqtool.repair.diagnosis import (
+    BODY_CRC,
+    DamagedMessages,
+    Diagnosis,
+    Repairs,
+    clients_after,
+    judged_now,
+    needed_sizes,
+    notes_on_the_rest,
+    repairs_of,
+    why_conf,
+)
+from rmqtool.repair.fields import RightField, RightFields
+from rmqtool.repair.log_files import Renamed
+from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.store.config_tables import CommittedOffset
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
-from tests.building import LogBuilder
+from tests.building import LogBuilder, message, write_log
+from tests.changed_rocksdb import write_queues
 from tests.findings.made import made
+from tests.query.making import INDEX, index_image
 
 LOST = ClientLosses(
     unreachable=Unreachable([UnreachableQueue("orders", 0, 4, 3, in_damage=1)]),
@@ -108,11 +125,62 @@ def test_what_people_do_first_shows_only_later(store: Path, details: dict[str, s
     assert (clients_after(of, Repairs(queues=True)) is None) == (details != {"cause": "queue-file"})
 
 
+def test_entries_that_people_move_come_first(store: Path) -> None:
+    of = diagnosis(store, made("commitlog.stray", file="/elsewhere/commitlog/x"))
+    assert clients_after(of, Repairs(index=True)) is None
+
+
+@pytest.mark.parametrize("topic", ["orders", SCHEDULE_TOPIC])
+def test_only_broker_conf_knows_delays(store: Path, topic: str) -> None:
+    """Without their queue nothing else tells when they are due."""
+    of = diagnosis(store, made("consumequeue.missing-queue", topic=topic, queue_id=2))
+    assert (clients_after(of, Repairs(queues=True)) is None) == (topic == SCHEDULE_TOPIC)
+    assert ("messageDelayLevel" in str(why_conf(of, Repairs(queues=True)))) == (topic == SCHEDULE_TOPIC)
+
+
+@pytest.mark.parametrize(
+    ("damage", "is_known"),
+    [
+        ([(100, 200)], True),
+        ([(120, 180), (300, 400)], True),
+        ([(99, 200)], False),
+        ([(100, 201)], False),
+        ([(100, 200), (250, 260)], False),
+    ],
+)
+def test_files_with_other_names_may_be_all_the_damage(
+    store: Path, damage: list[tuple[int, int]], is_known: bool
+) -> None:
+    """What they bring back is known before; where more is damaged, only after it."""
+    back = ((100, 200), (300, 400))
+    renamed = Renamed(codes=frozenset({"commitlog.overlap"}), what="", names=[], brings_back=back)
+    of = diagnosis(store, made("commitlog.overlap", store=store), damage=damage)
+    assert (clients_after(of, Repairs((renamed,), goes_on=True)) is not None) == is_known
+
+
+def test_files_with_other_names_lose_nothing_of_other_topics(store: Path) -> None:
+    """Not even where they seemed to be missing."""
+    renamed = Renamed(codes=frozenset({"commitlog.overlap"}), what="", names=[], brings_back=((100, 200),))
+    of = diagnosis(store, made("commitlog.gap", store=store), clients=replace(LOST, by_offsets=Offsets()))
+    found = clients_after(of, Repairs((renamed,), goes_on=True))
+    assert found is not None
+    assert [each.group for each in found.groups] == ["before set()"]
+
+
+@pytest.mark.parametrize("is_resized", [True, False])
+@pytest.mark.parametrize("code", ["commitlog.end-missing", "commitlog.overlap"])
+def test_where_a_log_ends_that_is_filled_up(store: Path, code: str, is_resized: bool) -> None:
+    """Its last file may be the short one: then only what comes after it shows what clients get."""
+    change = a_file("commitlog/0", None, "commitlog.file-size" if is_resized else "commitlog.stray")
+    found = clients_after(diagnosis(store, made(code, store=store)), Repairs((change,), goes_on=True))
+    assert (found is None) == (is_resized and code == "commitlog.end-missing")
+
+
 @pytest.mark.parametrize("keep_offsets", [True, False])
 @pytest.mark.parametrize("file", ["config/consumerOffset.json", "config/topics.json"])
 def test_a_file_of_offsets_that_stays_refuses_the_start(store: Path, file: str, keep_offsets: bool) -> None:
     refusal = made("start.refuses", store=store, details={"cause": "config", "file": file})
-    of = diagnosis(store, refusal)
+    of = diagnosis(store, refusal, made("config.row", file="config/topics"))
     after = clients_after(of, Repairs(queues=True), keep_offsets=keep_offsets)
     assert after is not None
     assert (after.refuses is not None) == (keep_offsets and "Offset" in file)
@@ -133,6 +201,62 @@ def test_offsets_that_are_written_count(store: Path) -> None:
     assert after(store, a_file("config/delayOffset.json", {"offsetTable": {3: 7}})).delayed == Due(late=7)
     assert after(store, a_file("config/delayOffset.json")).delayed == Due()
     assert after(store, a_file("config/topics.json", {})) == replace(LOST, refuses=None)
+
+
+def test_topics_that_are_put_back_bring_their_queues(store: Path) -> None:
+    """Those are missing ones then, and no longer those of a deleted topic."""
+    for code, messages in (("config.topic-missing", 1), ("config.unreadable", 3)):
+        repairs = Repairs((a_file("config/topics.json", {}, code),), goes_on=True)
+        found = clients_after(diagnosis(store, made(code, store=store)), repairs)
+        assert found is not None
+        assert found.unreachable.messages == messages
+
+
+@pytest.mark.parametrize("by_offsets", [None, Offsets()])
+def test_messages_that_are_whole_again(store: Path, by_offsets: Offsets | None) -> None:
+    """Groups are judged by the damage that is left."""
+    fields = (RightField(0, "queue_offset", 20, 8, 1, 0, queues=(QueueName("orders", 0),), keys=1, damaged_bytes=9),)
+    right = RightFields(codes=frozenset({"commitlog.field"}), what="", name="x", path=store, writes=[], fields=fields)
+    found = clients_after(diagnosis(store, clients=replace(LOST, by_offsets=by_offsets)), Repairs((right,)))
+    assert found is not None
+    assert (found.unreachable.messages, found.keys_not_found) == (2, 4)
+    assert [each.group for each in found.groups] == (["before set()"] if by_offsets else [])
+
+
+@pytest.mark.parametrize(
+    ("code", "facts", "keep_offsets", "are_proven"),
+    [
+        ("config.delay-offset", {}, False, True),
+        ("config.delay-offset", {}, True, False),
+        ("config.delay-offset", {"severity": "info"}, False, False),
+        ("config.missing", {"details": {"proof": "delays"}}, True, True),
+        ("config.wrong-offset", {}, False, False),
+    ],
+)
+def test_delay_offsets_that_are_moved_later(
+    store: Path, code: str, facts: dict[str, Any], keep_offsets: bool, are_proven: bool
+) -> None:
+    of = diagnosis(store, made(code, **facts), clients=replace(LOST, by_offsets=Offsets()))
+    for goes_on in (True, False):
+        found = clients_after(of, Repairs((a_file("x"),), goes_on=goes_on), keep_offsets=keep_offsets)
+        assert found is not None
+        assert found.delayed == Due(never=int(are_proven and goes_on))
+
+
+@pytest.mark.parametrize(
+    ("code", "goes_on", "is_right"),
+    [("timer.chain", True, True), ("timer.chain", False, False), ("index.slot", True, False)],
+)
+def test_the_timer_of_a_repair_that_goes_on(
+    store: Path, monkeypatch: pytest.MonkeyPatch, code: str, goes_on: bool, is_right: bool
+) -> None:
+    """Its files are put right once the queues are."""
+    wheel = TakenOut(codes=frozenset(), what="", details=("timerwheel",))
+    monkeypatch.setattr("rmqtool.repair.diagnosis.timer_changes", lambda _, findings: [wheel])
+    of = diagnosis(store, made(code), clients=replace(LOST, timers=Due(late=2)))
+    found = clients_after(of, Repairs((a_file("x"),), goes_on=goes_on))
+    assert found is not None
+    assert found.timers == (Due() if is_right else Due(late=2))
 
 
 def test_what_is_beside_the_log(store: Path) -> None:
@@ -201,7 +325,167 @@ def test_units_of_a_queue_that_is_all_damage_stay(store: Path) -> None:
         of = diagnosis(store, *findings, clients=clients, queues_in_log=in_log)
         notes = notes_on_the_rest(of, repairs_of(of))
         assert any("consumequeue.wrong-record" in note.codes for note in notes) == is_left
+    unknown = replace(of, clients=None, queues_in_log={QueueName("orders", 0)})
+    assert not any("consumequeue.wrong-record" in note.codes for note in notes_on_the_rest(unknown, repairs_of(of)))
     ahead = made("consumequeue.ahead", store=store, topic="orders", queue_id=0)
     clients = replace(LOST, had=Had({("orders", 0): 1}))
     of = diagnosis(store, *findings, ahead, clients=clients, queues_in_log={QueueName("orders", 0)})
     assert not any("consumequeue.wrong-record" in note.codes for note in notes_on_the_rest(of, repairs_of(of)))
+
+
+@pytest.mark.parametrize(
+    ("code", "details", "is_later"),
+    [
+        ("timer.chain", {}, True),
+        ("checkpoint.future", {}, True),
+        ("config.wrong-offset", {}, True),
+        ("config.missing", {"proof": "delays"}, True),
+        ("config.missing", {}, False),
+        ("index.slot", {}, False),
+    ],
+)
+def test_what_is_judged_again(store: Path, code: str, details: dict[str, str], is_later: bool) -> None:
+    """Offsets, timers and the checkpoint, once the queues are rebuilt; all is judged now where nothing goes on."""
+    of = diagnosis(store, made(code, store=store, details=details))
+    assert judged_now(of, Repairs(queues=True, goes_on=True)) == ([] if is_later else [*of.findings])
+    assert judged_now(of, Repairs(queues=True)) == [*of.findings]
+
+
+@pytest.mark.parametrize(
+    ("file", "is_rebuilt"), [("consumequeue/orders/0/00000000000000000000", False), ("config/topics.json", True)]
+)
+def test_nothing_is_rebuilt_from_what_cannot_be_read(store: Path, file: str, is_rebuilt: bool) -> None:
+    of = diagnosis(store, made("store.unreadable", file=file), made("consumequeue.hole", store=store))
+    assert repairs_of(of).queues == is_rebuilt
+
+
+def test_all_is_judged_again_after_files_of_the_log(tmp_path: Path) -> None:
+    short = message().ljust(4000, b"\0")
+    write_log(tmp_path, {0: bytes(4096), 4096: bytes(4096), 8192: short})
+    repairs = repairs_of(diagnosis(tmp_path, made("commitlog.file-size"), made("consumequeue.hole")))
+    assert (repairs.is_of_log, repairs.goes_on, repairs.queues) == (True, True, False)
+
+
+@pytest.mark.parametrize(
+    ("code", "lost", "is_linked", "goes_on"),
+    [
+        ("config.topic-missing", "orders", False, True),
+        ("config.topic-missing", "others", False, False),
+        ("config.topic-missing", "orders", True, False),
+        ("config.unreadable", "orders", False, False),
+    ],
+)
+def test_queues_of_a_topic_that_is_put_back_come_next(
+    store: Path, tmp_path_factory: pytest.TempPathFactory, code: str, lost: str, is_linked: bool, goes_on: bool
+) -> None:
+    """They are missing only once the topic is there; nothing is put back where no repair reaches the file."""
+    config = store / "config"
+    config.symlink_to(tmp_path_factory.mktemp("elsewhere")) if is_linked else config.mkdir()
+    (store / "config" / "topics.json").write_text('{"topicConfigTable":{}}')
+    clients = replace(LOST, unreachable=Unreachable([UnreachableQueue(lost, 0, 4, 3)]))
+    of = diagnosis(store, made(code, topic="orders", file="config/topics.json"), clients=clients)
+    assert repairs_of(of).goes_on == goes_on
+
+
+def test_sizes_that_only_broker_conf_knows(store: Path) -> None:
+    """Those of the files that are rebuilt now or later; of batch queues where one of the queues is such."""
+    goes_on = Repairs((a_file("x"),), goes_on=True)
+    orders, bulk = (made("consumequeue.hole", topic=topic, queue_id=0) for topic in ("orders", "bulk"))
+    assert needed_sizes(diagnosis(store, orders), goes_on) == {"simple"}
+    assert needed_sizes(diagnosis(store, orders), Repairs((a_file("x"),))) == frozenset()
+    assert needed_sizes(diagnosis(store, made("index.slot")), goes_on) == {"index"}
+    (store / "config").mkdir()
+    table = {"bulk": {"topicName": "bulk", "attributes": {"queue.type": "BatchCQ"}}}
+    (store / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": table}))
+    assert needed_sizes(diagnosis(store, orders), goes_on) == {"simple"}
+    assert needed_sizes(diagnosis(store, orders, bulk), goes_on) == {"simple", "batch"}
+
+
+@pytest.mark.parametrize(("damaged_bytes", "keys"), [(9, 4), (0, 5)])
+def test_keys_of_a_record_that_was_no_damage(store: Path, damaged_bytes: int, keys: int) -> None:
+    """Queries have found them before."""
+    fields = (RightField(0, "queue_offset", 20, 8, 1, 0, keys=1, damaged_bytes=damaged_bytes),)
+    right = RightFields(codes=frozenset({"commitlog.field"}), what="", name="x", path=store, writes=[], fields=fields)
+    assert after(store, right).keys_not_found == keys
+
+
+@pytest.mark.parametrize(
+    ("has_index", "has_conf", "is_damaged", "is_killed", "follows"),
+    [
+        (True, False, True, False, True),
+        (True, False, False, True, True),
+        (True, False, False, False, False),
+        (False, True, True, False, True),
+        (False, False, True, True, False),
+    ],
+)
+def test_an_index_that_follows_the_queues(
+    store: Path, has_index: bool, has_conf: bool, is_damaged: bool, is_killed: bool, follows: bool
+) -> None:
+    """Its keys lead to damage, or no start completes it."""
+    if has_index:
+        (store / "index").mkdir()
+        (store / "index" / INDEX).write_bytes(index_image([(1, 0, 7000)]))
+    if is_killed:
+        (store / "abort").touch()
+    conf = BrokerConf(path=str(store.parent / "broker.conf") if has_conf else None)
+    findings = [made("commitlog.zeroed" if is_damaged else "consumequeue.hole", store=store)]
+    repairs = repairs_of(Diagnosis(Snapshot(open_store(store, conf)), findings))
+    assert (repairs.queues, repairs.index) == (True, follows)
+
+
+@pytest.mark.parametrize("is_database", [True, False])
+def test_delays_of_a_database_that_is_made_anew(store: Path, is_database: bool) -> None:
+
+    if is_database:
+        write_queues(store, [], None)
+    for code in ("consumequeue.database", "consumequeue.row"):
+        why = why_conf(diagnosis(store, made(code)), Repairs(queues=True))
+        assert ("messageDelayLevel" in str(why)) == (is_database and code == "consumequeue.database")
+
+
+OTHER_MODE, ZEROED = "start.other-mode-data-loss", "commitlog.zeroed"
+
+
+@pytest.mark.parametrize(
+    ("codes", "bodies", "treated"),
+    [
+        ((OTHER_MODE,), DamagedMessages(), {"neutralise": 1}),
+        ((BODY_CRC, OTHER_MODE), DamagedMessages(until=1000, served=1), {"lose": 2}),
+        ((BODY_CRC, OTHER_MODE), DamagedMessages(until=1000, served=1, others=1), {"lose": 1, "neutralise": 1}),
+        (
+            (BODY_CRC, OTHER_MODE),
+            DamagedMessages(until=1000, served=1, unproven={5}),
+            {"lose": 1, "neutralise": 1},
+        ),
+        ((BODY_CRC, OTHER_MODE, ZEROED), DamagedMessages(until=1000, served=1), {"lose": 1, "neutralise": 2}),
+        ((BODY_CRC,), DamagedMessages(until=1000, served=1, unproven={0}), {"neutralise": 1}),
+        ((BODY_CRC,), DamagedMessages(), {"neutralise": 1}),
+    ],
+)
+def test_what_would_take_messages_from_clients(
+    store: Path, codes: tuple[str, ...], bodies: DamagedMessages, treated: dict[str, int]
+) -> None:
+    """What a start after a crash does for them alone waits with them; other damage does not."""
+    of = diagnosis(store, *(made(code, store=store, offset=0) for code in codes), bodies=bodies)
+    assert {name: len(findings) for name, findings in of.by_treatment.items()} == treated
+    known = replace(of, queues_in_log={QueueName("orders", 0)})
+    assert known.by_treatment.keys() == treated.keys()
+
+
+@pytest.mark.parametrize(
+    ("code", "change", "is_later"),
+    [
+        ("commitlog.gap", "commitlog.overlap", True),
+        ("commitlog.gap", "commitlog.file-size", False),
+        ("config.missing", "commitlog.file-size", True),
+        ("timer.chain", "commitlog.file-size", True),
+        ("consumequeue.hole", "commitlog.overlap", False),
+    ],
+)
+def test_what_is_judged_again_after_files_of_the_log(store: Path, code: str, change: str, is_later: bool) -> None:
+    """Files that seem to be missing, where others get their names."""
+    of = diagnosis(store, made(code, store=store))
+    renamed = Renamed(codes=frozenset({change}), what="", names=[])
+    repairs = Repairs((renamed if change == "commitlog.overlap" else a_file("x", None, change),), goes_on=True)
+    assert (judged_now(of, repairs) == []) == is_later

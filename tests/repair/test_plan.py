@@ -11,15 +11,23 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.prediction import StartRefusal
+from rmqtool.clients.losses import ClientLosses
 from rmqtool.findings.catalogue import CATALOGUE
 from rmqtool.findings.finding import Finding
 from rmqtool.findings.report import to_be_treated
-from rmqtool.repair.diagnosis import DamagedMessages, Diagnosis, repairs_of
+from rmqtool.repair.diagnosis import BODY_CRC, PROPERTIES, DamagedMessages, Diagnosis, Repairs, repairs_of
+from rmqtool.repair.fields import RightField, RightFields
+from rmqtool.repair.log_files import Renamed
 from rmqtool.repair.not_healed import NotHealed
-from rmqtool.repair.plan import Plan, moving_step, plan_of
+from rmqtool.repair.plan import Plan, _is_log_unmended, moving_step, plan_of
+from rmqtool.repair.proof import Difference
+from rmqtool.store.lock import Holder
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
+from rmqtool.transaction.home import UnfinishedDeletion
+from tests.building import message, write_log
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.copies import copied
@@ -77,6 +85,7 @@ def test_one_command_for_queues_index_and_log(store: Path) -> None:
     found = plan(store, "index.slot", "consumequeue.hole", "commitlog.zeroed", "start.data-loss")
     repair, start = found.steps
     assert shlex.split(repair.command or "") == ["rmqtool", "repair", str(store), *OPTIONS]
+    assert repair.text == "Repair the store (rmqtool undo takes it back):"
     assert [change.split(" (")[0] for change in repair.changes] == [
         "put dummy records in place of damage in the log",
         "rebuild the consume queues",
@@ -213,6 +222,7 @@ def test_sizes_that_nothing_shows_are_asked_for(tmp_path: Path) -> None:
     (tmp_path / "commitlog").mkdir()
     (step, *_) = plan(tmp_path, "consumequeue.missing-queue").steps
     assert shlex.split(step.command or "")[-2:] == ["--broker-conf", "BROKER_CONF"]
+    assert "with its broker.conf, because no file shows the size of" in step.text
 
 
 def test_settings_are_changed_before_an_upgrade(store: Path) -> None:
@@ -233,6 +243,8 @@ def test_settings_without_effect_keep_nobody_from_a_start(store: Path) -> None:
     ignored = [made("upgrade.setting", "a sentence", details={"setting": name}) for name in ("one", "other")]
     blocked = made("store.retention-blocked", "no hour", store=store)
     later = "Later: the named release does not read these settings of broker.conf: one, other."
+    odd = made("upgrade.setting", "a sentence", details={"setting": "odd", "value": "x "})
+    assert plan_of(of := diagnosis(store, *ignored, odd), repairs_of(of)).steps[-1].text.startswith("Later: a broker")
     for of in (diagnosis(store, *ignored), diagnosis(store, *ignored, blocked)):
         start, *_, last = (step.text for step in plan_of(of, repairs_of(of)).steps)
         assert (start, last) == ("Start the broker.", later)
@@ -360,6 +372,161 @@ def test_one_step_for_a_database(store: Path) -> None:
     assert sum("rows may be missing" in text for text in texts) == 1
 
 
+def test_settings_that_spoil_a_start_are_named(store: Path) -> None:
+    """With those whose values are not read as they look, which are not named again later."""
+    found = [
+        made("upgrade.refused", "a sentence", details={"setting": "mappedFileSizeCommitLog"}),
+        made("upgrade.setting", "a sentence", details={"setting": "brokerName", "value": "a "}),
+        made("upgrade.setting", "a sentence", details={"setting": "fetchNamesrvAddrByDnsLookup"}),
+    ]
+    change, *_, later = plan_of(of := diagnosis(store, *found), repairs_of(of)).steps
+    assert "starts: mappedFileSizeCommitLog, brokerName (upgrade.refused)." in change.text
+    assert later.text.endswith("these settings of broker.conf: fetchNamesrvAddrByDnsLookup.")
+
+
+@pytest.mark.parametrize("program", [None, "rmqtool repair"])
+def test_whoever_works_on_the_store_comes_first(store: Path, monkeypatch: pytest.MonkeyPatch, program: str) -> None:
+    """A broker is stopped; a run of ours may wait for an answer."""
+    monkeypatch.setattr(Snapshot, "holder", Holder(7, "lock", program))
+    (step,) = plan(store, "index.slot").steps
+    assert step.text.startswith("rmqtool repair (process 7) is working" if program else "Stop the broker that runs")
+    assert shlex.split(step.command or "") == ["rmqtool", "verify", str(store), *OPTIONS]
+
+
+def test_a_recorded_loss_is_shown_after_a_repair(store: Path) -> None:
+    """What the log has lost is no part of it where only the index is rebuilt, or files get their names again."""
+    repair, _, acknowledge = plan(store, "index.slot", "store.recorded-loss").steps
+    assert repair.lost == ()
+    assert (acknowledge.command or "").endswith("--acknowledge")
+    renamed = Renamed(codes=frozenset({"commitlog.overlap"}), what="a name", names=[("commitlog/1", "commitlog/0")])
+    repair, *_ = plan_of(diagnosis(store, made("commitlog.overlap", store=store)), Repairs((renamed,))).steps
+    assert repair.lost == ()
+
+
+def test_what_is_put_right_is_not_lost(store: Path) -> None:
+    """Once for each message, also of one that several queues serve."""
+    queues = (QueueName("orders", 0), QueueName("%LMQ%a", 0))
+    fields = (RightField(0, "queue_offset", 20, 8, 1, 0, queues=queues),)
+    right = RightFields(
+        codes=frozenset({"commitlog.field"}), what="", name="commitlog/0", path=store, writes=[], fields=fields
+    )
+    of = replace(diagnosis(store, made("consumequeue.hole", store=store)), lost={"orders": 2, "%LMQ%a": 1})
+    repair, *_ = plan_of(of, Repairs((right,), queues=True)).steps
+    assert repair.lost == ("2 messages that cannot be read: orders 1, %LMQ%a 1",)
+
+
+@pytest.mark.parametrize("code", ["commitlog.file-size", "config.row"])
+def test_a_log_on_which_no_repair_lets_a_broker_start(tmp_path: Path, code: str) -> None:
+    """A new store is made of its messages; a file of config/ is no such matter."""
+    write_log(tmp_path, {0: message().ljust(4096, b"\0"), 4096: bytes(4096), 8192: message().ljust(4097, b"x")})
+    refusal = made("start.refuses", "a sentence", details={"cause": "log-file"})
+    of = diagnosis(tmp_path, refusal, made(code, file="config/topics"))
+    commands = [shlex.split(step.command or "") for step in plan_of(of, repairs_of(of)).steps]
+    salvage = ["rmqtool", "salvage", str(tmp_path), *OPTIONS, "--output", "NEW"]
+    assert (salvage in commands) == (code == "commitlog.file-size")
+
+
+def test_what_a_repair_does_for_clients(store: Path) -> None:
+    """The step shows it, and the plan what is left."""
+    clients = ClientLosses(keys_not_found=5, keys_in_damage=2)
+    of = replace(diagnosis(store, made("index.slot", store=store)), clients=clients)
+    repaired = plan_of(of, repairs_of(of))
+    assert [step.clients and step.clients.as_json() for step in repaired.steps] == [
+        Difference(clients, replace(clients, keys_not_found=2)).as_json(), None
+    ]  # fmt: skip
+    assert repaired.clients == replace(clients, keys_not_found=2)
+
+
+def test_bodies_that_are_put_right_are_not_taken_away(tmp_path: Path) -> None:
+    """What else clients get of damage is; sizes that no file shows are asked for."""
+    fields = tuple(
+        RightField(at, name, 8, 4, 1, 0)
+        for at, name in ((0, "body_crc"), (9, "flag"), (2000, "body_crc"), (3000, "body_crc"))
+    )
+    right = RightFields(codes=frozenset({BODY_CRC}), what="", name="x", path=tmp_path, writes=[], fields=fields)
+    (tmp_path / "commitlog").mkdir()
+    served = DamagedMessages(until=1000, served=2)
+    of = diagnosis(tmp_path, *(made(code, store=tmp_path, offset=4) for code in (BODY_CRC, PROPERTIES)))
+    of = replace(of, bodies=served, properties=served)
+    steps = [step for step in plan_of(of, Repairs((right,))).steps if "--lose" in (step.command or "")]
+    assert [step.lost for step in steps] == [
+        ("1 message with a damaged body, which consumers get until then",),
+        ("2 messages with damaged properties, which consumers get until then",),
+    ]
+    conf = ["--broker-conf", "BROKER_CONF"]
+    assert [shlex.split(step.command or "")[-4:] for step in steps] == [
+        ["--lose", code, *conf] for code in (BODY_CRC, PROPERTIES)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("is_minimum", "lost"),
+    [
+        (False, "what 9 bytes of damage held; no queue points to a message there"),
+        (True, "what 9 bytes of damage held, which nothing counts; possibly more: the queues that would show it are "
+         "missing or damaged"),
+    ],
+)  # fmt: skip
+def test_damage_of_which_no_message_is_known(store: Path, is_minimum: bool, lost: str) -> None:
+    of = diagnosis(store, made("consumequeue.hole", store=store))
+    of = replace(of, lost={}, damaged_bytes=9, lost_is_minimum=is_minimum)
+    assert plan_of(of, repairs_of(of)).steps[0].lost == (lost,)
+    for name, left in (("queue_offset", ()), ("body_crc", (lost,))):  # of a body nothing shows what it was
+        fields = (RightField(0, name, 20, 8, 1, 0, damaged_bytes=9),)
+        right = RightFields(codes=frozenset({"x"}), what="", name="x", path=store, writes=[], fields=fields)
+        assert plan_of(of, Repairs((right,), queues=True)).steps[0].lost == left
+
+
+def test_files_that_cannot_be_read_are_one_step(store: Path) -> None:
+    files = [f"commitlog/{number:020}" for number in range(2)]
+    of = diagnosis(store, *(made("commitlog.unreadable", file=file) for file in files))
+    step, *others = plan_of(of, repairs_of(of)).steps
+    assert f"read and write {', '.join(files)};" in step.text
+    assert not any("read and write" in other.text for other in others)
+
+
+def test_entries_that_only_a_scan_of_the_whole_log_keeps(store: Path) -> None:
+    """The setting comes before the start."""
+    of = diagnosis(store, made("start.rows-lost", count=3), made("start.rows-lost", count=4))
+    setting, start = plan_of(of, repairs_of(of)).steps
+    assert "commitLogRecoverMaxNum" in setting.text
+    assert "queue entries of 7 messages are lost" in setting.text
+    assert start.text == "Start the broker."
+
+
+def test_what_people_decide_is_a_step_for_each(store: Path) -> None:
+    """Also where the code is the same."""
+    of = diagnosis(store, *(made("timer.row", f"row {number}") for number in range(2)))
+    steps = [(step.text.partition(":")[0], step.command) for step in plan_of(of, repairs_of(of)).steps]
+    assert steps[:2] == [("row 0", None), ("row 1", None)]
+
+
+def test_the_command_that_gives_rights_back(tmp_path: Path) -> None:
+    """To the whole store, once a file is not as the others are."""
+    write_log(tmp_path, {0: bytes(4096), 4096: bytes(4096)})
+    name = f"commitlog/{4096:020}"
+    of = diagnosis(tmp_path, made("store.permission", file=name))
+    for mode, command in ((0o600, None), (0o400, f"chmod -R u+w {tmp_path}")):
+        (tmp_path / name).chmod(mode)
+        assert plan_of(of, repairs_of(of)).steps[0].command == command
+
+
+def test_a_wrong_size_in_broker_conf_is_of_the_log() -> None:
+    """As is the start that is refused for it; a step for people is no such note."""
+    codes = frozenset({"commitlog.file-size", "start.refuses"})
+    assert _is_log_unmended(NotHealed(codes, "why"))
+    assert not _is_log_unmended(NotHealed(codes, "why", needed=("a file",)))
+
+
+def test_the_plan_of_what_clients_lose_is_not_known(store: Path) -> None:
+    """Without it the object of the contract has null."""
+    document = plan(store, "index.slot").as_json()
+    assert {name: document[name] for name in ("start_after", "remaining", "clients")} == {
+        "start_after": 1, "remaining": [], "clients": None
+    }  # fmt: skip
+    assert [step["command"] is not None for step in document["steps"]] == [True, False]
+
+
 @pytest.mark.parametrize("code", ["config.rocksdb-damaged", "config.row"])
 def test_a_database_stays_for_reasons_of_its_own(store: Path, code: str) -> None:
     """No slave copies a database as a file."""
@@ -425,7 +592,7 @@ def test_a_plan_that_keeps_offsets_knows_that_a_start_stays_refused(golden_store
 
 def test_a_log_that_is_gone_may_be_elsewhere(store: Path) -> None:
     """That is said before anybody restores it."""
-    step = plan(store, "commitlog.missing").steps[0]
+    (step,) = plan(store, "commitlog.missing").steps  # and no broker is started before
     assert step.text.startswith("Mount the disk of the log, or name its directory (--broker-conf, storePathCommitLog)")
 
 
@@ -501,7 +668,7 @@ def test_what_nobody_reaches_is_moved_by_people(count: int, them: str) -> None:
     assert [*moving_step(notes[1:])] == []
 
 
-def test_a_run_without_a_journal_is_moved_out_of_the_store(store: Path) -> None:
+def test_a_run_without_a_journal_is_moved_out_of_the_store(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing shows how far it was; nothing else is done before."""
     run = made("store.interrupted-run", "a run", store=store, file=".rmqtool/7/journal.json")
     of = diagnosis(store, run, made("index.slot", "", store=store))
@@ -509,6 +676,19 @@ def test_a_run_without_a_journal_is_moved_out_of_the_store(store: Path) -> None:
     (step,) = found.steps
     assert shlex.split(step.command or "") == ["mv", f"{store}/.rmqtool/7", f"{store}-7"]
     assert found.start_after == 1
+    monkeypatch.setattr("rmqtool.repair.plan.is_remote", lambda _: True)
+    assert [each.command for each in plan_of(of, repairs_of(of)).steps] == [None]
+
+
+def test_a_deletion_that_goes_on_is_told(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It cannot be taken back; other runs can."""
+    of = diagnosis(store, made("store.interrupted-run", "a run", store=store, file=".rmqtool/7"))
+    (undone,) = plan_of(of, repairs_of(of)).steps
+    assert undone.text.endswith("(rmqtool undo takes it back):")
+    deletion = UnfinishedDeletion("7", "clean", 2, 1 << 20)
+    monkeypatch.setattr("rmqtool.repair.plan.unfinished_deletion", lambda root: deletion if root == store else None)
+    (step,) = plan_of(of, repairs_of(of)).steps
+    assert "clean 7 still has 2 files of 1.00 MiB to delete for good; to keep them, move .rmqtool/7" in step.text
 
 
 def test_what_was_only_staged_is_ended_first(store: Path) -> None:

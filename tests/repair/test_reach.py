@@ -66,6 +66,8 @@ def test_damage_of_a_log_elsewhere_is_for_a_new_store(store: Path, away: object)
     lossy = planned(store, "consumequeue.hole", "commitlog.zeroed", "start.data-loss", conf=conf)[1]
     assert [step.command for step in lossy.steps] == [new.command, repair.command]
     assert lossy.start_after == 2
+    sound = planned(store, "consumequeue.hole", conf=conf)[1]
+    assert [step.command for step in sound.steps] == [repair.command, None]
 
 
 @pytest.mark.slow

@@ -288,18 +288,6 @@ def test_a_light_queue_that_is_gone(tmp_path: Path, name: str, code: str) -> Non
     assert {each.code for each in findings if each.topic == name} == {code}
 
 
-@pytest.mark.parametrize(("kind", "dispatched_from"), [("default", 0), ("defaultRocksDB", 1)])
-def test_a_database_that_a_start_makes(tmp_path: Path, kind: str, dispatched_from: int) -> None:
-    """It has dispatched up to 0, and a start takes only what is past that: not the first record of all."""
-    builder = StoreBuilder(file_size=FILE_SIZE)
-    for _ in range(3):
-        builder.put()
-    store = builder.write(tmp_path / "store")
-    start = verify(store, conf=parse_broker_conf(f"storeType={kind}\n"), version="5.5.0").start
-    assert start
-    assert start.dispatched_from == dispatched_from
-
-
 @pytest.mark.slow
 def test_batch_queues(tmp_path: Path) -> None:
     """Units of 46 bytes with the batch's first offset and size."""
