@@ -16,7 +16,7 @@ from rmqtool.cut.place import At, Place, place_of
 from rmqtool.cut.positions import Positions, PositionsAfter, position_changes
 from rmqtool.cut.queues import CutQueue, cut_queues, queue_changes
 from rmqtool.cut.rows import NewRows, row_stops
-from rmqtool.cut.side import side_changes, timers_cut
+from rmqtool.cut.side import pop_changes, side_changes, timers_cut
 from rmqtool.cut.tail import Tail, read_tail
 from rmqtool.cut.timer import timer_changes
 from rmqtool.findings.finding import Finding, counted
@@ -117,6 +117,7 @@ class CutJob:
         yield from timer_changes(snapshot, place.offset, rows.queue_offset if rows else timer, tail)
         yield from index.changes
         yield from side_changes(snapshot, place, tail, rows)
+        yield from pop_changes(snapshot, queues)
         yield from queue_changes(store, queues)
         database = snapshot.database
         stops = row_stops(database, place.offset) if database is not None else {}

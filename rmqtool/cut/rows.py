@@ -88,7 +88,7 @@ class NewRows(_NewDatabase):
 
 @dataclass(frozen=True, kw_only=True)
 class NewSideRows(_NewDatabase):
-    """The database of index, timers and half messages with changed rows."""
+    """A database of timers, half messages and the like with changed rows."""
 
     rows: tuple[RowChange, ...]
 

@@ -1,17 +1,19 @@
-"""Rows in RocksDB of index, timers and half messages that lead past the new end of the log, and those that come back.
+"""Rows in RocksDB of index, timers, half messages and POP that lead past new ends, and those that come back.
 
 A timer message that was delivered after the cut, and a half message that got its answer there, have no row any more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.timer_start import read_timer_queue, timer_state_of
 from rmqtool.cut.place import Place
+from rmqtool.cut.queues import CutQueue
 from rmqtool.cut.rows import NewSideRows
 from rmqtool.cut.tail import Tail
 from rmqtool.formats.properties import REAL_TOPIC, UNIQUE_KEY
@@ -24,6 +26,7 @@ from rmqtool.formats.rocksdb_rows import (
     index_prefix,
     is_progress,
     new_transaction_row,
+    pop_entry,
     progress_value,
     timer_row,
     transaction_row,
@@ -31,7 +34,17 @@ from rmqtool.formats.rocksdb_rows import (
 from rmqtool.rebuild.staged import RowChange
 from rmqtool.repair.change import Change
 from rmqtool.scan.single_record import properties_at
-from rmqtool.store.side_rows import HALF_FAMILY, INDEX_FAMILY, TIMER_FAMILY, RocksDbIndex, half_rows, timer_rows
+from rmqtool.store.side_rows import (
+    HALF_FAMILY,
+    INDEX_FAMILY,
+    POP_FAMILY,
+    POP_STORE,
+    TIMER_FAMILY,
+    RocksDbIndex,
+    half_rows,
+    held_messages,
+    timer_rows,
+)
 from rmqtool.store.single_messages import SingleMessages
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import SIDE_STORE
@@ -90,6 +103,23 @@ def side_changes(snapshot: Snapshot, place: Place, tail: Tail, timers: TimerRows
     if rows:
         what = f"{SIDE_STORE}: without the rows of what is deleted"
         yield NewSideRows(codes=frozenset(), what=what, directory=snapshot.store.root / SIDE_STORE, rows=rows)
+
+
+def pop_changes(snapshot: Snapshot, queues: Sequence[CutQueue]) -> Iterator[Change]:
+    """The database of what POP consumers hold, without rows of messages that go."""
+    store, ends = snapshot.store, {each.name: each.max_after for each in queues}
+
+    def is_past(topic: str, queue_id: int, queue_offset: int) -> bool:
+        return queue_offset >= ends.get(QueueName(topic, queue_id), queue_offset + 1)
+
+    def is_gone(key: bytes, value: bytes) -> bool:
+        row = pop_entry(key, value).key
+        return is_past(row["topic"], row["queue_id"], row["queue_offset"])
+
+    if any(is_past(each.topic, each.queue_id, each.queue_offset) for each in held_messages(store)):
+        what = f"{POP_STORE}: without the rows of what is deleted"
+        rows = (RowChange(POP_FAMILY, b"", is_gone, {}),)
+        yield NewSideRows(codes=frozenset(), what=what, directory=store.root / POP_STORE, rows=rows)
 
 
 def _halves(snapshot: Snapshot, place: Place, tail: Tail) -> Iterator[RowChange]:

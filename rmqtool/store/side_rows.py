@@ -35,7 +35,7 @@ from rmqtool.store.rocksdb import RocksDb
 from rmqtool.store.store import SIDE_STORE, Store, is_rocksdb_directory
 
 POP_STORE = "kvStore"
-TIMER_FAMILY, HALF_FAMILY, _POPS = "timer", "trans", "popState"
+TIMER_FAMILY, HALF_FAMILY, POP_FAMILY = "timer", "trans", "popState"
 NO_TIMELINE_MS = 10_000  # MessageRocksDBStorage#getCheckpointForTimer: how far back a start goes without one
 Offsets = NDArray[np.int64]
 
@@ -111,7 +111,7 @@ def half_rows(store: Store) -> HalfRows | None:
 
 def held_messages(store: Store) -> Iterator[HeldMessage]:
     """The messages that POP consumers hold, those that can be seen first before the others."""
-    for key, value in _rows(store, POP_STORE, _POPS):
+    for key, value in _rows(store, POP_STORE, POP_FAMILY):
         with _decoding(store.root / POP_STORE):
             row = pop_entry(key, value).key
         yield HeldMessage(row["topic"], row["queue_id"], row["group"], row["queue_offset"], row["visible_timestamp"])

@@ -19,12 +19,12 @@ from rmqtool.cut.tail import read_tail
 from rmqtool.formats.rocksdb_rows import INDEXED_TIME, INDEXED_TO
 from rmqtool.rules.system_topics import HALF_TOPIC, TIMER_TOPIC
 from rmqtool.store.rocksdb import RocksDb
-from rmqtool.store.side_rows import half_rows, timer_rows
+from rmqtool.store.side_rows import half_rows, held_messages, timer_rows
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from rmqtool.transaction.transaction import Transaction
 from tests.building import LOG, START_TIME
-from tests.changed_rocksdb import changed
+from tests.changed_rocksdb import changed, pop_row, write_rows
 from tests.commands.running import rmqtool as run
 from tests.conftest import GoldenStore
 from tests.copies import copied
@@ -313,3 +313,16 @@ def test_what_came_back_after_the_cut(tmp_path: Path, revived: int, left: dict[s
     assert run("cut", store, "--at", str(retry), "--yes").status == Exit.OK
     table = json.loads((store / "config" / "consumerOffset.json").read_text())["offsetTable"]
     assert table == {f"{REVIVE}@{REVIVING}": left, "tasks@workers": {"0": 2}}
+
+
+def test_what_pop_consumers_hold_in_rocksdb(tmp_path: Path) -> None:
+    """Rows of messages that go would bring other ones later."""
+    pytest.importorskip("rocksdict")
+    builder = WaitingStore()
+    starts = [builder.message("tasks") for _ in range(6)]
+    store = builder.build(tmp_path)
+    write_rows(store / "kvStore", {"popState": dict(pop_row(offset) for offset in (0, 3, 4, 5))})
+    assert run("cut", store, "--at", str(starts[4]), "--yes").status == Exit.OK
+    assert [each.queue_offset for each in held_messages(open_store(store))] == [0, 3]
+    assert run("undo", store, "--yes").status == Exit.OK
+    assert len([*held_messages(open_store(store))]) == 4
