@@ -227,7 +227,7 @@ def test_timers_in_rocksdb_end_with_the_log(golden_store: GoldenStore, tmp_path:
     rows = timer_rows(open_store(root))
     assert rows is not None
     assert (rows.physical_offsets.tolist(), rows.indexed_to) == (timers[:2], 0)
-    assert timer_state_of(Snapshot(open_store(root))).check.last_timer_queue_offset == 0  # type: ignore[union-attr]
+    assert timer_state_of(Snapshot(open_store(root))).check.last_timer_queue_offset == 0
     assert run("undo", root, "--yes").status == Exit.OK
     assert files(root) == before
 

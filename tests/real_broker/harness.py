@@ -329,10 +329,14 @@ class Harness:
             else:
                 jvm.finish()
 
-    def fill(self, root: Path, count: int, settings: dict[str, str]) -> None:
-        """Write so many messages of 1.2 KB as fast as possible, and stop."""
+    def fill(self, root: Path, count: int, settings: dict[str, str], *, killed: bool = False) -> None:
+        """Write so many messages of 1.2 KB as fast as possible, and stop, or kill the process."""
         with self._jvm(["fill", str(root), str(count)], settings) as jvm:
-            jvm.finish()
+            jvm.wait_ready()
+            if killed:
+                jvm.kill()
+            else:
+                jvm.finish()
 
     def duration(self, root: Path, settings: dict[str, str]) -> dict[str, float]:
         """Let the store at `root` load: seconds of CPU as ``cpu``, and as ``wall``."""

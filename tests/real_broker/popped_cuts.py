@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
@@ -90,24 +90,21 @@ def main() -> None:
     settings = IN_ROCKSDB if given.rocksdb else {}
     failed = False
     for version in given.versions:
-        broker, found = Harness(version), list[str]()
+        broker = Harness(version)
+        total, count = Counter[str](), 0
         with TemporaryDirectory(prefix="rmqtool-popped-") as directory:
             once = taken_once(broker, Path(directory, "once"), settings)
-            twice = taken_twice(broker, once, Path(directory, "twice"), settings)
-            cuts: Sequence[tuple[Popped, list[int]]] = (
-                (once, [*places(once)][:: given.step]),
-                (twice, [*places(twice, end_of(once))][:: given.step]),
-            )
-            for popped, offsets in cuts:
-                total: Counter[str] = Counter()
-                for offset in offsets:
-                    wrong = wrong_after_cut(broker, popped, offset, settings)
-                    print(f"{version} {popped.root.name} {offset}: {dict(wrong)}", file=sys.stderr, flush=True)
-                    total += wrong
-                what = ", ".join(f"{count} {what}" for what, count in sorted(total.items())) or "nothing wrong"
-                found.append(f"{len(offsets)}: {what}")
-                failed |= bool(total)
-        print(f"| {version}{', POP in RocksDB' if given.rocksdb else ''} | {' | '.join(found)} |", flush=True)
+            cuts = [(once, offset) for offset in [*places(once)][:: given.step]]
+            if not given.rocksdb:  # what came back after the cut does not come again from there
+                twice = taken_twice(broker, once, Path(directory, "twice"), settings)
+                cuts += [(twice, offset) for offset in [*places(twice, end_of(once))][:: given.step]]
+            for popped, offset in cuts:
+                wrong = wrong_after_cut(broker, popped, offset, settings)
+                print(f"{version} {popped.root.name} {offset}: {dict(wrong)}", file=sys.stderr, flush=True)
+                total, count = total + wrong, count + 1
+        what = ", ".join(f"{count} {what}" for what, count in sorted(total.items())) or "nothing wrong"
+        failed |= bool(total)
+        print(f"| {version}, POP{' in RocksDB' if given.rocksdb else ''} | {count} | {what} |", flush=True)
     sys.exit(failed)
 
 

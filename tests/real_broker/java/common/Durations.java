@@ -11,12 +11,17 @@ final class Durations {
     private Durations() {
     }
 
-    /** Write so many messages of 1.2 KB with a key and a unique key, and stop. */
+    /** Write so many messages of 1.2 KB with a key and a unique key, and stop when the input ends. */
     static void fill(Path root, int count) throws Exception {
         Session session = Session.start(root);
         for (int number = 0; number < count; number++) {
             session.put(Draft.to("large", number % QUEUES).body(BODY).tags("Aa").keys("large-" + number)
                 .unique(number));
+        }
+        session.settle();
+        Main.ready();
+        while (System.in.read() >= 0) {
+            continue;
         }
         session.stop();
     }
