@@ -100,7 +100,7 @@ def wrong_halves(broker: Harness, source: Path, offset: int) -> Counter[str]:
                 and each.physical_offset not in ended}  # fmt: skip
         gone = {each.unique_key for each in halves if each.physical_offset >= offset}
         wrong = cut(broker, root, offset)
-        asked = {*broker.write_shop(root, _ASKING)["keys"]["asked"]}
+        asked = {*broker.write_shop(root, _ASKING)["keys"].get("asked", [])}
     wrong["half messages that nobody is asked about"] = len(left - asked)
     wrong["cut half messages that somebody is asked about"] = len(gone & asked)
     return +wrong
