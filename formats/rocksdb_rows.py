@@ -221,6 +221,12 @@ def transaction_row(key: bytes, value: bytes) -> tuple[int, int]:
     return _NUMBER.unpack_from(key)[0], _TRANSACTION_VALUE.unpack(value)[0]
 
 
+def new_transaction_row(physical_offset: int, topic: str, transaction_id: str, size: int) -> tuple[bytes, bytes]:
+    """Key and value of a half message whose producer was not asked yet."""
+    names = f"@{topic}@{transaction_id}".encode("utf-8", "surrogateescape")
+    return _NUMBER.pack(physical_offset) + names, _TRANSACTION_VALUE.pack(0, size)
+
+
 def is_progress(key: bytes) -> bool:
     """Whether a row says how far something has come."""
     return key in PROGRESS

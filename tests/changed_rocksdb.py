@@ -11,6 +11,7 @@ from rocksdict import BlockBasedOptions, Options, Rdict
 
 from rmqtool.formats.rocksdb_rows import CHECKPOINT_TOPIC, QueueUnitValue, queue_prefix
 from rmqtool.store.rocksdb import RocksDb
+from tests.building import START_TIME
 
 Rows = dict[str, dict[bytes, bytes]]
 """The rows of a database by column family."""
@@ -181,3 +182,8 @@ def current_gone(root: Path) -> None:
 def manifest_cut(root: Path) -> None:
     (path,) = (root / "consumequeue").glob("MANIFEST-*")
     path.write_bytes(path.read_bytes()[:40])
+
+
+def pop_row(offset: int) -> tuple[bytes, bytes]:
+    """The record of a message of topic `tasks` that a consumer of `workers` holds (`PopConsumerRecord`)."""
+    return number(START_TIME) + b"workers@tasks@" + bytes(4) + b"@" + number(offset), b"{}"

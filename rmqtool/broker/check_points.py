@@ -5,11 +5,15 @@ A check point names the messages of one POP, an acknowledgement takes some of th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from rmqtool.base.mapped_files import MappedFile
 from rmqtool.formats.java import decode_text
+from rmqtool.formats.properties import REAL_TOPIC, TAGS
+from rmqtool.rules.system_topics import REVIVE_PREFIX
+from rmqtool.scan.single_record import message_at
 from rmqtool.store.config_json import parse_fastjson
 
 CHECK_POINT = "ck"
@@ -36,6 +40,17 @@ class Taken:
 
     due: int
     offsets: set[int]
+
+
+def bookkeeping(
+    log: Sequence[MappedFile], physical_offsets: Iterable[int], tags: Sequence[str] = (CHECK_POINT, *ACKNOWLEDGEMENTS)
+) -> Iterator[tuple[str, bytes]]:
+    """Tag and body of those of these messages that are bound for a revive topic and have one of the tags."""
+    for offset in physical_offsets:
+        message = message_at(log, offset)
+        properties = message[0] if message else {}
+        if message and properties.get(REAL_TOPIC, "").startswith(REVIVE_PREFIX) and properties.get(TAGS) in tags:
+            yield properties[TAGS], message[1]
 
 
 def in_flight(bookkeeping: Iterable[tuple[str, bytes]]) -> tuple[dict[Pop, Taken], int]:

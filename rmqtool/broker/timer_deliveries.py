@@ -70,7 +70,12 @@ def unlogged_waiting(
     state: TimerState, queue: TimerQueue, rows: NDArray[np.bool_], log: Sequence[MappedFile]
 ) -> list[TimerMessage]:
     """Those of the messages `rows` that are not due yet, and of which no newer copy was stored."""
-    waiting = [each for each in newest_timers(queue, rows, log) if each.due >= state.read_until + TIMER_LAG]
+    timers = newest_timers(queue, rows, log)
+    return _not_put_off([each for each in timers if each.due >= state.read_until + TIMER_LAG], queue, log)
+
+
+def _not_put_off(waiting: list[TimerMessage], queue: TimerQueue, log: Sequence[MappedFile]) -> list[TimerMessage]:
+    """Those of the messages of which no newer copy was stored."""
     if not waiting:
         return waiting
     copies = TimerCopies()
@@ -80,24 +85,29 @@ def unlogged_waiting(
 
 
 def delivered_after(
-    state: TimerState, queue: TimerQueue, next_read: NextRead, messages: SingleMessages
+    state: TimerState, queue: TimerQueue, next_read: NextRead, messages: SingleMessages, *, until_waiting: bool = False
 ) -> NDArray[np.int64]:
     """The slots, epoch ms, of messages that a start reaches in the wheel though they were delivered; they ascend.
 
-    Nothing is looked at where `timercheck` has been read nearly up to when it was written.
+    With `until_waiting` those before the first slot that also has one that was not: the others have to be read. Nothing
+    is looked at where `timercheck` has been read nearly up to when it was written.
     """
     if state.ran_until is None or state.ran_until - state.read_until <= _WITHOUT_DOUBT:
         return np.empty(0, np.int64)
     rows = next_read.logged & (next_read.slots >= state.read_until) & (next_read.slots < state.ran_until)
     candidates = np.flatnonzero(rows)
     candidates = candidates[np.argsort(next_read.slots[candidates], kind="stable")][:_MAX_READ]
-    found = []
+    found, is_waiting = [], np.zeros(len(rows), np.bool_)
     for row in candidates.tolist():
         message = messages.at(int(queue.physical_offsets[row]))
         copy = find_copy(messages, message, int(next_read.slots[row])) if message else None
         if copy and copy.record:
             found.append(int(next_read.slots[row]))
-    return np.array(found, np.int64)
+        is_waiting[row] = until_waiting and copy is not None and copy.record is None
+    log = messages.snapshot.log.files
+    left = [each.queue_offset for each in _not_put_off(newest_timers(queue, is_waiting, log), queue, log)]
+    end = int(next_read.slots[np.isin(queue.queue_offsets, left)].min(initial=state.ran_until))
+    return np.array([slot for slot in found if slot < end], np.int64)
 
 
 def delivered(

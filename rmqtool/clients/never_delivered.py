@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-
-import numpy as np
-from numpy.typing import NDArray
-
 from rmqtool.base.errors import UnsupportedError
-from rmqtool.base.mapped_files import MappedFile
-from rmqtool.broker.check_points import ACKNOWLEDGEMENTS, CHECK_POINT, in_flight
+from rmqtool.broker.check_points import ACKNOWLEDGEMENTS, CHECK_POINT, bookkeeping, in_flight
 from rmqtool.broker.half_messages import skipped_halves
 from rmqtool.broker.prediction import StartPrediction
 from rmqtool.clients.timers import timers_never
-from rmqtool.formats.properties import REAL_TOPIC, TAGS
 from rmqtool.rules.broker_conf import BrokerConf
-from rmqtool.rules.system_topics import REVIVE_PREFIX
-from rmqtool.scan.single_record import message_at
 from rmqtool.store.side_rows import POP_STORE, held_messages
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import is_rocksdb_directory
@@ -54,25 +45,14 @@ def pops_in_timer(snapshot: Snapshot, start: StartPrediction, newest: int) -> in
     if found is None or not len(found[0]):
         return 0
     never, queue = found
-    log, check_points = snapshot.log.files, (CHECK_POINT,)
-    lost = [*_bookkeeping(log, never[-_MOST:], check_points)]
+    log = snapshot.log.files
+    lost = [*bookkeeping(log, never[-_MOST:].tolist(), (CHECK_POINT,))]
     if not lost:
         return 0
     later = queue.physical_offsets[queue.physical_offsets >= never.min()]
-    taken, _ = in_flight([*lost, *_bookkeeping(log, later[-_MOST:], ACKNOWLEDGEMENTS)])
+    taken, _ = in_flight([*lost, *bookkeeping(log, later[-_MOST:].tolist(), ACKNOWLEDGEMENTS)])
     in_queues = {(*pop[:3], offset) for pop, rest in taken.items() for offset in rest.offsets}
     return sum(_is_in_queue(snapshot, topic, queue_id, offset) for topic, queue_id, _, offset in in_queues)
-
-
-def _bookkeeping(
-    log: Sequence[MappedFile], physical_offsets: NDArray[np.int64], tags: tuple[str, ...]
-) -> Iterator[tuple[str, bytes]]:
-    """Tag and body of those of these messages that are bound for a revive topic and have one of the tags."""
-    for offset in physical_offsets.tolist():
-        message = message_at(log, offset)
-        properties = message[0] if message else {}
-        if message and properties.get(REAL_TOPIC, "").startswith(REVIVE_PREFIX) and properties.get(TAGS) in tags:
-            yield properties[TAGS], message[1]
 
 
 def _is_in_queue(snapshot: Snapshot, topic: str, queue_id: int, queue_offset: int) -> bool:

@@ -31,6 +31,7 @@ from rmqtool.copy.settle import Settled, copy_store, leave_unsettled, problems, 
 from rmqtool.copy.transfer import content_of
 from rmqtool.findings.finding import Finding
 from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.retention import RetentionSettings, settings_of
 from rmqtool.salvage.new_store import NewStore, require_free_name
 from rmqtool.store.index_files import Geometry
@@ -205,9 +206,10 @@ class CopyJob:
         """Copy all, and note what an interrupted run has copied for the next one."""
         request = self._request
         new.require_space(max(0, self.plan.needed - allocated_below(new.directory)))  # of an interrupted run
-        copying = Copying(
-            self._snapshot, new, limit=request.limit, earlier=self._earlier, expected=self._expected, progress=progress
-        )
+        rules = RecoveryRules.of(self._snapshot.release, self._store.conf)
+        most_files = rules.recovered_files if request.raw and rules.limits_recovered_files else None
+        copying = Copying(self._snapshot, new, limit=request.limit, earlier=self._earlier, expected=self._expected,
+                          most_files=most_files, progress=progress)  # fmt: skip
         return copying.run()
 
     def settle(self, new: NewStore, copied: Copied, progress: Progress) -> Settled | None:

@@ -98,7 +98,8 @@ class Earlier:
 class Copying:
     """Copies a store into `new`; `earlier` is the copy that it follows.
 
-    With `uploads` full files go to another machine, and `new` has links that lead to them in the source.
+    With `uploads` full files go to another machine, and `new` has links that lead to them in the source. The log ends
+    so that a start completes queues and index which reads no more than its last `most_files`.
     """
 
     def __init__(
@@ -110,8 +111,11 @@ class Copying:
         earlier: Earlier | None = None,
         expected: Manifest | None = None,
         uploads: Uploads | None = None,
+        most_files: int | None = None,
         progress: Progress = no_progress,
     ) -> None:
+        self._most_files = most_files
+        self._log_stop: int | None = None
         self._snapshot, self._store, self._new = snapshot, snapshot.store, new
         self._root = new.directory
         self._earlier = earlier
@@ -139,6 +143,8 @@ class Copying:
         for step in STEPS:
             if step == "log" and self._is_live:
                 time.sleep(max(0.0, _BUFFERED - (time.monotonic() - began)))
+            if step == "index":
+                self._stop_log()
             self._copy_step(step)
             if step == "log":
                 self._drop_leftovers()
@@ -300,6 +306,19 @@ class Copying:
 
     # What changes comes in order
 
+    def _stop_log(self) -> None:
+        """Decide where the log ends at the latest: a start has to read what no queue has yet, two files back at most.
+
+        The last file of now may be one that the broker has made in advance.
+        """
+        files = list_mapped_files(*self._store.commit_log_directories).files if self._most_files else ()
+        if files and self._most_files:
+            self._log_stop = files[-1].start_offset + max(1, self._most_files - 2) * files[-1].size
+
+    def _is_too_late(self, file: Found) -> bool:
+        start = start_offset_of(file.path.name)
+        return file.step == "log" and self._log_stop is not None and start is not None and start >= self._log_stop
+
     def _copy_step(self, step: Step) -> None:
         """Copy what is listed now: what is made after that, nothing leads to that was copied before."""
         found = inventory(self._store, step)
@@ -307,7 +326,7 @@ class Copying:
             if database.step == step:
                 self._copy_database(database)
         for file in found.of(step):
-            if file.name not in self._files:
+            if file.name not in self._files and not self._is_too_late(file):
                 self._copy_changing(file)
 
     def _copy_changing(self, file: Found) -> None:

@@ -15,19 +15,19 @@ from rmqtool.cut.files import CutIndex, checkpoint_change, cut_index, epoch_chan
 from rmqtool.cut.place import At, Place, place_of
 from rmqtool.cut.positions import Positions, PositionsAfter, position_changes
 from rmqtool.cut.queues import CutQueue, cut_queues, queue_changes
-from rmqtool.cut.rows import NewIndexRows, NewRows, row_stops
+from rmqtool.cut.rows import NewRows, row_stops
+from rmqtool.cut.side import pop_changes, side_changes, timers_cut
 from rmqtool.cut.tail import Tail, read_tail
 from rmqtool.cut.timer import timer_changes
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.repair.change import Change, TakenOut
-from rmqtool.rules.system_topics import OP_TOPIC, ROCKSDB_OP_TOPIC, TIMER_TOPIC
+from rmqtool.rules.system_topics import TIMER_TOPIC
 from rmqtool.store.compaction import list_compacted
 from rmqtool.store.dledger_node import EPOCH_FILE
 from rmqtool.store.lock import has_abort
 from rmqtool.store.rocksdb import is_readable, without_library
-from rmqtool.store.side_rows import RocksDbIndex, half_rows
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.store.store import SIDE_STORE, open_store
+from rmqtool.store.store import open_store
 from rmqtool.store.tiered import tier_of
 from rmqtool.transaction.transaction import Transaction
 
@@ -99,7 +99,7 @@ class CutJob:
         snapshot, place = self._snapshot, self.place
         tail = read_tail(snapshot, place.offset, progress)
         queues = tuple(cut_queues(snapshot, place.offset))
-        self._require_possible(place, queues, tail)
+        self._require_possible(queues, tail)
         index = cut_index(snapshot, place)
         positions = PositionsAfter(snapshot, queues, tail).found()
         changes = tuple(self._changes(place, tail, queues, index, positions))
@@ -113,14 +113,11 @@ class CutJob:
         snapshot, store = self._snapshot, self._snapshot.store
         yield from position_changes(snapshot, positions)
         timer = next((each.max_after for each in queues if each.name.topic == TIMER_TOPIC), None)
-        yield from timer_changes(snapshot, place.offset, timer, tail)
+        rows = timers_cut(snapshot, place.offset, timer, tail)
+        yield from timer_changes(snapshot, place.offset, rows.queue_offset if rows else timer, tail)
         yield from index.changes
-        newest = RocksDbIndex(store).last_offset()
-        if newest is not None and newest >= place.offset:
-            what = f"{SIDE_STORE}: index without the rows of what is deleted"
-            last = place.last_record, place.last_store_timestamp
-            yield NewIndexRows(codes=frozenset(), what=what, directory=store.root / SIDE_STORE, offset=place.offset,
-                               first=tail.first_store_timestamp, last=last)  # fmt: skip
+        yield from side_changes(snapshot, place, tail, rows)
+        yield from pop_changes(snapshot, queues)
         yield from queue_changes(store, queues)
         database = snapshot.database
         stops = row_stops(database, place.offset) if database is not None else {}
@@ -147,7 +144,7 @@ class CutJob:
         if (store.reads_only_rocksdb or store.layout == "rocksdb" or store.writes_queues_twice) and not is_readable():
             raise without_library(store.root)
 
-    def _require_possible(self, place: Place, queues: Sequence[CutQueue], tail: Tail) -> None:
+    def _require_possible(self, queues: Sequence[CutQueue], tail: Tail) -> None:
         """Raise UnsupportedError for what would lead past the end, and UsageError for queues that begin again."""
         store, topics = self._snapshot.store, {each.name.topic for each in queues}
         anew = [each.name for each in queues if each.begins_again]
@@ -163,11 +160,6 @@ class CutJob:
                                    "messages", file=store.root)  # fmt: skip
         if tail.records and tier_of(store) is not None:
             raise UnsupportedError("tiered storage may have deleted messages", file=store.root)
-        halves = half_rows(store)
-        answered = topics & {OP_TOPIC, ROCKSDB_OP_TOPIC}
-        if halves is not None and (answered or bool((halves.physical_offsets >= place.offset).any())):
-            raise UnsupportedError("half messages are in RocksDB, and some of them or their answers would be deleted",
-                                   file=store.root / SIDE_STORE)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -11,18 +11,9 @@ from rmqtool.base.files import list_directory
 from rmqtool.base.new_files import copy_file
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.formats.layout import FormatError
-from rmqtool.formats.rocksdb_rows import (
-    INDEX_HOUR,
-    INDEXED_TIME,
-    INDEXED_TO,
-    PROGRESS,
-    config_entry,
-    config_offset_row,
-    index_prefix,
-    progress_value,
-)
+from rmqtool.formats.rocksdb_rows import config_entry, config_offset_row
 from rmqtool.rebuild.existing import StoredRows
-from rmqtool.rebuild.staged import DatabaseWriter, drop_rows, stage_database, write_database
+from rmqtool.rebuild.staged import DatabaseWriter, RowChange, change_rows, stage_database, write_database
 from rmqtool.repair.change import Change
 from rmqtool.store.config_tables import CONSUMER_OFFSET, DEFAULT_FAMILY, SECOND, TABLES
 from rmqtool.store.config_text import entries_of, value_of, with_values
@@ -96,26 +87,19 @@ class NewRows(_NewDatabase):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NewIndexRows(_NewDatabase):
-    """The index in RocksDB without the rows of messages at an offset or after it, of which `first` was stored first.
+class NewSideRows(_NewDatabase):
+    """A database of timers, half messages and the like with changed rows."""
 
-    Then `last` is the last message in it: its physical offset, and when it was stored, epoch ms.
-    """
-
-    offset: int
-    first: int
-    last: tuple[int, int]
+    rows: tuple[RowChange, ...]
 
     def stage(self, transaction: Transaction) -> None:
-        """Write its files without these rows, and put them in place of those that are there."""
+        """Write its files with these changes, and put them in place of those that are there."""
         name = self.directory.name
         with transaction.scratch() as scratch:
             for entry in list_directory(self.directory):
                 if entry.is_file() and entry.name != _LOCK:
                     copy_file(self.directory / entry.name, scratch / entry.name)
-            keys = (INDEXED_TO, INDEXED_TIME)
-            drop_rows(scratch, index_prefix(self.first - self.first % INDEX_HOUR), self._is_gone,
-                      {key: progress_value(each) for key, each in zip(keys, self.last, strict=True)})  # fmt: skip
+            change_rows(scratch, self.rows)
             (scratch / _LOCK).unlink(missing_ok=True)  # the store keeps its own
             names = stage_database(transaction, scratch, name)
         for entry in list_directory(self.directory):
@@ -123,9 +107,6 @@ class NewIndexRows(_NewDatabase):
                 transaction.remove(f"{name}/{entry.name}")
         for each in names:
             transaction.put(each)
-
-    def _is_gone(self, key: bytes) -> bool:
-        return key not in PROGRESS and int.from_bytes(key[-8:], "big") >= self.offset
 
 
 def row_stops(database: QueueDatabase, offset: int) -> dict[QueueName, int]:
@@ -158,7 +139,7 @@ class NewOffsets(_NewDatabase):
         own = TABLES[CONSUMER_OFFSET].families(self.directory.name)[0]
         for key, value in database.rows(family):
             if self.directory.name == SECOND and family == DEFAULT_FAMILY:
-                yield self._second(key, value)
+                yield from self._second(key, value)
             elif family == own:
                 yield key, self._first(key, value)
             else:
@@ -171,16 +152,18 @@ class NewOffsets(_NewDatabase):
         for member in entries_of(text, TABLES[CONSUMER_OFFSET].name):
             wanted = self.offsets.get((group, topic, int(member.name))) if member.name.isdecimal() else None
             if wanted is not None and value_of(text, member) > wanted:
-                lower.append((member, wanted))
+                lower.append((member, wanted if wanted >= 0 else None))
         return with_values(text, lower).encode("utf-8", "surrogateescape")
 
-    def _second(self, key: bytes, value: bytes) -> tuple[bytes, bytes]:
-        """A row of version 2."""
+    def _second(self, key: bytes, value: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """A row of version 2, if it stays."""
         with suppress(FormatError):
             row = config_entry(key, value)
             if row.kind == "committed-offset":
                 queue = row.key["group"], row.key["topic"], row.key["queue_id"]
                 wanted = self.offsets.get(queue)
                 if wanted is not None and row.fields["offset"] > wanted:
-                    return config_offset_row(*queue, wanted)
-        return key, value
+                    key, value = config_offset_row(*queue, wanted)
+                    if wanted < 0:
+                        return
+        yield key, value

@@ -155,7 +155,7 @@ class SettleJob:
             limit = ends.get(QueueName(each.topic, each.queue_id))
             if limit is not None and each.offset > limit:
                 offsets[each.group, each.topic, each.queue_id] = limit
-        yield from position_changes(snapshot, Positions((), offsets, {}, 0, 0))
+        yield from position_changes(snapshot, Positions(offsets))
         fields = settled_fields(snapshot.store, end, snapshot.release)
         if is_unclean and fields != snapshot.checkpoint:
             yield FileChange(codes=frozenset(), what=f"{CHECKPOINT}: everything is complete up to the last message",

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rmqtool.base.errors import UnsupportedError
 from rmqtool.base.files import UNLIMITED, list_directory, read_all
 from rmqtool.base.mapped_files import MappedFile, file_at
 from rmqtool.broker.timer_start import TimerState, timer_state_of
@@ -23,7 +22,6 @@ from rmqtool.formats.checkpoint import CHECKPOINT_FILE_SIZE, TIMER_CHECK_DTYPE
 from rmqtool.formats.layout import decode_units
 from rmqtool.repair.change import Change, FileChange, Patched, Resized, TakenOut
 from rmqtool.store.paths import TIMER_CHECK
-from rmqtool.store.side_rows import timer_rows
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG, Store
 from rmqtool.store.timer_wheel import WHEEL, newest_wheel, written_unit
@@ -41,16 +39,8 @@ class _Slot:
 
 
 def timer_changes(snapshot: Snapshot, offset: int, queue_end: int | None, tail: Tail) -> Iterator[Change]:
-    """The changes for a cut at an offset; the timer's queue then ends before `queue_end`, None where it stays.
-
-    Raises UnsupportedError for a timer in RocksDB.
-    """
+    """The changes of files for a cut at an offset; the timer goes on in its queue at `queue_end`, None where it is."""
     store = snapshot.store
-    rows = timer_rows(store)
-    if rows is not None and (
-        queue_end is not None or tail.has_delivered_timers or bool((rows.physical_offsets >= offset).any())
-    ):
-        raise UnsupportedError("the timer's rows in RocksDB would point past the end of the log", file=store.root)
     state = timer_state_of(snapshot)
     position = _first_gone(state, offset)
     if position is not None:

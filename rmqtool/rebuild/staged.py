@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from zlib import crc32
 
 from rmqtool.base.errors import UnreadableError, UnwritableError
@@ -247,19 +247,31 @@ def write_database(directory: Path, families: Mapping[str, Mapping[bytes, bytes]
     drop_traces(directory)
 
 
-def drop_rows(directory: Path, start: bytes, is_gone: Callable[[bytes], bool], rows: Mapping[bytes, bytes]) -> None:
-    """Remove rows of the default column family from `start` on, and write `rows`; raises UnwritableError."""
+class RowChange(NamedTuple):
+    """What changes in a column family: rows from a key on that go, and rows that are written then."""
+
+    family: str
+    start: bytes
+    is_gone: Callable[[bytes, bytes], bool]
+    rows: Mapping[bytes, bytes]
+
+
+def change_rows(directory: Path, changes: Sequence[RowChange]) -> None:
+    """Change rows of a database in place; raises UnwritableError."""
     library = library_for(directory)
     with reported(directory):
         families = library.Rdict.list_cf(str(directory), options_of(library))
         options = {name: options_of(library) for name in families}
         database = library.Rdict(str(directory), options_of(library), column_families=options)
-        for key in database.keys(from_key=start):
-            if is_gone(key):
-                database.delete(key)
-        for key, value in rows.items():
-            database.put(key, value)
-        database.flush(True)
+        for change in changes:
+            family = database.get_column_family(change.family)
+            for key, value in family.items(from_key=change.start):
+                if change.is_gone(key, value):
+                    family.delete(key)
+            for key, value in change.rows.items():
+                family.put(key, value)
+            family.flush(True)
+            family.close()
         database.close()
     drop_traces(directory)
 

@@ -224,10 +224,12 @@ def with_newer_offsets(text: str, entries: Mapping[str, str], queues: SeenQueues
     return with_values(text, values), lines
 
 
-def offsets_in(text: str) -> dict[tuple[str, str, int], tuple[Member, int]]:
+def offsets_in(
+    text: str, tables: Iterable[str] = ("offsetTable", LMQ_TABLE)
+) -> dict[tuple[str, str, int], tuple[Member, int]]:
     """The offsets of a file by group, topic and queue id, each with its place in the text."""
     found = {}
-    for entry in (each for table in ("offsetTable", LMQ_TABLE) for each in entries_of(text, table)):
+    for entry in (each for table in tables for each in entries_of(text, table)):
         topic, _, group = entry.name.partition("@")
         is_map = text[entry.value] == "{"
         numbers = members(text, entry.value) if is_map else [entry._replace(name=str(LMQ_QUEUE_ID))]

@@ -209,7 +209,7 @@ def _right_read_time(snapshot: Snapshot, state: TimerState) -> int | None:
     queue = read_timer_queue(state, snapshot.log.files)
     if queue is None:
         return None
-    again = delivered_after(state, queue, next_timer_read(state, queue), SingleMessages(snapshot))
+    again = delivered_after(state, queue, next_timer_read(state, queue), SingleMessages(snapshot), until_waiting=True)
     return int(again[-1]) + state.precision if len(again) else None
 
 

@@ -70,6 +70,7 @@ class CutResult(Shape):
     queues: list[QueueLoss] = at("plan.queues")  # The queues that end earlier.
     groups: list[GroupOfLoss] = at("plan.positions.groups")  # What groups lose.
     delivered_again: Count = at("plan.positions.again")  # Delayed messages that are delivered again.
+    taken_again: Count = at("plan.positions.taken")  # Messages that POP consumers took after the cut, and get again.
     halves_unanswered: Count = at(
         "plan.positions.halves"
     )  # Half messages whose answer is removed: producers are asked again.
@@ -101,6 +102,9 @@ def show_cut(plan: CutPlan, proof: CutProof | None, style: Style) -> None:
     _show_groups(plan)
     if plan.positions.again:
         print_fact(console, "delays", f"{counted(plan.positions.again, 'message')} delivered again")
+    if plan.positions.taken:
+        print_fact(console, "POP", f"{counted(plan.positions.taken, 'message')} taken after the cut: their groups get "
+                                   "them again")  # fmt: skip
     if plan.positions.halves:
         print_fact(console, "halves", f"{counted(plan.positions.halves, 'half message')} lost the answer: producers "
                    "are asked again")  # fmt: skip

@@ -135,8 +135,23 @@ def edited(text: str, edits: Sequence[tuple[int, int, str]]) -> str:
 
 
 def with_values(text: str, values: Sequence[tuple[Member, object]]) -> str:
-    """The text with other values of members."""
-    return edited(text, [(member.value, member.stop, str(value)) for member, value in values])
+    """The text with other values of members; without those whose value is None."""
+    return edited(
+        text,
+        [
+            _removal(text, member) if value is None else (member.value, member.stop, str(value))
+            for member, value in values
+        ],
+    )
+
+
+def _removal(text: str, member: Member) -> tuple[int, int, str]:
+    """The edit that takes out a member with the comma after it, or before the last one."""
+    following = _SEPARATOR.match(text, member.stop)
+    if following and following[1] == ",":
+        return member.start, following.end(), ""
+    before = text[: member.start].rstrip()
+    return len(before) - before.endswith(","), member.stop, ""
 
 
 def with_members(text: str, table: Member, added: Mapping[str, str]) -> str:

@@ -35,7 +35,7 @@ from rmqtool.store.rocksdb import RocksDb
 from rmqtool.store.store import SIDE_STORE, Store, is_rocksdb_directory
 
 POP_STORE = "kvStore"
-_TIMERS, _HALVES, _POPS = "timer", "trans", "popState"
+TIMER_FAMILY, HALF_FAMILY, POP_FAMILY = "timer", "trans", "popState"
 NO_TIMELINE_MS = 10_000  # MessageRocksDBStorage#getCheckpointForTimer: how far back a start goes without one
 Offsets = NDArray[np.int64]
 
@@ -81,7 +81,7 @@ def timer_rows(store: Store) -> TimerRows | None:
     """The timers of a store."""
     found: list[tuple[int, int]] = []
     progress: dict[bytes, int] = {}
-    for key, value in _rows(store, SIDE_STORE, _TIMERS):
+    for key, value in _rows(store, SIDE_STORE, TIMER_FAMILY):
         with _decoding(store.root / SIDE_STORE):
             if key in (TIMELINE, TIMERS_INDEXED_TO):
                 progress[key] = progress_number(value)
@@ -97,7 +97,7 @@ def half_rows(store: Store) -> HalfRows | None:
     """The half messages of a store."""
     found: list[tuple[int, int]] = []
     indexed_to = None
-    for key, value in _rows(store, SIDE_STORE, _HALVES):
+    for key, value in _rows(store, SIDE_STORE, HALF_FAMILY):
         with _decoding(store.root / SIDE_STORE):
             if key == INDEXED_TO:
                 indexed_to = progress_number(value)
@@ -111,7 +111,7 @@ def half_rows(store: Store) -> HalfRows | None:
 
 def held_messages(store: Store) -> Iterator[HeldMessage]:
     """The messages that POP consumers hold, those that can be seen first before the others."""
-    for key, value in _rows(store, POP_STORE, _POPS):
+    for key, value in _rows(store, POP_STORE, POP_FAMILY):
         with _decoding(store.root / POP_STORE):
             row = pop_entry(key, value).key
         yield HeldMessage(row["topic"], row["queue_id"], row["group"], row["queue_offset"], row["visible_timestamp"])
@@ -141,7 +141,7 @@ def _columns(pairs: list[tuple[int, int]]) -> tuple[Offsets, Offsets]:
 KeyType = Literal["K", "U"]
 """Of a key, or a unique key (`MessageConst.INDEX_KEY_TYPE`, `INDEX_UNIQUE_TYPE`)."""
 
-_FAMILY = "default"
+INDEX_FAMILY = "default"
 _OFFSET_SIZE = 8
 
 
@@ -199,7 +199,7 @@ class RocksDbIndex:
         with self._noting(), self._store.opened(self._directory) as database:
             for hour in _hours(database, begin, end):
                 for prefix in (index_prefix(hour, topic, kind, key) for topic in topics for kind in key_types):
-                    for row in database.rows(_FAMILY, prefix):
+                    for row in database.rows(INDEX_FAMILY, prefix):
                         physical_offset, store_timestamp = indexed_message(*row)
                         if begin <= store_timestamp <= end:
                             yield physical_offset
@@ -210,7 +210,7 @@ class RocksDbIndex:
             return None
         row: tuple[bytes, bytes] | None = None
         with self._noting(), self._store.opened(self._directory) as database:
-            row = next(database.rows(_FAMILY, INDEXED_TO), None)
+            row = next(database.rows(INDEX_FAMILY, INDEXED_TO), None)
         return indexed_message(*row)[1] if row else None
 
     def held(self, rows: Sequence[IndexRow]) -> HeldRows | None:
@@ -219,9 +219,9 @@ class RocksDbIndex:
         if not is_rocksdb_directory(self._directory):
             return None
         with self._noting(), self._store.opened(self._directory) as database:
-            progress = next(database.rows(_FAMILY, INDEXED_TO), None)
-            first = next((key for key, _ in database.rows(_FAMILY)), b"")
-            held = tuple(database.some_rows(_FAMILY, row.key, row.key + b"\0", 1)[0] == [row.key] for row in rows)
+            progress = next(database.rows(INDEX_FAMILY, INDEXED_TO), None)
+            first = next((key for key, _ in database.rows(INDEX_FAMILY)), b"")
+            held = tuple(database.some_rows(INDEX_FAMILY, row.key, row.key + b"\0", 1)[0] == [row.key] for row in rows)
             found.append(HeldRows(held, indexed_message(*progress)[1] if progress else None, indexed_hour(first)))
         return next((each for each in found if (each.first_hour, each.indexed_to) != (None, None)), None)
 
@@ -238,7 +238,7 @@ def _hours(database: RocksDb, begin: int, end: int) -> Iterator[int]:
     """The hours that hold entries, epoch ms."""
     hour: int | None = begin - begin % INDEX_HOUR
     while hour is not None and hour <= end:
-        first = next((key for key, _ in database.rows(_FAMILY, start=index_prefix(hour))), b"")
+        first = next((key for key, _ in database.rows(INDEX_FAMILY, start=index_prefix(hour))), b"")
         hour = indexed_hour(first)
         if hour is not None and hour <= end:
             yield hour

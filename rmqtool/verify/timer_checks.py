@@ -153,7 +153,7 @@ class _TimerMessages:
             details = {"problem": "ahead", **times, "messages": count}
             self._add("timer.read-time", details, max(1, count), None, file=_CHECK,
                       severity=None if count else "warning")  # fmt: skip
-        elif count := len(delivered_after(state, queue, next_read, messages)):
+        elif count := len(delivered_after(state, queue, next_read, messages, until_waiting=True)):
             is_mild = has_abort(state.store.root)
             details = {"problem": "delivered", **times, "messages": count}
             self._add("timer.read-time", details, count, None, file=_CHECK, effect="the broker delivers them again",

@@ -22,14 +22,9 @@ from tests.verify.timer_store import write_check
 from tests.verify.verifying import verify
 
 pytest.importorskip("rocksdict")
-from tests.changed_rocksdb import number, write_rows
+from tests.changed_rocksdb import pop_row, write_rows
 
 KEPT = BrokerConf({"popConsumerKVServiceInit": "true"})
-
-
-def pop_row(offset: int) -> tuple[bytes, bytes]:
-    """The record of a message of topic `tasks` that a consumer of `workers` holds (`PopConsumerRecord`)."""
-    return number(START_TIME) + b"workers@tasks@" + bytes(4) + b"@" + number(offset), b"{}"
 
 
 def test_rows_and_their_loss(tmp_path: Path) -> None:

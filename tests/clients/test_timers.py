@@ -22,7 +22,7 @@ from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.golden import stores
 from tests.golden.rocksdb import ROCKSDB
-from tests.verify.timer_chains import TIMERS, TimerChains, position_of, store_with_chains
+from tests.verify.timer_chains import OLD, TIMERS, TimerChains, due_of, position_of, store_with_chains
 
 LOSSES: dict[str, tuple[Callable[[TimerChains], None], Due]] = {
     "nothing": (lambda _: None, Due()),
@@ -44,6 +44,21 @@ def test_losses(name: str, tmp_path: Path) -> None:
     chains = store_with_chains(tmp_path / "store")
     damage(chains)
     assert timers_after_start(chains.store, "5.3.3") == expected
+
+
+def test_a_slot_that_was_delivered_in_part(tmp_path: Path) -> None:
+    """As a cut leaves it: the others of the slot wait, so that the wheel has to be read from there on."""
+    slots = [range(OLD, TIMERS, 2), range(OLD + 1, TIMERS, 2)]
+    chains = store_with_chains(tmp_path / "store", delivered=[*slots[0], *slots[1][:2]])
+    chains.set_check("last_read_timestamp", due_of(slots[0][0]))
+    chains.set_check("version_timestamp", due_of(0) + 10_000)
+    assert timers_after_start(chains.store, "5.3.3") == Due(again=len(slots[0]) + 2)
+    words = chains.store, "--broker-version", "5.3.3"
+    [finding] = [each for each in rmqtool("verify", *words, "--json").document["findings"]
+                 if each["code"] == "timer.read-time"]  # fmt: skip
+    assert finding["count"] == len(slots[0])
+    rmqtool("repair", *words, "--yes")
+    assert timers_after_start(chains.store, "5.3.3") == Due(again=2)
 
 
 @pytest.mark.slow

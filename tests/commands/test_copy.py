@@ -13,6 +13,8 @@ import pytest
 
 from rmqtool.base.errors import Exit
 from rmqtool.copy.manifest import MANIFEST, read_manifest
+from rmqtool.copy.order import Step
+from rmqtool.copy.run import Copying
 from rmqtool.salvage import new_store
 from rmqtool.store.lock import Holder
 from rmqtool.transaction.system import System, remove_tree
@@ -99,6 +101,29 @@ def test_raw_is_as_after_a_crash(store: Path, target: Path) -> None:
     assert int.from_bytes(checkpoint[16:24], "big") > 0
     checked = rmqtool("copy", "--verify", target, "--json")
     assert (checked.status, checked.document["result"]["verdict"]) == (Exit.OK, "dirty")
+
+
+@pytest.mark.slow
+def test_raw_ends_where_a_start_reads(
+    store: Path, target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start of 5.4 or later reads a few files of the log: no message of the copy may be without its queue entry."""
+    (store / "abort").touch()
+    step, before = Copying._copy_step, len([*(store / LOG).iterdir()])
+
+    def copy_step(self: Copying, name: Step) -> None:
+        if name == "log":
+            grown(store, 200)
+        step(self, name)
+
+    monkeypatch.setattr(Copying, "_copy_step", copy_step)
+    (conf := tmp_path / "broker.conf").write_text("commitLogRecoverMaxNum=4\n")
+    words = ("--broker-version", "5.5.0", "--broker-conf", conf)
+    assert rmqtool("copy", store, "--output", target, "--raw", *words).status == Exit.OK
+    assert len([*(store / LOG).iterdir()]) > before + 4
+    assert len([*(target / LOG).iterdir()]) == before + 1
+    start = rmqtool("verify", target, "--json", *words).document["result"]["start"]
+    assert sum(each["lost"] for each in start["queues"]) == 0
 
 
 @pytest.mark.slow

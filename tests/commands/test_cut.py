@@ -4,20 +4,31 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import rmqtool
 from rmqtool.base.errors import Exit
+from rmqtool.base.files import no_progress
+from rmqtool.broker.timer_start import timer_state_of
+from rmqtool.cut.place import At, place_of
+from rmqtool.cut.side import side_changes
+from rmqtool.cut.tail import read_tail
 from rmqtool.formats.rocksdb_rows import INDEXED_TIME, INDEXED_TO
-from rmqtool.rules.system_topics import OP_TOPIC
+from rmqtool.rules.system_topics import HALF_TOPIC, TIMER_TOPIC
 from rmqtool.store.rocksdb import RocksDb
-from tests.building import LOG
-from tests.changed_rocksdb import changed
+from rmqtool.store.side_rows import half_rows, held_messages, timer_rows
+from rmqtool.store.snapshot import Snapshot
+from rmqtool.store.store import open_store
+from rmqtool.transaction.transaction import Transaction
+from tests.building import LOG, START_TIME
+from tests.changed_rocksdb import changed, pop_row, write_rows
 from tests.commands.running import rmqtool as run
 from tests.conftest import GoldenStore
 from tests.copies import copied
+from tests.pending.waiting_store import REVIVE, REVIVING, WaitingStore
 from tests.sampling import one_in
 from tests.unchanged import tree, unchanged
 from tests.verify.small_store import FILE_SIZE, small_store
@@ -205,29 +216,113 @@ def index_rows(root: Path) -> dict[bytes, int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", ["timer", "trans"])
-def test_rows_of_timers_and_halves_that_would_go(golden_store: GoldenStore, tmp_path: Path, family: str) -> None:
-    """Of them, and of half messages whose answers go, there is no cut."""
+def test_timers_in_rocksdb_end_with_the_log(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """What was delivered after the cut is read again from the timer's queue; undo brings each byte back."""
     root = copied(golden_store(SIDE), tmp_path / "cut")
-    offset = starts_of(root)[-12]
-    with changed(root / "rocksdbstore") as families:
-        if family == "timer":
-            timer = (1).to_bytes(4, "big") + offset.to_bytes(8, "big")
-            families["timer"][(1 << 40).to_bytes(8, "big") + b"key"] = timer
-        else:
-            families["trans"][(100).to_bytes(8, "big") + b"@orders@id"] = bytes(8)
-            offset = next(each.physical_offset for each in rmqtool.open(root).messages(topic=OP_TOPIC))
-    with unchanged(root):
-        refused = run("cut", root, "--at", str(offset), "--dry-run")
-    assert refused.status == Exit.FAILED
-    assert ("timer's rows" if family == "timer" else "half messages are in RocksDB") in refused.err
+    before, timers = files(root), [each.physical_offset for each in rmqtool.open(root).messages(topic=TIMER_TOPIC)]
+    rows = timer_rows(open_store(root))
+    assert rows is not None
+    assert (rows.physical_offsets.tolist(), rows.indexed_to) == (timers, 3)
+    assert run("cut", root, "--at", str(timers[2]), "--yes").status == Exit.OK
+    rows = timer_rows(open_store(root))
+    assert rows is not None
+    assert (rows.physical_offsets.tolist(), rows.indexed_to) == (timers[:2], 0)
+    assert timer_state_of(Snapshot(open_store(root))).check.last_timer_queue_offset == 0
+    assert run("undo", root, "--yes").status == Exit.OK
+    assert files(root) == before
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [SIDE, "more/5.3.3-compacted", "more/5.5.1-tiered"])
+def test_half_messages_in_rocksdb(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """Rows of half messages that go; one whose answer goes gets its row back."""
+    root = copied(golden_store(SIDE), tmp_path / "cut")
+    halves = [*rmqtool.open(root).messages(topic=HALF_TOPIC)]
+    answered, waiting, cut = halves[0], halves[2], halves[5].physical_offset
+    with changed(root / "rocksdbstore") as families:
+        for each in halves[2:7]:
+            families["trans"][each.physical_offset.to_bytes(8, "big") + b"@orders@id"] = bytes(8)
+        families["trans"][INDEXED_TO] = halves[6].physical_offset.to_bytes(8, "big")
+    tail = replace(read_tail(Snapshot(open_store(root)), cut, no_progress),
+                   ended_halves=frozenset({answered.physical_offset}))  # fmt: skip
+    snapshot = Snapshot(open_store(root))
+    [change] = side_changes(snapshot, place_of(snapshot, At("offset", cut)), tail, None)
+    with Transaction(snapshot.store, "test") as transaction:
+        snapshot.databases.close()
+        change.stage(transaction)
+        transaction.commit()
+    rows = half_rows(open_store(root))
+    assert rows is not None
+    kept = [each.physical_offset for each in halves[2:5]]
+    assert rows.physical_offsets.tolist() == [answered.physical_offset, *kept]
+    assert rows.indexed_to < cut
+    assert waiting.physical_offset in kept
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["more/5.3.3-compacted", "more/5.5.1-tiered"])
 def test_what_cannot_follow_is_refused(golden_store: GoldenStore, tmp_path: Path, name: str) -> None:
-    """Timers in RocksDB, compacted logs and tiers would still lead to what goes."""
+    """Compacted logs and tiers would still lead to what goes."""
     root = copied(golden_store(name), tmp_path / "cut")
     with unchanged(root):
         refused = run("cut", root, "--at", str(starts_of(root)[1]), "--dry-run")
     assert refused.status == Exit.FAILED
+
+
+def test_what_pop_consumers_hold(tmp_path: Path) -> None:
+    """A group goes on before what it holds by a check point that goes; offsets of pulls end with their queue."""
+    builder = WaitingStore()
+    for _ in range(10):
+        builder.message("tasks")
+    begin = builder.message("orders")
+    fields = {"t": "tasks", "q": 0, "c": "workers", "so": 2, "pt": START_TIME}
+    check_point = json.dumps({**fields, "n": 3, "bm": 0, "d": [0, 1, 2], "it": 60_000}).encode()
+    builder.timer(START_TIME + 60_000, REVIVE, check_point, TAGS="ck")
+    builder.timer(START_TIME + 60_000, REVIVE, json.dumps({**fields, "ao": 2}).encode(), TAGS="ack")
+    builder.committed = {("workers", "tasks"): 8, ("others", "tasks"): 8}
+    store = builder.build(tmp_path / "store")
+    offsets = store / "config" / "consumerOffset.json"
+    table = {**json.loads(offsets.read_text()), "pullOffsetTable": {"tasks@workers": {"0": 10}}}
+    offsets.write_text(json.dumps(table))
+    cut = copied(store, tmp_path / "cut")
+    result = run("cut", cut, "--at", str(begin), "--yes", "--json").document["result"]
+    assert result["taken_again"] == 2
+    assert tables_of(cut) == ({"tasks@workers": {"0": 3}, "tasks@others": {"0": 8}}, {"tasks@workers": {"0": 10}})
+    tasks = [each.physical_offset for each in rmqtool.open(store).messages(topic="tasks")]
+    assert run("cut", store, "--at", str(tasks[6]), "--yes").status == Exit.OK
+    assert tables_of(store) == ({"tasks@workers": {"0": 3}, "tasks@others": {"0": 6}}, {"tasks@workers": {"0": 6}})
+
+
+def tables_of(store: Path) -> tuple[dict[str, dict[str, int]], dict[str, dict[str, int]]]:
+    """Committed offsets, and those of pulls."""
+    table = json.loads((store / "config" / "consumerOffset.json").read_text())
+    return table["offsetTable"], table["pullOffsetTable"]
+
+
+@pytest.mark.parametrize(("revived", "left"), [(1, {"0": 0}), (0, {})])
+def test_what_came_back_after_the_cut(tmp_path: Path, revived: int, left: dict[str, int]) -> None:
+    """The broker looks again at the check points of which a retry goes: its group commits the last one that is done."""
+    builder = WaitingStore()
+    keys = [f"7F000001000018B4AAC3{number:012X}" for number in range(2)]
+    for key in keys:
+        builder.message("tasks", UNIQ_KEY=key)
+    for number in range(2):
+        builder.check_point(so=number, n=1, bm=0, it=60_000)
+    retry = builder.put("%RETRY%workers_tasks", reconsume_times=1, properties={"UNIQ_KEY": keys[revived]})
+    builder.committed = {(REVIVING, REVIVE): 1, ("workers", "tasks"): 2}
+    store = builder.build(tmp_path)
+    assert run("cut", store, "--at", str(retry), "--yes").status == Exit.OK
+    table = json.loads((store / "config" / "consumerOffset.json").read_text())["offsetTable"]
+    assert table == {f"{REVIVE}@{REVIVING}": left, "tasks@workers": {"0": 2}}
+
+
+def test_what_pop_consumers_hold_in_rocksdb(tmp_path: Path) -> None:
+    """Rows of messages that go would bring other ones later."""
+    pytest.importorskip("rocksdict")
+    builder = WaitingStore()
+    starts = [builder.message("tasks") for _ in range(6)]
+    store = builder.build(tmp_path)
+    write_rows(store / "kvStore", {"popState": dict(pop_row(offset) for offset in (0, 3, 4, 5))})
+    assert run("cut", store, "--at", str(starts[4]), "--yes").status == Exit.OK
+    assert [each.queue_offset for each in held_messages(open_store(store))] == [0, 3]
+    assert run("undo", store, "--yes").status == Exit.OK
+    assert len([*held_messages(open_store(store))]) == 4

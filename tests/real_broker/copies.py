@@ -9,6 +9,7 @@ release and form.
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import sys
 import time
@@ -21,7 +22,6 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import rmqtool
-from rmqtool.base.errors import UnreadableError
 from rmqtool.copy.manifest import Manifest, read_manifest
 from rmqtool.copy.objects import read_remote_manifest
 from rmqtool.copy.order import Step
@@ -42,7 +42,8 @@ LOAD = {
     # Instead of 60 s and 10 s: a copy of seconds stands for one of minutes.
     **dict.fromkeys(("flushConsumeQueueThoroughInterval", "flushCommitLogThoroughInterval"), "2000"),
 }
-CLEANING = {  # all but the last file of the log, once in a few seconds
+CLEANING = {  # two files of the log every few seconds: of those of a minute some are left when a copy is done
+    "deleteFileBatchMax": "2",
     "fileReservedTime": "0",
     "deleteWhen": ";".join(f"{hour:02}" for hour in range(24)),
     "cleanResourceInterval": "3000",
@@ -90,11 +91,13 @@ def sent_messages(root: Path) -> list[Sent]:
     ]  # fmt: skip
 
 
-def _sent_now(root: Path) -> list[Sent]:
-    """All messages that a store has whose broker deletes files."""
-    while True:
-        with suppress(UnreadableError):
-            return sent_messages(root)
+def _log_now(root: Path, links: Path) -> Path:
+    """The files of the log that a store has now whose broker deletes files: as links, which stay."""
+    (links / "commitlog").mkdir(parents=True)
+    for file in sorted((root / "commitlog").iterdir()):
+        with suppress(FileNotFoundError):
+            os.link(file, links / "commitlog" / file.name)
+    return links
 
 
 def judge(broker: Harness, copy: Path, sent: Sequence[Sent], settings: dict[str, str]) -> Judged:
@@ -149,8 +152,8 @@ def wrong_answers(
         wrong["queue entries"] += found is None
         wrong["other messages"] += found is not None and found != each.physical_offset
     for each, queried in zip(with_keys, answers["query"], strict=True):
-        if each.physical_offset not in queried:
-            print(f"lost key: {each}", file=sys.stderr)
+        if each.physical_offset not in queried and not wrong["keys"]:
+            print(f"first lost key: {each}", file=sys.stderr)
         wrong["keys"] += each.physical_offset not in queried
     return +wrong
 
@@ -163,17 +166,18 @@ def copies(
     options: Sequence[str],
     form: str = "full",
     s3: str = "",
-) -> Iterator[tuple[Path, int, list[Sent]]]:
+) -> Iterator[tuple[Path, int, Path]]:
     """Copy a store while its broker is sent to; the copies with the exit statuses, then nothing more is sent.
 
-    Of a store that is cleaned meanwhile with the messages that it still had when the copy was done.
+    Each with a store that has the log it is compared with: of one that is cleaned meanwhile, the log that it still had
+    when the copy was done.
 
     A copy of the form ``update`` is made earlier, and brought up to date; one that is ``killed`` is made again; one of
     the form ``s3`` is made on the server at `s3`, brought up to date there, and restored.
     """
     root = scratch / "store"
     root.mkdir()
-    made: list[tuple[Path, int, list[Sent]]] = []
+    made: list[tuple[Path, int, Path]] = []
     is_cleaning = settings.keys() >= CLEANING.keys()
     with broker.hold(root, RATE, settings, many=True):
         time.sleep(_BEFORE_CLEANING_S if is_cleaning else _BEFORE_S)
@@ -189,7 +193,7 @@ def copies(
                 *options,
             )
             if form == "s3":
-                made.append((copy, _there_and_back(root, copy, s3, words[4:]), []))
+                made.append((copy, _there_and_back(root, copy, s3, words[4:]), root))
                 continue
             if form == "update":
                 run(*words)
@@ -205,7 +209,7 @@ def copies(
                 continue
             if found.status:
                 print(found.out, found.err, file=sys.stderr)
-            made.append((copy, found.status, _sent_now(root) if is_cleaning else []))
+            made.append((copy, found.status, _log_now(root, scratch / f"log-{number}") if is_cleaning else root))
             time.sleep(1)
     yield from made
 
@@ -257,11 +261,10 @@ def main() -> None:
         with TemporaryDirectory(prefix="rmqtool-copies-") as directory, server as s3:
             options = ["--raw"] if given.raw else []
             made = [*copies(broker, Path(directory), given.count, settings, options, given.form, s3)]
-            sent = sent_messages(Path(directory) / "store")
-            for copy, status, then in made:  # of a store that is cleaned, what it had when the copy was done
-                judged = judge(broker, copy, then or sent, {**LOAD, **settings, "deleteWhen": "24"})
+            for copy, status, root in made:
+                judged = judge(broker, copy, sent_messages(root), {**LOAD, **settings, "deleteWhen": "24"})
                 print(f"{version} {copy.name}: {judged}; exit {status}", file=sys.stderr)
-                asked += judged.before + judged.later > 0  # else the cleaner has deleted all of it meanwhile
+                asked += judged.before > 0  # else the cleaner has deleted all of them meanwhile
                 total.before += judged.before
                 total.later += judged.later
                 total.wrong += judged.wrong

@@ -119,9 +119,11 @@ class Harness:
         """Let a whole broker with clients write a store into `root`, or go on with one; what they say happened."""
         return self._run_whole([], root, settings)
 
-    def pop(self, root: Path, settings: dict[str, str] | None = None) -> dict[str, list[str]]:
-        """Let a POP consumer of a whole broker take messages, and those that come again; see Pops.java."""
-        return self._run_whole(["pops"], root, settings)
+    def pop(
+        self, root: Path, settings: dict[str, str] | None = None, wanted: int = 9, *, acknowledges: bool = True
+    ) -> dict[str, list[str]]:
+        """Let a POP consumer of a whole broker take messages, and later so many that come again; see Pops.java."""
+        return self._run_whole(["pops"], root, settings, str(wanted), str(acknowledges).lower())
 
     def write_traced(self, root: Path) -> dict[str, Any]:
         """Let a whole broker and clients with message trace write a store into `root`; see Traced.java."""
@@ -183,10 +185,12 @@ class Harness:
             with Jvm(self.version, Path(scratch), settings, ["slave", str(root)], whole=True) as jvm:
                 jvm.finish()
 
-    def _run_whole(self, command: list[str], root: Path, settings: dict[str, str] | None = None) -> dict[str, Any]:
+    def _run_whole(
+        self, command: list[str], root: Path, settings: dict[str, str] | None = None, *more: str
+    ) -> dict[str, Any]:
         with TemporaryDirectory(prefix="rmqtool-harness-") as scratch:
             file = Path(scratch, "facts.json")
-            arguments = [*command, str(root), str(file)]
+            arguments = [*command, str(root), str(file), *more]
             all_settings = {**SETTINGS, **SHOP_SETTINGS, **(settings or {})}
             with Jvm(self.version, Path(scratch), all_settings, arguments, whole=True) as jvm:
                 jvm.finish()
@@ -343,6 +347,20 @@ class Harness:
             else:
                 jvm.finish()
 
+    def fill(self, root: Path, count: int, settings: dict[str, str], *, killed: bool = False) -> None:
+        """Write so many messages of 1.2 KB as fast as possible, and stop, or kill the process."""
+        with self._jvm(["fill", str(root), str(count)], settings) as jvm:
+            jvm.wait_ready()
+            if killed:
+                jvm.kill()
+            else:
+                jvm.finish()
+
+    def duration(self, root: Path, settings: dict[str, str]) -> dict[str, float]:
+        """Let the store at `root` load: seconds of CPU as ``cpu``, and as ``wall``."""
+        seconds: dict[str, float] = self._answer("duration", root, settings)
+        return seconds
+
     def append(self, root: Path, count: int, settings: dict[str, str], messages_per_second: int = 300) -> None:
         """Append at least `count` messages, and stop cleanly."""
         count += _appended(root)
@@ -364,12 +382,12 @@ class Harness:
                 time.sleep(_POLL_S)
             jvm.kill()
 
-    def _answer(self, command: str, root: Path) -> dict[str, Any]:
+    def _answer(self, command: str, root: Path, settings: dict[str, str] | None = None) -> dict[str, Any]:
         with TemporaryDirectory(prefix="rmqtool-harness-") as scratch:
             file = Path(scratch, "answer.json")
             if self.user is not None:
                 os.chown(scratch, self.user, self.user)
-            with self._jvm([command, str(root), str(file)]) as jvm:
+            with self._jvm([command, str(root), str(file)], settings) as jvm:
                 jvm.finish()
             answer: dict[str, Any] = json.loads(file.read_bytes())
             return answer

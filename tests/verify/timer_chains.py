@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,16 +59,19 @@ class TimerChains:
         _write(self.store / "config" / "timercheck", place, struct.pack(">q", value))
 
 
-def store_with_chains(store: Path, queue_offset: int = TIMERS) -> TimerChains:
-    """Log, queues and index, and the files of the timer as after a clean stop; nothing is due yet."""
+def store_with_chains(store: Path, queue_offset: int = TIMERS, delivered: Sequence[int] = ()) -> TimerChains:
+    """Log, queues and index, and the files of the timer as after a clean stop; only the `delivered` are due."""
     builder = StoreBuilder(file_size=FILE_SIZE)
     for number in range(TIMERS):
         properties = {"REAL_TOPIC": "orders", "REAL_QID": "0", "TIMER_OUT_MS": str(due_of(number)),
                       "UNIQ_KEY": f"timer-{number}"}  # fmt: skip
         builder.put("rmq_sys_wheel_timer", store_timestamp=START_TIME + number, properties=properties)
+    offsets = [*builder.offsets]
+    for number in delivered:
+        builder.put("orders", store_timestamp=due_of(number) + 100, properties={"UNIQ_KEY": f"timer-{number}"})
     finish(builder.write(store))
     write_topics(store, ("orders", "rmq_sys_wheel_timer"))
-    slots = _write_log(store, builder.offsets)
+    slots = _write_log(store, offsets)
     with (store / "timerwheel").open("wb") as wheel:
         wheel.truncate(timer_wheel.WHEEL_SIZE)
         for time, positions in slots.items():

@@ -70,6 +70,12 @@ public final class Main {
             case "load":
                 Live.load(root, Integer.parseInt(argument));
                 break;
+            case "fill":
+                Durations.fill(root, Integer.parseInt(argument));
+                break;
+            case "duration":
+                save(Durations.load(root), Path.of(argument));
+                break;
             default:
                 throw new IllegalArgumentException("no such command: " + command);
         }

@@ -6,7 +6,7 @@ final class Pops {
     private Pops() {
     }
 
-    static Map<String, Object> run(Path root) {
+    static Map<String, Object> run(Path root, int wanted, boolean acknowledges) {
         throw new UnsupportedOperationException("POP consumers are of 5.x");
     }
 }

@@ -1,6 +1,7 @@
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
@@ -18,14 +19,16 @@ import org.apache.rocketmq.remoting.protocol.header.AckMessageRequestHeader;
 import org.apache.rocketmq.remoting.protocol.header.ExtraInfoUtil;
 import org.apache.rocketmq.remoting.protocol.header.PopMessageRequestHeader;
 
-/** A POP consumer: the first run sends tasks, takes some and acknowledges a few; a later one takes what comes again. */
+/**
+ * A POP consumer: the first run sends tasks, takes some and acknowledges a few; a later one takes what comes again. In
+ * place of tasks that were cut off it sends new ones.
+ */
 final class Pops {
     private static final String TOPIC = "tasks";
     private static final String GROUP = "workers";
     private static final String BROKER = "127.0.0.1:10911";
     private static final int TASKS = 12;
     private static final int TAKEN = 8;
-    private static final int ACKNOWLEDGED = 3;
     private static final long INVISIBLE_MS = 45_000; // longer than a broker takes to stop
     private static final long PATIENCE_MS = 90_000;
     private static final long TIMEOUT_MS = 5_000;
@@ -36,14 +39,16 @@ final class Pops {
         this.client = client;
     }
 
-    static Map<String, Object> run(Path root) throws Exception {
+    /** A later run takes so many different tasks, within its patience, and acknowledges them or does not. */
+    static Map<String, Object> run(Path root, int wanted, boolean acknowledges) throws Exception {
         WholeBroker broker = WholeBroker.start(root);
         broker.declare(TOPIC, 1);
         DefaultMQProducer producer = new DefaultMQProducer("boss");
         producer.setNamesrvAddr(WholeBroker.NAME_SERVER);
         producer.start();
         Pops pops = new Pops(producer.getDefaultMQProducerImpl().getMqClientFactory().getMQClientAPIImpl());
-        Map<String, Object> facts = broker.max(TOPIC, 0) == 0 ? pops.first(producer) : pops.later();
+        Map<String, Object> facts = broker.max(TOPIC, 0) == 0 ? pops.first(producer)
+            : pops.later(producer, TASKS - (int) broker.max(TOPIC, 0), wanted, acknowledges);
         producer.shutdown();
         broker.stop();
         return facts;
@@ -66,17 +71,23 @@ final class Pops {
     }
 
     /** What comes again, besides the tasks that nobody took before. */
-    private Map<String, Object> later() throws Exception {
+    private Map<String, Object> later(DefaultMQProducer producer, int missing, int wanted, boolean acknowledges)
+        throws Exception {
+        List<String> sent = new ArrayList<>();
+        for (int number = 0; number < missing; number++) {
+            sent.add("NEW-" + number);
+            producer.send(new Message(TOPIC, "task", "NEW-" + number, "new".getBytes(StandardCharsets.UTF_8)));
+        }
         List<MessageExt> taken = new ArrayList<>();
         long deadline = System.currentTimeMillis() + PATIENCE_MS;
-        while (taken.size() < TASKS - ACKNOWLEDGED && System.currentTimeMillis() < deadline) {
+        while (new HashSet<>(keys(taken)).size() < wanted && System.currentTimeMillis() < deadline) {
             List<MessageExt> more = pop(8);
-            for (MessageExt message : more) {
+            for (MessageExt message : acknowledges ? more : List.<MessageExt>of()) {
                 acknowledge(message);
             }
             taken.addAll(more);
         }
-        return Json.object("taken", keys(taken), "acknowledged", keys(taken));
+        return Json.object("sent", sent, "taken", keys(taken), "acknowledged", acknowledges ? keys(taken) : List.of());
     }
 
     private List<MessageExt> pop(int most) throws Exception {

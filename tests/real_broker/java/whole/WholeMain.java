@@ -15,7 +15,8 @@ public final class WholeMain {
             if (arguments[0].equals("survey")) {
                 Files.write(Path.of(arguments[2]), Json.bytes(Survey.all(Path.of(arguments[1]))));
             } else if (arguments[0].equals("pops")) {
-                Files.write(Path.of(arguments[2]), Json.bytes(Pops.run(Path.of(arguments[1]))));
+                Files.write(Path.of(arguments[2]), Json.bytes(Pops.run(Path.of(arguments[1]),
+                    Integer.parseInt(arguments[3]), Boolean.parseBoolean(arguments[4]))));
             } else if (arguments[0].equals("random")) {
                 RandomStore.run(Path.of(arguments[1]), Path.of(arguments[2]), arguments[3], arguments[4], arguments[5]);
             } else if (arguments[0].equals("pair")) { // of 5.x only
