@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 @pytest.mark.parametrize(
     ("version", "more", "options"),
     [
-        ("4.9.7", {}, []),
+        pytest.param("4.9.7", {}, [], marks=pytest.mark.rare),
         ("5.3.3", {}, ["--raw"]),
         pytest.param("5.5.0", {}, [], marks=pytest.mark.rare),
         ("5.5.0", ROCKSDB, []),

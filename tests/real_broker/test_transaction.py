@@ -53,6 +53,7 @@ def clutter(root: Path) -> Path:
     return root / HOME
 
 
+@pytest.mark.rare
 @pytest.mark.parametrize("version", VERSIONS)
 def test_brokers_ignore_our_directory(harness: Factory, unpacked: GoldenStore, tmp_path: Path, version: str) -> None:
     """Loading, starting, cleaning and destroying a store leave it alone, and do the same as without it."""

@@ -226,7 +226,7 @@ def statements(chance: random.Random, rows: list[dict[str, Any]], count: int) ->
         ])  # fmt: skip
 
 
-@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("cached", [pytest.param(False, marks=pytest.mark.rare), True])
 @pytest.mark.parametrize("pushes", ["true", pytest.param("false", marks=pytest.mark.rare)])
 def test_no_statement_changes_the_next(pushes: str, cached: bool, spark: Session, golden_store: GoldenStore) -> None:
     """Filters, limits, joins and unions of one view, in any order, whether Spark is set to push filters or not."""
