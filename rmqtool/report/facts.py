@@ -42,8 +42,8 @@ class GroupPosition:
 
     `lost` are messages that the cleaner deletes next and that it has not read, `already_lost` went before.
     `next_timestamp` is None where it has read all, or none is seen. `lag` counts the queues that are there; `gone` are
-    those that are not, `beyond` those whose offset is past their end. `unreachable` are messages of the log that it
-    has not read, and does not get because of holes in queues: these are not in `lag`.
+    those that are not, or cannot be seen, `beyond` those whose offset is past their end. `unreachable` are messages of
+    the log that it has not read, and does not get because of holes in queues: these are not in `lag`.
     """
 
     group: str
@@ -78,7 +78,7 @@ def positions_of(
         view = views.get(QueueName(item.topic, item.queue_id), _WHOLE)
         position.unreachable += view.from_offset(item.offset)[1]
         end = offsets.max_offset + view.derived if offsets else 0
-        if offsets is None:
+        if offsets is None or snapshot.hides_entries:
             position.gone += 1
         elif item.offset > end:
             position.beyond += not view.holes  # at a hole the queue ends before messages that it has read

@@ -190,6 +190,9 @@ def test_a_running_broker_has_more_in_memory(flushed_in_part: Path) -> None:
         assert [each["lag"] for each in consumers] == [None, None]
         assert "not flushed" in rmqtool("inspect", store).out
         assert note in rmqtool("pending", store).out
+        page = flushed_in_part.with_name("report.html")
+        rmqtool("report", store, "--output", page)
+        assert "not known" in page.read_text()
         assert rmqtool("sql", store, "select count(lag) as known from groups").out == "known\n0\n"
 
 
