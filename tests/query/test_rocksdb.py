@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool.base.errors import Exit
 from rmqtool.broker.offset_by_time import QueueTimes
 from rmqtool.broker.pull import Puller, Subscription, puller_of
 from rmqtool.rules.broker_conf import BrokerConf
@@ -182,7 +183,8 @@ def test_a_running_broker_has_more_in_memory(flushed_in_part: Path) -> None:
         assert [note in each.err for each in (traced, read, *others)] == [True] * 5
         status = rmqtool("status", store, "--json").document["result"]
         assert (status["lag"]["groups"], status["not_looked_at"]) == (0, ["lags", "what waits"])
-        assert note in rmqtool("status", store).out
+        shown = rmqtool("status", store)
+        assert (shown.status, note in shown.out) == (Exit.OK, True)
         for command in ("status", "inspect"):
             found = rmqtool(command, store, "--format", "nagios", "--warning", "lag=1")
             assert (found.status, "lag=" in found.out) == (3, False)

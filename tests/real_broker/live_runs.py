@@ -87,7 +87,8 @@ class Tally:
         self.peaks[f"{command} {' '.join(map(str, words[:1]))}".strip()].append(used.ru_maxrss)
         lines = [json.loads(each) for each in printed.splitlines()] if command == "query" else None
         document = json.loads(printed) if lines is None else {}
-        found = (_serious(document) or document.get("error")) if document else lines
+        gaps = (document.get("result") or {}).get("not_checked")
+        found = (_serious(document) or document.get("error") or gaps) if document else lines
         self.check(not process.returncode, f"{command} {store.name}: status {process.returncode}: {found}")
         return document if lines is None else lines
 
