@@ -27,6 +27,7 @@ from tests.real_broker.harness import LONG_LIVED, Harness
 from tests.trust import results
 
 _RATE = 1000  # messages a second
+_CONF = "broker.conf"
 _TOPICS = 2000  # one for each 2,000 messages: more than an hour
 _MORE_MEMORY = 1.25
 """By so much a command may need more memory at the end; its log is several times as long then."""
@@ -41,6 +42,7 @@ def _alone(broker: Harness, root: Path, settings: dict[str, str]) -> Iterator[li
               for name in (f"load-{number}" for number in range(_TOPICS))}  # fmt: skip
     # From rows of topics that it does not know, a broker frees RocksDB every hour (`cleanRocksDBDirtyCQIntervalMin`).
     (store / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": topics}))
+    (root / _CONF).write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
     with broker.hold(store, _RATE, settings, many=True):
         yield [store]
 
@@ -70,6 +72,7 @@ FORMS: Mapping[str, Form] = {
 class Tally:
     """What came out of the runs beside one form: how many of each command, their peaks in KiB, and what was wrong."""
 
+    conf: Path
     runs: Counter[str] = field(default_factory=Counter)
     peaks: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     problems: list[str] = field(default_factory=list)
@@ -77,7 +80,8 @@ class Tally:
 
     def run(self, store: Path, command: str, *words: object) -> Any:
         """The lines, or the document, that a command prints as JSON; its status and its memory are counted."""
-        line = [sys.executable, "-m", "rmqtool", command, str(store), *map(str, words), "--json"]
+        conf = ["--broker-conf", str(self.conf)] if self.conf.exists() else []
+        line = [sys.executable, "-m", "rmqtool", command, str(store), *map(str, words), *conf, "--json"]
         process = subprocess.Popen(line, stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
         printed = process.stdout.read()
@@ -135,9 +139,10 @@ def _serious(document: dict[str, Any]) -> set[tuple[str, ...]]:
 
 def try_form(name: str, minutes: float) -> dict[str, Any]:
     """Run the commands in turns beside one form; the figures."""
-    form, tally = FORMS[name], Tally()
+    form = FORMS[name]
     with tempfile.TemporaryDirectory(prefix="rmqtool-live-") as directory:
         root = Path(directory)
+        tally = Tally(root / _CONF)
         with form.held(Harness(form.version), root) as stores:
             deadline = time.monotonic() + 60 * minutes
             while time.monotonic() < deadline:
