@@ -7,6 +7,7 @@ from tests.faults.reading import MODES
 from tests.faults.watch import FAULTS as FAULTS_OF_WRITES
 from tests.fuzz.targets import TARGETS
 from tests.mutants.modules import MODULES
+from tests.real_broker.live_runs import FORMS
 from tests.trust import page as trust
 from tests.trust.history import FAULTS
 from tests.trust.results import HERE, recorded
@@ -43,6 +44,13 @@ def test_failing_writes() -> None:
         assert row["problems"] == []
         assert {*row["tried"]} <= known
     assert writes is None or {*NAMES} <= {row["writer"] for row in writes.rows}
+
+
+def test_running_brokers() -> None:
+    """No command reports anything of a sound store, whatever the broker is."""
+    live = recorded("live")
+    assert live is not None
+    assert [row["problems"] for row in live.rows] == [[]] * len(FORMS)
 
 
 def test_each_fault_has_its_test() -> None:
