@@ -126,32 +126,43 @@ def value_of(text: str, member: Member) -> Any:
 
 
 def edited(text: str, edits: Sequence[tuple[int, int, str]]) -> str:
-    """The text with each stretch, from start to before stop, replaced."""
+    """The text with each stretch, from start to before stop, replaced; those that are taken out may overlap."""
     pieces, at = [], 0
     for start, stop, new in sorted(edits):
         pieces += [text[at:start], new]
-        at = stop
+        at = max(at, stop)
     return "".join([*pieces, text[at:]])
 
 
 def with_values(text: str, values: Sequence[tuple[Member, object]]) -> str:
     """The text with other values of members; without those whose value is None."""
-    return edited(
-        text,
-        [
-            _removal(text, member) if value is None else (member.value, member.stop, str(value))
-            for member, value in values
-        ],
-    )
+    begins = {member.stop: member.start for member, value in values if value is None}
+    edits = [(member.value, member.stop, str(value)) for member, value in values if value is not None]
+    return edited(text, [*edits, *((*_removal(text, start, stop, begins), "") for stop, start in begins.items())])
 
 
-def _removal(text: str, member: Member) -> tuple[int, int, str]:
-    """The edit that takes out a member with the comma after it, or before the last one."""
-    following = _SEPARATOR.match(text, member.stop)
+def _removal(text: str, start: int, stop: int, begins: Mapping[int, int]) -> tuple[int, int]:
+    """The stretch of a member that is taken out with the comma after it; of the last one with the comma before it.
+
+    `begins` are those of all that are taken out, by where they stop: then the last that stays has no comma.
+    """
+    following = _SEPARATOR.match(text, stop)
     if following and following[1] == ",":
-        return member.start, following.end(), ""
-    before = text[: member.start].rstrip()
-    return len(before) - before.endswith(","), member.stop, ""
+        return start, following.end()
+    while text[(comma := _last_before(text, start))] == ",":
+        end = _last_before(text, comma) + 1
+        if end not in begins:
+            return comma, stop
+        start = begins[end]
+    return start, stop
+
+
+def _last_before(text: str, at: int) -> int:
+    """Where the last character before a place is that is no blank."""
+    at -= 1
+    while text[at].isspace():
+        at -= 1
+    return at
 
 
 def with_members(text: str, table: Member, added: Mapping[str, str]) -> str:

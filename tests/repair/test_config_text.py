@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from itertools import chain, combinations
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -12,6 +14,7 @@ from rmqtool.store.config_json import parse_fastjson
 from rmqtool.store.config_text import (
     bytes_of,
     edited,
+    entries_of,
     file_text,
     member_of,
     member_text,
@@ -20,6 +23,7 @@ from rmqtool.store.config_text import (
     text_of,
     whole_members,
     with_members,
+    with_values,
 )
 
 OFFSETS = """{
@@ -90,6 +94,15 @@ def test_members_are_added_at_the_end_of_a_table(inner: str) -> None:
     assert added.replace('"x":{"topicName":"x"},\n\t\t', "") == file_text(
         {"topicConfigTable": {"orders": member_text("orders", TOPIC)}}
     )
+
+
+@pytest.mark.parametrize("gone", [*chain.from_iterable(combinations(range(4), count) for count in range(5))])
+def test_members_are_taken_out(gone: tuple[int, ...]) -> None:
+    """With one comma each, whichever they are: what is left is JSON."""
+    text = '{"offsetTable":{"t@g":{"0":1, "1":2,\n"2":3 ,"3":4\n}}}'
+    found = [*members(text, entries_of(text, "offsetTable")[0].value)]
+    left = with_values(text, [(each, None if number in gone else 7) for number, each in enumerate(found)])
+    assert json.loads(left) == {"offsetTable": {"t@g": {str(number): 7 for number in range(4) if number not in gone}}}
 
 
 def test_entries_that_are_whole_wherever_a_text_ends() -> None:
