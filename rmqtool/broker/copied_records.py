@@ -184,9 +184,8 @@ def judged_records(snapshot: Snapshot, queue: CompactedQueue, file: MappedFile, 
     rows, units = rows[leading], units[leading]
     own = records.units[rows]
     built, contradicted = records.units.copy(), np.zeros(len(records.units), np.bool_)
-    for at in np.flatnonzero(lead_to_same(own, units) & ((own != units) | records.foreign[rows]))[
-        :_MOST_JUDGED
-    ].tolist():
+    is_odd = lead_to_same(own, units) & ((own != units) | records.foreign[rows])
+    for at in np.flatnonzero(is_odd)[:_MOST_JUDGED].tolist():
         row = int(rows[at])
         if records.wrong[row] or _is_contradicted(snapshot, queue, file, records, row, units[at]):
             built[row], contradicted[row] = units[at], not records.wrong[row]

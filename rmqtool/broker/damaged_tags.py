@@ -27,9 +27,8 @@ def damaged_tags(
     record with a damaged body is no witness against its unit either.
     """
     found = np.zeros(len(numbers), np.bool_)
-    for at in np.flatnonzero(lead_to_same(built, stored) & (built["tags_code"] != stored["tags_code"]))[
-        :_MOST
-    ].tolist():
+    has_other_tags = lead_to_same(built, stored) & (built["tags_code"] != stored["tags_code"])
+    for at in np.flatnonzero(has_other_tags)[:_MOST].tolist():
         row = int(np.searchsorted(run.physical_offsets, built["physical_offset"][at]))
         own, code = int(built["tags_code"][at]), int(stored["tags_code"][at])
         found[at] = bool(run.wrong_bodies[row]) or _is_damaged(run, row, int(numbers[at]), own, code, units)

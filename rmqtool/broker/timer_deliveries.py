@@ -75,7 +75,7 @@ def unlogged_waiting(
 
 
 def _not_put_off(waiting: list[TimerMessage], queue: TimerQueue, log: Sequence[MappedFile]) -> list[TimerMessage]:
-    """Those of the messages of which no newer copy was stored."""
+    """The timer messages that were not put off: the log has no newer copy of them."""
     if not waiting:
         return waiting
     copies = TimerCopies()

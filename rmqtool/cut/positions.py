@@ -127,7 +127,7 @@ class PositionsAfter:
             yield queue_id, sorted(each for each in offsets if each < end)
 
     def _taken(self) -> dict[GroupQueue, set[int]]:
-        """The messages before the cut that a POP consumer holds, and of which only a check point after it says so.
+        """The messages before the cut that a POP consumer holds by a check point that was stored after it.
 
         Nothing would bring them back after the time that the consumer has for them: its group has to go on before them.
         """

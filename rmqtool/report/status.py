@@ -92,7 +92,7 @@ class Waiting:
 class Status:
     """The answer at `now`, epoch ms.
 
-    `lags` are the largest first; `not_looked_at` is what would have taken too long, or cannot be seen.
+    `lags` are the largest first; `out_of_time` is what would have taken too long.
     """
 
     snapshot: Snapshot
@@ -103,8 +103,14 @@ class Status:
     last_message: int | None  # when the last message was stored, epoch ms
     lags: tuple[GroupLag, ...]
     waiting: Waiting
-    not_looked_at: tuple[str, ...]
+    out_of_time: tuple[str, ...]
     start: StartDuration | None = None  # how long the next start takes, None while a broker runs
+
+    @property
+    def not_looked_at(self) -> tuple[str, ...]:
+        """What would have taken too long, or is in the memory of a running broker."""
+        hidden = ("lags", "what waits") if self.snapshot.hides_entries else ()
+        return tuple(dict.fromkeys((*self.out_of_time, *hidden)))
 
     @property
     def has_problems(self) -> bool:
@@ -158,8 +164,6 @@ def status_of(
     except RmqtoolError as error:
         found.append(unread_finding(store, error))
     waiting, lags = Waiting(), tuple[GroupLag, ...]()
-    if snapshot.hides_entries:
-        left.left_out.update(dict.fromkeys(("lags", "what waits")))
     try:
         waiting = _waiting(snapshot, left)
         lags = () if snapshot.hides_entries else _lags(snapshot, left)

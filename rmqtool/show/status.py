@@ -30,7 +30,7 @@ def exit_of(status: Status) -> Exit:
     """FINDINGS for what is above information, LOSSY where there was no time for something."""
     if status.has_problems:
         return Exit.FINDINGS
-    return Exit.LOSSY if status.not_looked_at and not status.snapshot.hides_entries else Exit.OK
+    return Exit.LOSSY if status.out_of_time else Exit.OK
 
 
 def show_status(status: Status, style: Style, *, again: bool | None = None) -> None:

@@ -17,9 +17,9 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import rmqtool
-from tests.commands.running import rmqtool as run
 from tests.copies import copied
 from tests.real_broker.harness import Harness
+from tests.real_broker.shop_cuts import cut
 
 IN_ROCKSDB = {"popConsumerKVServiceInit": "true", "popConsumerKVServiceEnable": "true"}
 _TOPIC, _TASKS = "tasks", 12
@@ -64,12 +64,7 @@ def wrong_after_cut(broker: Harness, popped: Popped, offset: int, settings: dict
     with TemporaryDirectory(prefix="rmqtool-cut-") as scratch:
         root = copied(popped.root, Path(scratch, "store"))
         tasks = {each.keys[0]: each.physical_offset for each in rmqtool.open(root).messages(topic=_TOPIC)}
-        done = run("cut", root, "--at", str(offset), "--yes", "--broker-version", broker.version)
-        wrong = Counter({"cuts that failed": int(done.status != 0)})
-        checked = run("verify", root, "--broker-version", broker.version)
-        wrong["cuts that verify does not call clean"] = int(checked.status != 0)
-        if done.status or checked.status:
-            print(done.out, done.err, checked.out, file=sys.stderr)
+        wrong = cut(broker, root, offset)
         left = {key for key, at in tasks.items() if at < offset}
         wanted = left - popped.acknowledged
         facts = broker.pop(root, settings, len(wanted) + _TASKS - len(left))
@@ -85,7 +80,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("versions", nargs="*", default=_VERSIONS)
     parser.add_argument("--rocksdb", action="store_true", help="what consumers hold is in RocksDB (kvStore)")
-    parser.add_argument("--step", type=int, default=1, help="cut at each so manieth record")
+    parser.add_argument("--step", type=int, default=1, help="cut at every STEP-th record")
     given = parser.parse_args()
     settings = IN_ROCKSDB if given.rocksdb else {}
     failed = False

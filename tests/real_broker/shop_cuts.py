@@ -109,7 +109,7 @@ def wrong_halves(broker: Harness, source: Path, offset: int) -> Counter[str]:
 def main() -> None:
     """Judge cuts of each kind, and print what is wrong."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--step", type=int, default=1, help="cut at each so manieth place")
+    parser.add_argument("--step", type=int, default=1, help="cut at every STEP-th place")
     given, broker, failed = parser.parse_args(), Harness(_VERSION), False
     with TemporaryDirectory(prefix="rmqtool-shop-") as timers, TemporaryDirectory(prefix="rmqtool-shop-") as halves:
         kinds: Mapping[str, tuple[Path, Places, Wrong]] = {
