@@ -11,27 +11,23 @@ import json
 import os
 import random
 import re
-import shutil
 import sys
-import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
 from rmqtool.base.errors import Exit
-from tests.faults.shim import STATUSES, answer, command_line, load_all, shim, with_library
+from tests.faults.run import SEED, Trials
+from tests.faults.shim import STATUSES, answer, shim
 from tests.golden import stores
-from tests.trust import results
 from tests.unchanged import data_extents, unchanged
 
 Mode = Literal["fails", "ends", "pieces", "changes"]
 MODES: tuple[Mode, ...] = ("fails", "ends", "pieces", "changes")
 """What a read does: as a bad sector; as a file that was cut; as a signal may leave it; as if somebody wrote."""
 PAGE = 4096
-SEED = 1
-_MODULE = "tests.faults.reading"
 _COUNTS = ("reads", "hits", "maps")
 _WHOLE = (0, 1 << 62)
 _PER_KIND = 3
@@ -183,6 +179,9 @@ class Tally:
     verdicts: dict[str, int] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
+    def __str__(self) -> str:
+        return f"{self.store:30} {self.trials:6} faults, {self.hits:6} met: {self.verdicts}"
+
     def add(self, command: str, fault: Fault, ended: Ended, sound: Ended) -> None:
         """Count one run of a command."""
         self.trials += 1
@@ -225,30 +224,9 @@ def all_names() -> list[str]:
     return [*stores.names(), *(f"more/{name}" for name in more)]
 
 
-def main() -> int:
-    """Try stores; print, and with `--record` keep, the figures. Starts itself again with the library."""
-    given = command_line(_MODULE, "of all faults").parse_args()
-    return with_library(_MODULE, lambda directory: _try_all(given, directory))
-
-
-def _try_all(given: argparse.Namespace, directory: Path) -> int:
-    load_all()
-    begin, rows, drawn = time.monotonic(), [], random.Random(SEED)
-    for name in given.names or all_names():
-        tally = try_store(name, stores.unpack(name, directory), given.every, drawn)
-        shutil.rmtree(directory / name)
-        rows.append(asdict(tally))
-        if given.json:
-            print(json.dumps(rows[-1]), flush=True)
-        else:
-            print(f"{name:30} {tally.trials:6} faults, {tally.hits:6} met: {tally.verdicts}", flush=True)
-            print(*(f"  {problem}" for problem in tally.problems), sep="\n", flush=True)
-    wrong = sum(len(row["problems"]) for row in rows)
-    if given.record and not wrong:
-        words = " ".join([f"python -m {_MODULE}", *given.names, f"--every {given.every}"])
-        results.record("reads", words, time.monotonic() - begin, str(SEED), rows)
-    return int(wrong > 0)
+def _tally(name: str, given: argparse.Namespace, directory: Path) -> Tally:
+    return try_store(name, stores.unpack(name, directory), given.every, random.Random(f"{SEED} {name}"))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(Trials("tests.faults.reading", "of all faults", "reads", all_names, _tally).main())

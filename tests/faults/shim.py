@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import io
 import json
@@ -12,7 +11,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
@@ -73,29 +71,6 @@ def shim() -> ctypes.CDLL:
     for name in ("bad_count", "bad_calls", "bad_hits"):
         getattr(library, name).restype = ctypes.c_long
     return library
-
-
-def with_library(module: str, work: Callable[[Path], int]) -> int:
-    """The status of `work` in a directory of its own; its module is started again if it has not the library yet."""
-    with tempfile.TemporaryDirectory() as directory:
-        if _LIBRARY in os.environ.get("LD_PRELOAD", ""):
-            return work(Path(directory))
-        library = compiled(Path(directory))
-        if library is None:
-            print("no C compiler, or not Linux: nothing is tried")
-            return 0
-        environment = {**os.environ, "LD_PRELOAD": str(library)}
-        return subprocess.run([sys.executable, "-m", module, *sys.argv[1:]], check=False, env=environment).returncode
-
-
-def command_line(module: str, every: str) -> argparse.ArgumentParser:
-    """The options of a module that tries faults; `every` says of what one in so many is tried."""
-    parser = argparse.ArgumentParser(prog=f"python -m {module}")
-    parser.add_argument("names", nargs="*")
-    parser.add_argument("--every", type=int, default=1, help=f"one in so many {every}")
-    parser.add_argument("--json", action="store_true", help="one line for each name")
-    parser.add_argument("--record", action="store_true")
-    return parser
 
 
 def load_all() -> None:

@@ -7,26 +7,21 @@ not, a command ends with a documented status and one message, and the next run g
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from tests.faults.commands import BESIDE, NAMES, POWER, command
-from tests.faults.shim import command_line, load_all, with_library
+from tests.faults.run import SEED, Trials
 from tests.faults.watch import FAULTS
 from tests.rebuild import faults as rebuilds
 from tests.repair import faults as repairs
-from tests.trust import results
 
-SEED = 1
-_MODULE = "tests.faults.writing"
 _ALL = (*FAULTS, BESIDE, POWER)
 
 
@@ -60,6 +55,9 @@ class Tally:
     ended: dict[str, int] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
+    def __str__(self) -> str:
+        return f"{self.writer:34} {self.calls:4} calls, {sum(self.tried.values()):5} faults: {self.ended}"
+
     def add(self, fault: str, where: str, trial: Callable[[], object]) -> None:
         """Try something, and count it."""
         try:
@@ -87,46 +85,24 @@ def try_writer(writer: Writer, faults: Sequence[str], every: int, chance: random
     return tally
 
 
-def writers(names: Sequence[str], scratch: Path) -> Iterator[Writer]:
-    """Those of these names, or all."""
-    for name in names or [*rebuilds.JOBS, *repairs.JOBS, *NAMES]:
-        if name in rebuilds.JOBS:
-            yield rebuilds.writer(name, scratch / "rebuilds")
-        elif name in repairs.JOBS:
-            yield repairs.writer(name, scratch / "repairs")
-        else:
-            yield command(name, scratch / "commands")
+def _writer(name: str, scratch: Path) -> Writer:
+    if name in rebuilds.JOBS:
+        return rebuilds.writer(name, scratch)
+    if name in repairs.JOBS:
+        return repairs.writer(name, scratch)
+    return command(name, scratch)
 
 
-def main() -> int:
-    """Try writers; print, and with `--record` keep, the figures. Starts itself again with the library."""
-    parser = command_line(_MODULE, "places of each fault")
-    parser.add_argument("--fault", action="append", choices=_ALL, help="only this one")
-    given = parser.parse_args()
-    return with_library(_MODULE, lambda directory: _try_all(given, directory))
+def all_names() -> list[str]:
+    """All writers, those that take longest first."""
+    return [*repairs.JOBS, *NAMES, *rebuilds.JOBS]
 
 
-def _try_all(given: argparse.Namespace, directory: Path) -> int:
-    load_all()
-    begin, rows, chance = time.monotonic(), [], random.Random(SEED)
-    for writer in writers(given.names, directory):
-        tally = try_writer(writer, given.fault or _ALL, given.every, chance)
-        rows.append(asdict(tally))
-        if given.json:
-            print(json.dumps(rows[-1]), flush=True)
-            continue
-        count, seconds = sum(tally.tried.values()), time.monotonic() - begin
-        print(
-            f"{tally.writer:26} {tally.calls:4} calls, {count:5} faults, after {seconds:.0f} s: {tally.ended}",
-            flush=True,
-        )
-        print(*(f"  {problem}\n" for problem in tally.problems), sep="", end="", flush=True)
-    wrong = sum(len(row["problems"]) for row in rows)
-    if given.record and not wrong:
-        words = " ".join([f"python -m {_MODULE}", *map(repr, given.names), f"--every {given.every}"])
-        results.record("writes", words, time.monotonic() - begin, str(SEED), rows)
-    return int(wrong > 0)
+def _tally(name: str, given: argparse.Namespace, directory: Path) -> Tally:
+    chance = random.Random(f"{SEED} {name}")
+    return try_writer(_writer(name, directory), given.fault or _ALL, given.every, chance)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    only = ("--fault", {"action": "append", "choices": _ALL, "help": "only this one"})
+    sys.exit(Trials("tests.faults.writing", "places of each fault", "writes", all_names, _tally).main(only))
