@@ -197,10 +197,10 @@ class Output(Closing):
             _sync_all({folder for source in sources for folder in _up_to(source, self.path)})
             _write_json(self.path / JOURNAL, journal)
             sync(self.path)
-            self._apply(journal)
             for folder in self._made:
                 with suppress(PermissionError):  # of whoever may write there, and not look
                     sync(folder.parent)
+            self._apply(journal)
 
     def _apply(self, journal: dict[str, Any]) -> None:
         """Carry out a journal; doing it again changes nothing. What is done is on the disk before the next step."""

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, unquote
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import pyarrow as pa
 
@@ -203,7 +203,11 @@ def _follow_iceberg(output: Path, name: str, manifest: dict[str, Any], schema: p
     from pyiceberg.catalog import load_catalog
     from pyiceberg.expressions import AlwaysTrue
 
+    from rmqtool.export.synced_files import SCHEMES, SyncedFiles
+
     catalog = load_catalog()
+    if urlsplit(catalog.properties.get("warehouse", "")).scheme in SCHEMES:
+        catalog.properties.setdefault("py-io-impl", f"{SyncedFiles.__module__}.{SyncedFiles.__qualname__}")
     catalog.create_namespace_if_not_exists(name.rpartition(".")[0])
     table = catalog.create_table_if_not_exists(name, schema=schema)
     there = _files_of_iceberg(table, output, name)
@@ -224,6 +228,6 @@ def _follow_iceberg(output: Path, name: str, manifest: dict[str, Any], schema: p
         files = wanted if gone else added
         if files:
             transaction.add_files(files, snapshot_properties=properties, check_duplicate_files=not gone)
-    scheme, _, path = table.metadata_location.rpartition("://")
-    if scheme in ("", "file"):
-        _sync_below(Path(path).parent)
+    url = catalog.engine.url if hasattr(catalog, "engine") else None
+    if url and url.get_backend_name() == "sqlite" and url.database:
+        sync(Path(url.database).absolute().parent)  # its journal, which would undo the commit, is gone

@@ -74,6 +74,24 @@ def test_rows_are_those_of_the_files(catalog: Any, golden_store: GoldenStore, tm
     assert counted == [(len(found), len({row["topic"] for row in found}))]
 
 
+def test_metadata_are_on_the_disk_once_they_are_written(tmp_path: Path, synced: list[int]) -> None:
+    """With the names of the directories that were made; what is there is not overwritten without being asked."""
+    from rmqtool.export.synced_files import SyncedFiles
+
+    file = tmp_path / "lake" / "metadata" / "0.json"
+    output = SyncedFiles({}).new_output(file.as_uri())
+    with output.create() as stream:
+        stream.write(b"{}")
+    assert file.read_bytes() == b"{}"
+    assert synced[0] == file.stat().st_ino
+    assert {*synced[1:]} == {path.stat().st_ino for path in (file.parent, file.parent.parent, tmp_path)}
+    with pytest.raises(FileExistsError):
+        output.create()
+    with output.create(overwrite=True):
+        pass
+    assert file.read_bytes() == b""
+
+
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("mode", ["incremental", "overwrite"])
 def test_a_run_that_is_killed_anywhere(

@@ -248,7 +248,7 @@ def test_files_are_on_the_disk_before_they_are_seen(store: Path, tmp_path: Path,
 def test_each_step_of_a_commit_is_on_the_disk_before_the_next(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both directories of each file that is moved, before the manifest; in between nothing says that it is whole."""
+    """Directories of files that are moved, and those that were made, before the manifest; in between nothing says that it is whole."""
     out = tmp_path / "new" / "out"
     synced: list[tuple[Path, bool]] = []
     write = outputs._write_json
@@ -268,8 +268,7 @@ def test_each_step_of_a_commit_is_on_the_disk_before_the_next(
     journal, manifest = paths.index(out / "_temporary" / "commit.json"), paths.index(out / "_manifest.json")
     for part in (paths[:journal], paths[journal + 1 : manifest]):
         assert "_temporary" in {path.parent.name for path in part}
-    assert {out, *out.glob("topic=*")} <= {*paths[journal:manifest]}
-    assert {tmp_path, tmp_path / "new"} <= {*paths[manifest:]}
+    assert {out, *out.glob("topic=*"), tmp_path, tmp_path / "new"} <= {*paths[journal:manifest]}
     synced.clear()
     export(store, out, "overwrite", partition_by=("queue",))
     whole = [is_whole for _, is_whole in synced]

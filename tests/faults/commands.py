@@ -10,10 +10,13 @@ import json
 import os
 import random
 import shutil
+import sqlite3
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, suppress
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -32,6 +35,8 @@ from tests.verify.small_store import finish, small_store
 
 _REFUSED = (Exit.USAGE, Exit.FAILED, Exit.IN_USE)
 _PLACE, _TEMPORARY = "out/place/new", "tmp"
+_WAREHOUSE = "warehouse"
+_CATALOG = f"{_WAREHOUSE}/catalog.db"
 _ALWAYS, _DRAWN = 4, 6
 """States after a call that are looked at: those with none and all of what was not synced, and some of the others."""
 
@@ -263,6 +268,9 @@ class Tables(Exports):
 
     def state(self) -> State:
         """That of the export; and the rows of each file of the table, None before its first version."""
+        return super().state(), self._table()
+
+    def _table(self) -> list[int] | None:
         root, files = self.area / _PLACE, dict[str, int]()
         for version in sorted((root / "_delta_log").glob("[0-9]*.json")):
             for action in map(json.loads, version.read_text().splitlines()):
@@ -272,12 +280,41 @@ class Tables(Exports):
                     files[added["path"]] = json.loads(added["stats"])["numRecords"]
                 elif "remove" in action:
                     del files[action["remove"]["path"]]
-        return super().state(), sorted(files.values()) or None
+        return sorted(files.values()) or None
 
     def check_left(self, left: State) -> None:
         """The table may be behind the export, which the next run brings it up to."""
         for part, states in zip(left, zip(self.before, self.after, strict=True), strict=True):
             assert part in states, "neither as before nor done"
+
+
+class IcebergTables(Tables):
+    """Exports that are Iceberg tables, too: what the catalog names is there."""
+
+    def _table(self) -> list[int] | None:
+        from pyiceberg.table import StaticTable
+
+        try:
+            metadata = self._metadata()
+            found = [task.file for task in StaticTable.from_metadata(metadata).scan().plan_files()] if metadata else []
+        except (OSError, ValueError) as error:
+            raise AssertionError(f"the catalog names what is not whole: {error}") from error
+        for file in found:
+            assert Path(file.file_path).stat().st_size == file.file_size_in_bytes, f"{file.file_path} is not as named"
+        return sorted(file.record_count for file in found) or None
+
+    def _metadata(self) -> str | None:
+        """Where the table's metadata are, of a copy of the catalog: who reads it undoes what a killed run has begun."""
+        with tempfile.TemporaryDirectory() as directory:
+            for path in self.out.glob(f"{_CATALOG}*"):
+                shutil.copy2(path, directory)
+            with (
+                closing(sqlite3.connect(Path(directory, Path(_CATALOG).name))) as catalog,
+                suppress(sqlite3.OperationalError),
+            ):
+                found = catalog.execute("select metadata_location from iceberg_tables").fetchone()
+                return str(found[0]) if found else None
+        return None
 
 
 class InPlace(Command):
@@ -380,8 +417,22 @@ def _do(*words: str | Path) -> None:
     assert found.status == Exit.OK, found
 
 
+def _with_catalog(area: Path, make: Callable[[Path], object]) -> None:
+    """Let pyiceberg's default catalog be where calls count; it is loaded here, before copies of this process."""
+    os.environ |= {
+        "PYICEBERG_CATALOG__DEFAULT__TYPE": "sql",
+        "PYICEBERG_CATALOG__DEFAULT__URI": f"sqlite:///{area}/out/{_CATALOG}",
+        "PYICEBERG_CATALOG__DEFAULT__WAREHOUSE": f"file://{area}/out/{_WAREHOUSE}",
+    }
+    (area / "out" / _WAREHOUSE).mkdir()
+    for name in ("catalog.sql", "io.pyarrow", "table"):
+        import_module(f"pyiceberg.{name}")
+    make(area)
+
+
 _CLEAN = ("--now", "2026-11-25T04:00:00Z", "--time-zone", "UTC", "--disk-used-percent", "50", "--allow-unread", "--yes")
 _AT = "2023-11-14T22:13:32Z"  # 20 messages before the end
+_ICEBERG = ("--table", "iceberg:lake.messages")
 _STORE, _NEW = "{area}/source/store", f"{{area}}/{_PLACE}"
 _TO = ("--output", _NEW)
 _ALL: dict[str, tuple[type[Command], Sequence[str], Callable[[Path], object]]] = {
@@ -408,6 +459,13 @@ _ALL: dict[str, tuple[type[Command], Sequence[str], Callable[[Path], object]]] =
     "export --table delta, incremental": (
         Tables, ("export", _STORE, *_TO, "-j", "1", "--table", "delta", "--mode", "incremental"),
         lambda area: _exported(area, "--table", "delta", "--mode", "incremental"),
+    ),
+    "export --table iceberg": (
+        IcebergTables, ("export", _STORE, *_TO, "-j", "1", *_ICEBERG), lambda area: _with_catalog(area, _small)
+    ),
+    "export --table iceberg, incremental": (
+        IcebergTables, ("export", _STORE, *_TO, "-j", "1", *_ICEBERG, "--mode", "incremental"),
+        lambda area: _with_catalog(area, lambda area: _exported(area, *_ICEBERG, "--mode", "incremental")),
     ),
 }  # fmt: skip
 NAMES = tuple(_ALL)
