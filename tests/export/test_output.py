@@ -248,7 +248,7 @@ def test_files_are_on_the_disk_before_they_are_seen(store: Path, tmp_path: Path,
 def test_each_step_of_a_commit_is_on_the_disk_before_the_next(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Directories of files that are moved, and those that were made, before the manifest; in between nothing says that it is whole."""
+    """Directories of moved files, and those that were made, before the manifest; until the end nothing says whole."""
     out = tmp_path / "new" / "out"
     synced: list[tuple[Path, bool]] = []
     write = outputs._write_json
