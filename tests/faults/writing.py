@@ -100,7 +100,7 @@ def all_names() -> list[str]:
 
 def _tally(name: str, given: argparse.Namespace, directory: Path) -> Tally:
     chance = random.Random(f"{SEED} {name}")
-    return try_writer(_writer(name, directory), given.fault or _ALL, given.every, chance)
+    return try_writer(_writer(name, directory / "writer"), given.fault or _ALL, given.every, chance)
 
 
 if __name__ == "__main__":
