@@ -57,7 +57,8 @@ def fuzz(name: str, seconds: int, base: Path) -> dict[str, Any]:
 def _round(name: str, seconds: int, base: Path, seed: int) -> tuple[int, int, str | None]:
     """What one process has done: runs, branches, and the input that fails."""
     command = [sys.executable, "-m", "tests.fuzz.one", name, f"-max_total_time={seconds}", f"-seed={seed}"]
-    command += [f"-rss_limit_mb={_MOST_MIB}", f"-timeout={_LONGEST_S}", f"-artifact_prefix={base}/{name}-"]
+    command += [f"-rss_limit_mb={_MOST_MIB}", f"-timeout={_LONGEST_S}", f"-report_slow_units={_LONGEST_S}"]
+    command += [f"-artifact_prefix={base}/{name}-"]
     command.append(str(corpus_of(name, base)))
     with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as own:  # libFuzzer ends without cleaning
         variables = {**os.environ, "TMPDIR": own}
