@@ -519,6 +519,17 @@ class Dispatched:
         return codes
 
     @cached_property
+    def rows_without_destination(self) -> Positions:
+        """Delayed messages that no broker can deliver (`ScheduleMessageService#messageTimeUp`)."""
+        schedule_topic = self._dispatcher.number_of(SCHEDULE_TOPIC)
+        delayed = np.flatnonzero(self._topics == schedule_topic) if schedule_topic is not None else np.zeros(0, np.intp)
+        if not delayed.size:
+            return delayed
+        topics, queue_ids = self._values(names.REAL_TOPIC), self._values(names.REAL_QUEUE_ID)
+        found = dict(self._integers(delayed[topics.sizes[delayed] > 0], queue_ids, _INT, required=False))
+        return delayed[~np.isin(delayed, [*found])]
+
+    @cached_property
     def _batches(self) -> tuple[NDArray[np.int64], NDArray[np.int16], NDArray[np.int16]]:
         """First queue offset of each record, messages in its unit (`BatchConsumeQueue`), and offsets that it takes."""
         offsets, sizes, taken = self._derived_batches

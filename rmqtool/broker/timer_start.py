@@ -121,7 +121,7 @@ class TimerState:
     @property
     def delivered_until(self) -> int:
         """The time up to which due messages may have been delivered, epoch ms."""
-        return self.read_until if self.check else self.latest
+        return self.read_until if self.check and not self.is_ahead else self.latest
 
     def first_slot(self, now: int) -> int:
         """The time from which a start `now` reads the wheel, epoch ms: what was due a week before is skipped."""

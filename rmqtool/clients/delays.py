@@ -6,7 +6,7 @@ holds in place of the tags code, or at once where that is later than the level's
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cache
@@ -24,7 +24,13 @@ from rmqtool.formats.consume_queue import MAX_EXT_ADDRESS
 from rmqtool.rules.broker_conf import known_levels
 from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
-from rmqtool.rules.versions import DELAY_OFFSET_IN_RANGE, delays_unknown_to_recovery, notes_first_of_run, parse_version
+from rmqtool.rules.versions import (
+    DELAY_OFFSET_IN_RANGE,
+    delays_unknown_to_recovery,
+    delivery_stops,
+    notes_first_of_run,
+    parse_version,
+)
 from rmqtool.scan.single_record import single_record_at
 from rmqtool.store.config_tables import load_delay_offsets
 from rmqtool.store.delays_seen import SeenDelays, observed_delays
@@ -51,7 +57,8 @@ class DelayRequest:
     With `checks_times` each
     unit's time is compared with its record, as where a verification has found wrong ones; else only those that cannot
     be times at all. Messages before the physical offset `lacks_until` may be missing in the log. `is_rebuilt`
-    asks about queues that this program derives again, with the times that they had. `led_to` counts units that lead to
+    asks about queues that this program derives again, with the times that they had. `without_destination` are, by queue
+    id, the queue offsets of messages that no broker can deliver. `led_to` counts units that lead to
     what the log has no more, `put_right` messages that are whole again.
     """
 
@@ -64,6 +71,7 @@ class DelayRequest:
     are_proven: bool = False
     beyond: Mapping[QueueName, int] = field(default_factory=dict)
     is_rebuilt: bool = False
+    without_destination: Mapping[int, Sequence[int]] = field(default_factory=dict)
     led_to: Mapping[QueueName, int] = field(default_factory=dict)
     put_right: Mapping[QueueName, int] = field(default_factory=dict)
 
@@ -177,19 +185,22 @@ class _Levels:
             yield Due(never=max(0, end - waits_from))
             return
         served_end = min(whole_end, after.end)
+        undelivered = self._undelivered(name, max(waits_from, begin), served_end)
+        if undelivered and self._stops:
+            served_end, undelivered = undelivered[0], []
         again = range(max(first, begin), min(delivered, served_end))
         elsewhere = after.led_to(begin, first, min(delivered, whole_end))
         yield Due(again=len(again) - _common(again, after.elsewhere) + len(elsewhere))
         reached_from, state = max(waits_from, begin), self._log.get(name)
-        reached = self._reached(name, reached_from, served_end, after)
+        reached = self._reached(name, reached_from, served_end, after) - len(undelivered)
         elsewhere = after.led_to(begin, waits_from, whole_end)
         if state and elsewhere:
             own = after.stored(max(reached_from, elsewhere.start), min(served_end, elsewhere.stop))
             elsewhere = elsewhere[sum(state.right_between(*part) for part in own) :]
             yield self._derived(level, elsewhere)
-        yield Due(never=max(0, end - waits_from - reached - len(elsewhere)))
-        if reached:
-            yield self._moved(level, queue, range(reached_from, served_end), after)
+        yield Due(never=max(0, end - waits_from - max(0, reached) - len(elsewhere)))
+        if reached > 0:
+            yield self._moved(level, queue, range(reached_from, served_end), after, undelivered)
 
     def _reached(self, name: QueueName, first: int, end: int, after: _After) -> int:
         """How many whole messages the queue leads to, of queue offsets from `first` to before `end`."""
@@ -205,6 +216,15 @@ class _Levels:
             return end - first - min(max(0, gaps), end - first - state.right_between(first, end))
         kept = sum(state.right_between(*part) for part in after.stored(first, end))
         return kept + _common(after.derived, range(first, end))
+
+    def _undelivered(self, name: QueueName, first: int, end: int) -> Sequence[int]:
+        """The queue offsets, from `first` to before `end`, of messages without a destination."""
+        return sorted(each for each in self._request.without_destination.get(name.queue_id, ()) if first <= each < end)
+
+    @property
+    def _stops(self) -> bool:
+        """Whether a level stands still at such a message."""
+        return delivery_stops(parse_version(self._start.version))
 
     @property
     def _derives_late(self) -> bool:
@@ -263,8 +283,10 @@ class _Levels:
             offset = int(numbers[-1]) + 1
         return offset
 
-    def _moved(self, level: int, queue: LoadedQueue | None, reached: range, after: _After) -> Due:
-        """Of messages that are reached, those that come at another time."""
+    def _moved(
+        self, level: int, queue: LoadedQueue | None, reached: range, after: _After, undelivered: Sequence[int]
+    ) -> Due:
+        """Of messages that are reached, and delivered, those that come at another time."""
         delays, (seen, delay) = self._snapshot.delay_levels, self._delays_of(level)
         is_other = seen != delay
         due, counted = Due(), 0
@@ -291,8 +313,9 @@ class _Levels:
                 if self._request.is_rebuilt:
                     comes = had
                 here = ~_within(numbers, after.elsewhere)
-                due += self._compared(had[here], comes[here], delay)
                 counted += int(np.count_nonzero(here))
+                here &= ~np.isin(numbers, undelivered)
+                due += self._compared(had[here], comes[here], delay)
         missing = len(reached) - _common(reached, after.elsewhere) - counted
         if missing > 0 and not self._request.is_rebuilt:
             end = min(reached.stop, after.derived.stop)

@@ -423,6 +423,22 @@ MESSAGES = (
         not_detected="Fields that neither queue nor index have: hosts, born time, reconsume times.",
     ),
     Entry(
+        code="commitlog.destination", severity="warning", treatment="none",
+        title="A delayed message has lost its destination",
+        what="REAL_TOPIC and REAL_QID, properties of a delayed message, name the queue to which the broker delivers it "
+        "when it is due. One of them is missing, or REAL_QID is no number.",
+        how="Damaged bytes in the properties, which no CRC covers.",
+        says="the broker cannot deliver the message at queue offset {queue_offset} of delay queue {queue_id}",
+        effect="no consumer gets the message, unless it has been delivered before",
+        versions={
+            "4.9.3 to 4.9.8": "deliver nothing more of that level: it stays at the message.",
+            "all": "drop the message, and go on with the next one.",
+        },
+        repair="Restore the bytes from a replica or a backup. A level that stays at the message goes on once the "
+        "broker is stopped and the level's offset in config/delayOffset.json is set to the next message.",
+        remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
+    ),
+    Entry(
         code="commitlog.body-compression", fault="F27", treatment="none", treatment_by_cause={"flag": "files"},
         title="A body is not compressed as its sys flag says",
         what="The sys flag calls a body compressed that does not decompress, or the other way round; its CRC is right.",

@@ -81,6 +81,7 @@ TIMER_DELETE_KEY_CONFIGURED = Version(5, 4, 0)  # MessageStoreConfig#appendTopic
 _DELAYS_AFTER_RECOVERY = Version(4, 9, 2), Version(5, 0, 0)  # DefaultMessageStore#load: the levels are parsed last
 DELAY_OFFSETS_WRITTEN_AT_STOP = Version(4, 9, 3)  # ScheduleMessageService#shutdown; before, every ten seconds only
 _DELAY_OFFSET_OF_RUN = Version(4, 9, 3)  # ScheduleMessageService.DeliverDelayedMessageTimerTask#executeOnTimeup: alone
+_DELIVERY_STOPS = Version(4, 9, 3), Version(5, 0, 0)  # the same: at a message that it cannot deliver, which others drop
 DELAY_OFFSET_IN_RANGE = Version(4, 9, 2)  # ScheduleMessageService#correctDelayOffset: no further than its queue goes
 SEVERAL_LOG_PATHS = Version(4, 9, 2)  # MultiPathMappedFileQueue
 STORE_CREATES_DIRECTORIES = Version(4, 9, 2)  # DefaultMessageStore: a missing consumequeue/ does not stay missing
@@ -180,6 +181,12 @@ def newer_than_known(version: Version) -> str | None:
 def delays_unknown_to_recovery(version: Version) -> bool:
     """Whether a recovery derives units of delayed messages without their delay, with the hash of their tag."""
     since, until = _DELAYS_AFTER_RECOVERY
+    return since <= version < until
+
+
+def delivery_stops(version: Version) -> bool:
+    """Whether a delay level stands still at a message without a destination; else that message alone is dropped."""
+    since, until = _DELIVERY_STOPS
     return since <= version < until
 
 

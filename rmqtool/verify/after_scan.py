@@ -168,7 +168,11 @@ class AfterScan:
         check(check_witnesses, witnesses, report)
         check(check_timer, self._scanned(visit), messages, report)
         if follows.view and follows.clients is not None and follows.start:
-            check(follows.view.add_waiting, follows.clients, follows.start, lambda: delays_known_until(witnesses))
+            has_timer_findings = any(code.startswith("timer.") for code in report.all_totals())
+            check(
+                follows.view.add_waiting, follows.clients, follows.start, lambda: delays_known_until(witnesses),
+                has_timer_findings=has_timer_findings,
+            )  # fmt: skip
             check(follows.view.report_delay_times, follows.clients, follows.start, report)
 
     def _visit_queues(self) -> QueueVisit:

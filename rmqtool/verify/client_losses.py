@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -132,16 +132,25 @@ class ClientView:
         losses.filters_lost = load_filters(self.snapshot.store, parse_version(start.version)).lost
         return losses
 
-    def add_waiting(self, losses: ClientLosses, start: StartPrediction, known_until: Callable[[], int]) -> None:
+    def add_waiting(
+        self,
+        losses: ClientLosses,
+        start: StartPrediction,
+        known_until: Callable[[], int],
+        *,
+        has_timer_findings: bool,
+    ) -> None:
         """Add delayed and timer messages that come at another time after a start right after the newest message.
 
-        Of deliveries from `known_until` on, epoch ms, the offsets of delay levels need not know. Raises RmqtoolError.
+        Of deliveries from `known_until` on, epoch ms, the offsets of delay levels need not know. With findings about
+        the timer, its files may be taken out. Raises RmqtoolError.
         """
         totals = self.total.totals
         has_wrong_times = bool(self.total.report.all_totals().get("consumequeue.tags-code"))
         until = self.total.extents.lacks_until
         request = DelayRequest(totals.latest, totals.latest, known_until(), has_wrong_times, until,
-                               beyond=self.beyond, led_to=self.led_to)  # fmt: skip
+                               without_destination=self._without_destination(), beyond=self.beyond,
+                               led_to=self.led_to)  # fmt: skip
         losses.delayed = self.delayed(start, self.in_log(), request)
         losses.come_again = come_again(self.snapshot, start, self.in_log(), request) if losses.delayed.again else 0
         if isinstance(losses.by_offsets, _WholeQueues):
@@ -149,7 +158,7 @@ class ClientView:
         losses.timers = timers_due(
             self.snapshot, start, totals.latest, totals.latest, goes_beyond=any(self.beyond.values())
         )
-        if losses.timers:
+        if losses.timers or has_timer_findings:
             losses.timers_without_files = timers_without_files(self.snapshot, totals.latest)
         if losses.timers.never:
             losses.pops_in_timer = pops_in_timer(self.snapshot, start, totals.latest)
@@ -160,6 +169,13 @@ class ClientView:
         except UnreadableError:
             losses.pop_unknown = True
             raise
+
+    def _without_destination(self) -> Mapping[int, Sequence[int]]:
+        """The queue offsets of delayed messages that no broker can deliver, by queue id."""
+        found = defaultdict[int, list[int]](list)
+        for each in self.total.totals.without_destination:
+            found[each.queue_id].append(each.queue_offset)
+        return found
 
     def in_log(self) -> LogEvidence:
         """The queues of which the log has messages."""

@@ -69,6 +69,14 @@ class HeldFinding(NamedTuple):
     size: int
 
 
+class DelayedPlace(NamedTuple):
+    """Where a delayed message stands: the queue of its level, its queue offset, its physical offset."""
+
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+
+
 @dataclass
 class RecordTotals:
     """Counts and times of the records of a part of the log; times are epoch ms."""
@@ -88,6 +96,7 @@ class RecordTotals:
     compressing: set[str] = field(default_factory=set)  # topics with compressed bodies
     unflagged: list[Unflagged] = field(default_factory=list)
     held: list[HeldFinding] = field(default_factory=list)  # findings of that record, unless the log ends there
+    without_destination: list[DelayedPlace] = field(default_factory=list)
 
     def extend(self, other: RecordTotals) -> None:
         """Add those of the next part of the log."""
@@ -103,6 +112,7 @@ class RecordTotals:
         self.last_timestamp, self.unwritten_end, self.held = other.last_timestamp, other.unwritten_end, other.held
         self.compressing |= other.compressing
         self.unflagged.extend(other.unflagged[: _MAX_UNFLAGGED - len(self.unflagged)])
+        self.without_destination += other.without_destination
         if other.latest > self.latest:
             self.latest, self.latest_offset = other.latest, other.latest_offset
 
@@ -137,6 +147,7 @@ class RecordChecks:
         self._check_times(frames)
         self._check_version(frames)
         self._check_properties(frames, dispatched, bad)
+        self._note_destinations(frames, dispatched)
         for row in inert_rows(frames):
             offset = _offset(frames, row)
             self.extents.inert.append(offset)
@@ -260,6 +271,15 @@ class RecordChecks:
         for row in dispatched.refused_rows.tolist():
             self._hold(frames, row, "commitlog.properties", {})
             bad.setdefault(row, "properties")
+
+    def _note_destinations(self, frames: RecordRun, dispatched: Dispatched) -> None:
+        rows = dispatched.rows_without_destination
+        fields = (frames.headers.field(name)[rows].tolist() for name in ("queue_id", "queue_offset"))
+        self.report.check("commitlog.destination", len(rows))
+        for place in map(DelayedPlace, *fields, frames.physical_offsets[rows].tolist()):
+            self.totals.without_destination.append(place)
+            facts = {"queue_id": place.queue_id, "queue_offset": place.queue_offset}
+            self.report.add("commitlog.destination", offset=place.physical_offset, details=facts)
 
     def _hold(self, frames: RecordRun, row: int, code: str, facts: Mapping[str, Any]) -> None:
         """Report a finding, but hold it if the last record may not have been written to its end."""

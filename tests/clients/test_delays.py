@@ -23,7 +23,8 @@ from tests.conftest import GoldenStore
 from tests.copies import copied
 from tests.golden import stores
 from tests.pending.waiting_store import WaitingStore
-from tests.real_broker.client_damages import records_of
+from tests.real_broker.client_damages import lose_destination, records_of
+from tests.real_broker.harness import SHOP_SETTINGS
 from tests.verify.verifying import codes_of, verify
 
 LEVEL_17 = Path("consumequeue/SCHEDULE_TOPIC_XXXX/16") / ("0" * 20)  # of three messages, not due yet
@@ -130,6 +131,36 @@ def test_losses(name: str, tmp_path: Path, unpacked: GoldenStore) -> None:
     store = copied(unpacked("4.9.7-shop"), tmp_path / "store")
     LOSSES[name][0](store)
     assert delays_after_start(store, "4.9.7", checks_times=True) == LOSSES[name][1]
+
+
+@pytest.mark.parametrize("name", [b"REAL_TOPIC", b"REAL_QID"])
+@pytest.mark.parametrize(
+    ("version", "number", "never"),
+    [("4.9.2", 1, 1), ("4.9.3", 1, 2), ("4.9.7", 0, 3), ("5.0.0", 0, 1), ("5.3.3", 2, 1)],
+)
+def test_a_message_without_a_destination(version: str, number: int, never: int, name: bytes, tmp_path: Path) -> None:
+    """It is dropped; from 4.9.3 on, until 5.0.0, its level stays there."""
+    store = stores.unpack("4.9.7-shop" if version < "5" else "5.3.3-shop", tmp_path)
+    lose_destination(store, 16, number, name)
+    document = run("verify", store, "--json", "--broker-version", version).document
+    assert document["result"]["start"]["clients"]["delayed"] == {"early": 0, "late": 0, "never": never, "again": 0}
+    [found] = [each for each in document["findings"] if each["code"] == "commitlog.destination"]
+    assert (found["details"]["queue_id"], found["details"]["queue_offset"]) == (16, number)
+
+
+@pytest.mark.slow
+def test_a_repair_counts_a_message_without_a_destination(tmp_path: Path) -> None:
+    """Its unit is derived without the time that it had: what nobody delivers does not come early."""
+    store = stores.unpack("5.3.3-shop", tmp_path)
+    lose_destination(store, 16, 0, b"DELAY")
+    lose_destination(store, 16, 0)
+    shutil.rmtree(store / "consumequeue")
+    conf = tmp_path / "broker.conf"
+    conf.write_text("".join(f"{key}={value}\n" for key, value in SHOP_SETTINGS.items()))
+    options = ("--broker-conf", conf, "--broker-version", "5.3.3")
+    done = run("repair", store, "--yes", "--json", *options).document["result"]
+    assert done["proof"]["more_lost"] == []
+    assert done["proof"]["clients"]["delayed"] == {"early": 0, "late": 0, "never": 1, "again": 0}
 
 
 def test_a_delivered_unit_that_is_gone_leaves_the_offset_right(tmp_path: Path, unpacked: GoldenStore) -> None:

@@ -136,6 +136,20 @@ def test_a_lost_timercheck_is_written_again(name: str, tmp_path: Path) -> None:
         assert timers_after_start(store, "5.3.3") == Due()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["5.3.3", "5.5.0"])
+def test_the_plan_counts_what_comes_again(version: str, tmp_path: Path) -> None:
+    """The timer's files are taken out, since `timercheck` has the bytes of another file."""
+    store = stores.unpack(f"{version}-shop", tmp_path)
+    config = store / "config"
+    (config / "timercheck").write_bytes((config / "subscriptionGroup.json").read_bytes())
+    [step, _] = rmqtool("verify", store, "--json", "--broker-version", version).document["result"]["plan"]["steps"]
+    assert step["clients"]["takes"] == {"timers_again": 1}
+    done = rmqtool("repair", store, "--yes", "--json", "--broker-version", version).document["result"]
+    assert done["proof"]["clients"]["timers"]["again"] == 1
+    assert done["proof"]["more_lost"] == []
+
+
 def test_it_is_not_written_where_more_is_wrong(tmp_path: Path) -> None:
     """A chain is broken, too: what it leaves out would never be delivered, so that all is read again."""
     chains = store_with_chains(tmp_path / "store")

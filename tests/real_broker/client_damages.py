@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from tests.verify.losses import FILE_OPERATIONS, Loss, Scene
 from tests.verify.losses_together import UNSEEN, all_losses
 
@@ -109,9 +110,14 @@ def whole_file_losses() -> list[Loss]:
     return [loss for loss in all_losses() if loss.name not in UNSEEN and "older" not in loss.name]
 
 
+def all_damages() -> list[Loss]:
+    """Those that come by chance, and those that do not."""
+    return [*whole_file_losses(), *damages(), *_not_by_chance()]
+
+
 def apply_named(scene: Scene, names: Sequence[str]) -> list[str]:
     """Those of the names that the store has something for."""
-    known = {loss.name: loss for loss in (*whole_file_losses(), *damages(), *_not_by_chance())}
+    known = {loss.name: loss for loss in all_damages()}
     return [name for name in names if known[name].apply(scene)]
 
 
@@ -355,6 +361,13 @@ def _in_a_name(name: str) -> Callable[[Scene], bool]:
         return True
 
     return apply
+
+
+def lose_destination(store: Path, queue_id: int, number: int, name: bytes = b"REAL_QID") -> None:
+    """Let a message of a delay queue name no topic, or no queue, to which it is to be delivered."""
+    record = [each for each in records_of(store) if (each.topic, each.queue_id) == (SCHEDULE_TOPIC, queue_id)][number]
+    data = record.file.read_bytes()
+    _overwrite(record.file, data.index(name, record.at), b"X")
 
 
 def _properties(change: Callable[[Scene, LogRecord, int, int], object]) -> Callable[[Scene], bool]:

@@ -135,6 +135,8 @@ def _logs() -> Iterator[Circumstance]:
     yield Circumstance("commitlog.queue-offset-restart", build=topic_made_again)
     yield Circumstance("commitlog.properties", build=log_of({"topic": "SCHEDULE_TOPIC_XXXX", "queue_id": 2,
                                                              "properties": {"DELAY": "soon"}}))  # fmt: skip
+    yield Circumstance("commitlog.destination", build=log_of({"topic": "SCHEDULE_TOPIC_XXXX", "queue_id": 2,
+                                                              "properties": {"REAL_TOPIC": "orders"}}))  # fmt: skip
     yield Circumstance("commitlog.magic-code-v2", version="5.0")
     yield Circumstance("commitlog.time-order", build=log_of({"store_timestamp": START_TIME + 7_200_000},
                                                             {"store_timestamp": START_TIME}))  # fmt: skip
