@@ -49,7 +49,7 @@ from rmqtool.pending.messages import (
 )
 from rmqtool.rules.broker_conf import DelayLevels, known_levels
 from rmqtool.rules.system_topics import REVIVE_GROUP, REVIVE_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
-from rmqtool.rules.versions import TIMER_DELETE_KEY_CONFIGURED, TIMER_DELETE_KEY_HAS_TOPIC
+from rmqtool.rules.versions import TIMER_DELETE_KEY_CONFIGURED, TIMER_DELETE_KEY_HAS_TOPIC, delivery_stops
 from rmqtool.scan.windows import integers
 from rmqtool.store.config_json import ConfigFile
 from rmqtool.store.config_tables import DELAYS, load_delay_offsets
@@ -282,13 +282,15 @@ def _in_slot(due: pa.Array, precision: int, keys: pa.ChunkedArray) -> pa.Array:
 
 
 _DELAYS: tuple[Kind, Kind] = ("delay", "lost-delay")
+_NUMBER = r"^[+-]?[0-9]{1,10}$"
 _OF_DELAYED = (REAL_TOPIC, REAL_QUEUE_ID, RETRY_TOPIC)
 
 
 def delayed(view: View, *, are_lost: bool = False) -> Iterator[pa.RecordBatch]:
     """The messages from each level's offset on; their units have the time of delivery in place of the tags code.
 
-    Those of levels that the broker does not have `are_lost`: they come alone, or the others do.
+    Those of levels that the broker does not have, and those that it cannot deliver, `are_lost`: they come alone, or the
+    others do.
     """
     offsets, without_time = load_delay_offsets(view.snapshot.store), 0
     queues, kind = [*view.queues(SCHEDULE_TOPIC, is_whole=True)], _DELAYS[are_lost]
@@ -300,9 +302,13 @@ def delayed(view: View, *, are_lost: bool = False) -> Iterator[pa.RecordBatch]:
     highest = known.highest if (known := known_levels(view.snapshot.store.conf)) else None
     for queue in queues:
         level = queue.queue.queue_id + 1
-        if are_lost is not (highest is not None and level > highest):
-            continue
-        for messages in messages_of(view, part_from(queue, offsets.by_level.get(level, 0), _OF_DELAYED)):
+        is_stopped = highest is not None and level > highest
+        for read in messages_of(view, part_from(queue, offsets.by_level.get(level, 0), _OF_DELAYED)):
+            is_lost = ~_have_destination(read) | is_stopped
+            if delivery_stops(view.snapshot.release):
+                is_lost = np.logical_or.accumulate(is_lost)
+                is_stopped = is_stopped or bool(is_lost.any())
+            messages = read.filter(pa.array(is_lost == are_lost))
             due, unknown = _dues(messages, level, view.snapshot.delay_levels)
             without_time += unknown
             topics = messages.column(REAL_TOPIC)
@@ -313,6 +319,14 @@ def delayed(view: View, *, are_lost: bool = False) -> Iterator[pa.RecordBatch]:
             "their entries have no time of delivery, as a recovery of 4.9.2 to 4.9.8 leaves them: a start delivers "
             "them at once; the times shown are those by their levels",
         )
+
+
+def _have_destination(messages: pa.Table) -> NDArray[np.bool_]:
+    """Which messages name the topic and queue to which a level delivers them."""
+    topics = pc.greater(pc.binary_length(messages.column(REAL_TOPIC)), 0)
+    numbers = pc.match_substring_regex(messages.column(REAL_QUEUE_ID), _NUMBER)
+    found: NDArray[np.bool_] = np.asarray(pc.fill_null(pc.and_(topics, numbers), False))
+    return found
 
 
 def _dues(messages: pa.Table, level: int, levels: DelayLevels) -> tuple[pa.Array, int]:

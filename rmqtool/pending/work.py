@@ -29,6 +29,7 @@ from rmqtool.pending.messages import (
     retries,
 )
 from rmqtool.pending.timers import Timers, delayed, lost_timers, popped, timed
+from rmqtool.rules.broker_conf import known_levels
 from rmqtool.scan.filters import TopicChoice
 from rmqtool.store.snapshot import HIDDEN_ENTRIES, Snapshot
 
@@ -243,11 +244,14 @@ def _steps(snapshot: Snapshot, work: PendingWork, listing: str | None) -> Iterat
     lost = work.total("lost-timer").messages
     if lost:
         yield f"{counted(lost, 'timer message')} would never be delivered: rmqtool verify {store}{given}"
-    unset = work.total("lost-delay").messages
+    known = known_levels(snapshot.store.conf)
+    of_levels = {each.level: each.count.messages for each in work.reasons if each.kind == "lost-delay" and each.level}
+    unset = {level: count for level, count in of_levels.items() if known and level > known.highest}
     if unset:
-        levels = [each.level for each in work.reasons if each.kind == "lost-delay" and each.level is not None]
-        yield f"{counted(unset, 'delayed message')} would never be delivered: in broker.conf, messageDelayLevel must " \
-              f"have {counted(max(levels), 'level')}"  # fmt: skip
+        yield f"{counted(sum(unset.values()), 'delayed message')} would never be delivered: in broker.conf, " \
+              f"messageDelayLevel must have {counted(max(unset), 'level')}"  # fmt: skip
+    if lost := sum(of_levels.values()) - sum(unset.values()):
+        yield f"{counted(lost, 'delayed message')} would never be delivered: rmqtool verify {store}{given}"
     skipped = work.total("lost-half").messages
     if skipped:
         yield f"{counted(skipped, 'half message')} would never be checked: rmqtool verify {store}{given}"

@@ -146,6 +146,9 @@ def test_a_message_without_a_destination(version: str, number: int, never: int, 
     assert document["result"]["start"]["clients"]["delayed"] == {"early": 0, "late": 0, "never": never, "again": 0}
     [found] = [each for each in document["findings"] if each["code"] == "commitlog.destination"]
     assert (found["details"]["queue_id"], found["details"]["queue_offset"]) == (16, number)
+    waits = run("pending", store, "--json", "--broker-version", version).document["result"]["waiting"]
+    counts = {each["kind"]: each["messages"] for each in waits if each["level"] == 17}
+    assert counts == {kind: count for kind, count in (("delay", 3 - never), ("lost-delay", never)) if count}
 
 
 @pytest.mark.slow
