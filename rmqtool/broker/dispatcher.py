@@ -298,6 +298,11 @@ class Dispatched:
         self.optional_units: QueueUnits | None = None
         """Units that only older releases derive, None without one; known once `units` are."""
 
+    def rows_of(self, topic: str) -> Positions:
+        """The records of a topic."""
+        number = self._dispatcher.number_of(topic)
+        return np.zeros(0, np.intp) if number is None else np.flatnonzero(self._topics == number)
+
     def topics_of(self, rows: Positions) -> list[str]:
         """The topics of some records, each once for all of its records."""
         topics = self._dispatcher.topics
@@ -351,7 +356,7 @@ class Dispatched:
             bare = np.flatnonzero(dispatched & (self._frames.properties_sizes == 0))
             if len(bare):
                 return int(bare[0]), "it has no properties: NullPointerException in checkMultiDispatchQueue"
-        queues_of, offsets_of = self._values(names.INNER_MULTI_DISPATCH), self._values(names.INNER_MULTI_QUEUE_OFFSET)
+        queues_of, offsets_of = self.values(names.INNER_MULTI_DISPATCH), self.values(names.INNER_MULTI_QUEUE_OFFSET)
         skips_paths = self._rules.version >= MULTI_DISPATCH_SPARES_SYSTEM_TOPICS
         for row in np.flatnonzero(dispatched & (queues_of.sizes > 0) & (offsets_of.sizes > 0)).tolist():
             if self._rules.multi_dispatches(self._dispatcher.topics[self._topics[row]]):
@@ -367,11 +372,11 @@ class Dispatched:
         if self.malformed_rows.size:
             indexed &= self._readable
         texts = [
-            texts_at(self._values(names.UNIQUE_KEY), indexed),
-            split_keys(texts_at(self._values(names.KEYS), indexed)),
+            texts_at(self.values(names.UNIQUE_KEY), indexed),
+            split_keys(texts_at(self.values(names.KEYS), indexed)),
         ]
         if self._rules.indexes_tags:
-            texts.append(texts_at(self._values(names.TAGS), indexed))
+            texts.append(texts_at(self.values(names.TAGS), indexed))
         in_order = interleaving(texts)
         rows = in_order([text.rows for text in texts])
         hashes = in_order([self._key_hashes(kind, text) for kind, text in enumerate(texts)])
@@ -469,7 +474,7 @@ class Dispatched:
         rows_held: Positions = rows[np.array(held, dtype=np.bool_)]
         return rows_held
 
-    def _values(self, name: str) -> Texts:
+    def values(self, name: str) -> Texts:
         """The values of a property, of no bytes where this version reads none."""
         values = self._properties.texts(name.encode())
         if not self._rules.drops_values_with_separator:
@@ -481,7 +486,7 @@ class Dispatched:
 
     @cached_property
     def _tags(self) -> Hashes:
-        return hash_texts(self._values(names.TAGS))
+        return hash_texts(self.values(names.TAGS))
 
     @cached_property
     def _tags_hashes(self) -> NDArray[np.int64]:
@@ -509,7 +514,7 @@ class Dispatched:
         if schedule_topic is None:
             return self._tags_hashes
         delayed = self._topics == schedule_topic
-        levels = self._values(names.DELAY)
+        levels = self.values(names.DELAY)
         rows = np.flatnonzero(delayed & (levels.sizes > 0))
         codes = self._tags_hashes.copy() if len(rows) else self._tags_hashes
         times = self._frames.headers.field("store_timestamp")
@@ -517,17 +522,6 @@ class Dispatched:
             due = self._rules.delay_levels.delivery_time(level, int(times[row]))
             codes[row] = codes[row] if due is None else due
         return codes
-
-    @cached_property
-    def rows_without_destination(self) -> Positions:
-        """Delayed messages that no broker can deliver (`ScheduleMessageService#messageTimeUp`)."""
-        schedule_topic = self._dispatcher.number_of(SCHEDULE_TOPIC)
-        delayed = np.flatnonzero(self._topics == schedule_topic) if schedule_topic is not None else np.zeros(0, np.intp)
-        if not delayed.size:
-            return delayed
-        topics, queue_ids = self._values(names.REAL_TOPIC), self._values(names.REAL_QUEUE_ID)
-        found = dict(self._integers(delayed[topics.sizes[delayed] > 0], queue_ids, _INT, required=False))
-        return delayed[~np.isin(delayed, [*found])]
 
     @cached_property
     def _batches(self) -> tuple[NDArray[np.int64], NDArray[np.int16], NDArray[np.int16]]:
@@ -544,7 +538,7 @@ class Dispatched:
         is_batch = self._dispatcher.is_batch(self._topics, self._sys_flags)
         if not is_batch.any():
             return offsets, sizes, sizes
-        bases, counts = self._values(names.INNER_BASE), self._values(names.INNER_NUM)
+        bases, counts = self.values(names.INNER_BASE), self.values(names.INNER_NUM)
         counted = is_batch & (counts.sizes > 0)
         with_base = counted & (bases.sizes > 0)
         of_one = np.zeros_like(counted) if self._rules.in_rocksdb else counted & ~with_base
@@ -575,7 +569,7 @@ class Dispatched:
         """The units of further queues that the records `rows` name, if `takes_topic` their topic; None without one."""
         if not self._rules.multi_dispatch:
             return None
-        queues_of, offsets_of = self._values(names.INNER_MULTI_DISPATCH), self._values(names.INNER_MULTI_QUEUE_OFFSET)
+        queues_of, offsets_of = self.values(names.INNER_MULTI_DISPATCH), self.values(names.INNER_MULTI_QUEUE_OFFSET)
         topics = self._dispatcher.topics
         queue_ids = self._frames.headers.field("queue_id")
         targets: list[tuple[int, int, int]] = []

@@ -57,8 +57,8 @@ class DelayRequest:
     With `checks_times` each
     unit's time is compared with its record, as where a verification has found wrong ones; else only those that cannot
     be times at all. Messages before the physical offset `lacks_until` may be missing in the log. `is_rebuilt`
-    asks about queues that this program derives again, with the times that they had. `without_destination` are, by queue
-    id, the queue offsets of messages that no broker can deliver. `led_to` counts units that lead to
+    asks about queues that this program derives again, with the times that they had. `undeliverable` are the queue
+    offsets of messages that no broker can deliver. `led_to` counts units that lead to
     what the log has no more, `put_right` messages that are whole again.
     """
 
@@ -71,7 +71,7 @@ class DelayRequest:
     are_proven: bool = False
     beyond: Mapping[QueueName, int] = field(default_factory=dict)
     is_rebuilt: bool = False
-    without_destination: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    undeliverable: Mapping[QueueName, Sequence[int]] = field(default_factory=dict)
     led_to: Mapping[QueueName, int] = field(default_factory=dict)
     put_right: Mapping[QueueName, int] = field(default_factory=dict)
 
@@ -219,7 +219,7 @@ class _Levels:
 
     def _undelivered(self, name: QueueName, first: int, end: int) -> Sequence[int]:
         """The queue offsets, from `first` to before `end`, of messages without a destination."""
-        return sorted(each for each in self._request.without_destination.get(name.queue_id, ()) if first <= each < end)
+        return sorted(each for each in self._request.undeliverable.get(name, ()) if first <= each < end)
 
     @property
     def _stops(self) -> bool:

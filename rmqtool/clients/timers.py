@@ -6,6 +6,8 @@ With timers in RocksDB since 5.4.0 it delivers the rows from its timeline on (`T
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -34,18 +36,27 @@ from rmqtool.broker.timer_start import (
 from rmqtool.clients.losses import Due
 from rmqtool.clients.queues import read_change
 from rmqtool.rules.system_topics import TIMER_TOPIC
-from rmqtool.rules.versions import TIMER_WHEEL, parse_version
+from rmqtool.rules.versions import TIMER_SKIPS_UNKNOWN, TIMER_WHEEL, parse_version
 from rmqtool.store.rocksdb import DamagedDatabaseError, is_readable
 from rmqtool.store.side_rows import NO_TIMELINE_MS, TimerRows, timer_rows
 from rmqtool.store.single_messages import SingleMessages, find_copy
 from rmqtool.store.snapshot import Snapshot
 
 
-def timers_due(snapshot: Snapshot, start: StartPrediction, newest: int, now: int, *, goes_beyond: bool = False) -> Due:
+def timers_due(
+    snapshot: Snapshot,
+    start: StartPrediction,
+    newest: int,
+    now: int,
+    undeliverable: Sequence[int] = (),
+    *,
+    goes_beyond: bool = False,
+) -> Due:
     """Count timer messages that come early, late, never or again after the predicted `start`, which is at `now`.
 
-    `newest` is the newest store timestamp of the log; times are epoch ms. `goes_beyond` says that queues lead past the
-    last file of the log. Raises RmqtoolError.
+    `newest` is the newest store timestamp of the log; times are epoch ms. `undeliverable` are the queue offsets of
+    messages that no broker can deliver. `goes_beyond` says that queues lead past the last file of the log. Raises
+    RmqtoolError.
     """
     files = snapshot.log.files
     if parse_version(start.version) < TIMER_WHEEL:
@@ -62,7 +73,10 @@ def timers_due(snapshot: Snapshot, start: StartPrediction, newest: int, now: int
     next_read = next_timer_read(state, queue)
     again = delivered_after(state, queue, next_read, SingleMessages(snapshot))
     due = _of_other_slots(snapshot, next_read)
-    due.never = gone + len(_never(snapshot, start, state, queue, next_read, now))
+    never = np.isin(queue.physical_offsets, _never(snapshot, start, state, queue, next_read, now))
+    if undeliverable:
+        never |= _behind(snapshot, start, state, queue, next_read, undeliverable)
+    due.never = gone + int(np.count_nonzero(never))
     due.again += len(again) + _read_again(snapshot, state, queue, next_read)
     if state.ran_until is None:  # nothing says what was delivered: the wheel is read from the beginning
         slots = next_read.slots
@@ -174,6 +188,32 @@ def _never(
     rows = unlogged & ~too_large | too_large & ~never
     waiting = [each.queue_offset for each in unlogged_waiting(state, queue, rows, snapshot.log.files)]
     return queue.physical_offsets[never | np.isin(queue.queue_offsets, waiting)]
+
+
+def _behind(
+    snapshot: Snapshot,
+    start: StartPrediction,
+    state: TimerState,
+    queue: TimerQueue,
+    next_read: NextRead,
+    undeliverable: Sequence[int],
+) -> NDArray[np.bool_]:
+    """Messages that wait and that no broker can deliver, and all that are due later: the timer stands still there.
+
+    With `timerSkipUnknownError` it drops them (`TimerMessageStore.TimerDequeuePutMessageService`).
+    """
+    is_odd, unread = np.isin(queue.queue_offsets, undeliverable), queue.queue_offsets >= next_read.begin
+    waits = next_read.logged & ~unread & (next_read.slots >= state.read_until)
+    dues = np.where(waits, next_read.slots, 0)
+    for each in newest_timers(queue, waits | unread, snapshot.log.files):
+        row = int(np.searchsorted(queue.queue_offsets, each.queue_offset))
+        waits[row] = not each.deletes
+        dues[row] = dues[row] or each.due - each.due % state.precision
+    lost = waits & is_odd
+    skips = parse_version(start.version) >= TIMER_SKIPS_UNKNOWN and snapshot.store.conf.is_on("timerSkipUnknownError")
+    if lost.any() and not skips:
+        lost |= waits & (dues > dues[lost].min())
+    return lost
 
 
 def _read_again(snapshot: Snapshot, state: TimerState, queue: TimerQueue, next_read: NextRead) -> int:

@@ -425,17 +425,22 @@ MESSAGES = (
     Entry(
         code="commitlog.destination", severity="warning", treatment="none",
         title="A delayed message has lost its destination",
-        what="REAL_TOPIC and REAL_QID, properties of a delayed message, name the queue to which the broker delivers it "
-        "when it is due. One of them is missing, or REAL_QID is no number.",
+        what="REAL_TOPIC and REAL_QID, properties of a delayed message or a timer message, name the queue to which the "
+        "broker delivers it when it is due. One of them is missing, or REAL_QID is no number.",
         how="Damaged bytes in the properties, which no CRC covers.",
-        says="the broker cannot deliver the message at queue offset {queue_offset} of delay queue {queue_id}",
-        effect="no consumer gets the message, unless it has been delivered before",
+        says={
+            "level": "the broker cannot deliver the message at queue offset {queue_offset} of delay queue {queue_id}",
+            "timer": "the broker cannot deliver the timer message at queue offset {queue_offset}",
+        },
+        effect="no consumer gets the message, unless it has been delivered before; a timer delivers nothing more once "
+        "it is due, also none of the messages that are sent later",
         versions={
-            "4.9.3 to 4.9.8": "deliver nothing more of that level: it stays at the message.",
-            "all": "drop the message, and go on with the next one.",
+            "4.9.3 to 4.9.8": "deliver nothing more of the level, which stays at the message; others drop it.",
+            "since 5.0.0": "a timer stands still at the message, since 5.2.0 unless timerSkipUnknownError=true.",
         },
         repair="Restore the bytes from a replica or a backup. A level that stays at the message goes on once the "
-        "broker is stopped and the level's offset in config/delayOffset.json is set to the next message.",
+        "broker is stopped and the level's offset in config/delayOffset.json is set to the next message; a timer goes "
+        "on, since 5.2.0, with timerSkipUnknownError=true in broker.conf.",
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
     ),
     Entry(

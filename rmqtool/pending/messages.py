@@ -54,9 +54,9 @@ from rmqtool.store.store import NamedStore
 from rmqtool.store.unit_files import open_units, written_units
 
 Kind = Literal["delay", "lost-delay", "timer", "lost-timer", "half", "lost-half", "pop", "retry", "dead-letter"]
-"""What a message waits for. delay: a delay level. lost-delay: a delay level, and no broker delivers it: the level is not
-configured, or the message does not say where to. timer: the timer. lost-timer: the timer, and no start delivers it. half:
-a half message without an answer. lost-half: one that no broker asks for. pop: taken by a POP consumer and not
+"""What a message waits for. delay: a delay level. lost-delay: a delay level, and no broker delivers it: the level is
+not configured, or the message does not say where to. timer: the timer. lost-timer: the timer, and no start delivers it.
+half: a half message without an answer. lost-half: one that no broker asks for. pop: taken by a POP consumer and not
 acknowledged. retry: tried again when its group consumes it. dead-letter: given up, which nobody delivers."""
 
 KINDS: tuple[Kind, ...] = get_args(Kind)

@@ -75,6 +75,7 @@ IPV6_HOSTS = Version(4, 6, 0)  # MessageSysFlag#BORNHOST_V6_FLAG
 TIMER_WHEEL = Version(5, 0, 0)  # TimerMessageStore
 TIMER_PASSES_OVER = Version(5, 4, 0)  # StoreUtil#getMessage: what its buffer cannot hold; before, it stands still there
 TIMER_BUFFER_HOLDS_PROPERTIES = Version(5, 5, 1)  # TimerMessageStore: 64 KiB beside maxMessageSize; before, 100 bytes
+TIMER_SKIPS_UNKNOWN = Version(5, 2, 0)  # MessageStoreConfig#setTimerSkipUnknownError
 TIMER_OFFSET_IN_RANGE = Version(5, 3, 2)  # TimerMessageStore#recover: from now on no further than its queue goes
 TIMER_DELETE_KEY_HAS_TOPIC = Version(5, 3, 2)  # TimerMessageStore#buildDeleteKey; before, the unique key alone
 TIMER_DELETE_KEY_CONFIGURED = Version(5, 4, 0)  # MessageStoreConfig#appendTopicForTimerDeleteKey

@@ -37,7 +37,7 @@ from rmqtool.formats import properties as names
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.formats.message import MIN_MESSAGE_SIZE
 from rmqtool.rules.broker_conf import index_switched_off
-from rmqtool.rules.system_topics import SCHEDULE_TOPIC, is_read_by_tag
+from rmqtool.rules.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC, is_read_by_tag
 from rmqtool.rules.versions import MAGIC_CODE_DECODED, parse_version
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
@@ -148,15 +148,20 @@ class ClientView:
         totals = self.total.totals
         has_wrong_times = bool(self.total.report.all_totals().get("consumequeue.tags-code"))
         until = self.total.extents.lacks_until
+        undeliverable = self._undeliverable()
         request = DelayRequest(totals.latest, totals.latest, known_until(), has_wrong_times, until,
-                               without_destination=self._without_destination(), beyond=self.beyond,
-                               led_to=self.led_to)  # fmt: skip
+                               undeliverable=undeliverable, beyond=self.beyond, led_to=self.led_to)  # fmt: skip
         losses.delayed = self.delayed(start, self.in_log(), request)
         losses.come_again = come_again(self.snapshot, start, self.in_log(), request) if losses.delayed.again else 0
         if isinstance(losses.by_offsets, _WholeQueues):
             losses.by_offsets = replace(losses.by_offsets, request=request)
         losses.timers = timers_due(
-            self.snapshot, start, totals.latest, totals.latest, goes_beyond=any(self.beyond.values())
+            self.snapshot,
+            start,
+            totals.latest,
+            totals.latest,
+            undeliverable.get(QueueName(TIMER_TOPIC, 0), ()),
+            goes_beyond=any(self.beyond.values()),
         )
         if losses.timers or has_timer_findings:
             losses.timers_without_files = timers_without_files(self.snapshot, totals.latest)
@@ -170,11 +175,11 @@ class ClientView:
             losses.pop_unknown = True
             raise
 
-    def _without_destination(self) -> Mapping[int, Sequence[int]]:
-        """The queue offsets of delayed messages that no broker can deliver, by queue id."""
-        found = defaultdict[int, list[int]](list)
-        for each in self.total.totals.without_destination:
-            found[each.queue_id].append(each.queue_offset)
+    def _undeliverable(self) -> Mapping[QueueName, Sequence[int]]:
+        """The queue offsets of messages that no broker can deliver."""
+        found = defaultdict[QueueName, list[int]](list)
+        for each in self.total.totals.undeliverable:
+            found[each.queue].append(each.queue_offset)
         return found
 
     def in_log(self) -> LogEvidence:

@@ -33,6 +33,7 @@ from rmqtool.formats.message import (
     compression,
 )
 from rmqtool.formats.message import Blank as BlankUnit
+from rmqtool.rules.system_topics import TIMER_TOPIC
 from rmqtool.rules.versions import MAGIC_CODE_V2_SINCE, NEGATIVE_SIZES_KNOWN, SIZE_COMPARED_FIRST, Version
 from rmqtool.scan.block import Blank, Damage, Positions
 from rmqtool.scan.bodies import BodyError, begins_as_flagged, compressed_but_not_flagged, decompress, may_be_of
@@ -40,6 +41,7 @@ from rmqtool.scan.frames import RecordRun, crcs_of, wrong_property_crcs
 from rmqtool.scan.inert_records import inert_rows
 from rmqtool.store.store import Store
 from rmqtool.verify.bad_extents import Extents
+from rmqtool.verify.destinations import Undeliverable, undeliverable
 
 _KNOWN_FLAGS = 0x7FF
 _LAST_COMPRESSION_TYPE = 0x300  # 0 to 3 are zlib, lz4, zstd, zlib; Java refuses 4 to 7
@@ -69,14 +71,6 @@ class HeldFinding(NamedTuple):
     size: int
 
 
-class DelayedPlace(NamedTuple):
-    """Where a delayed message stands: the queue of its level, its queue offset, its physical offset."""
-
-    queue_id: int
-    queue_offset: int
-    physical_offset: int
-
-
 @dataclass
 class RecordTotals:
     """Counts and times of the records of a part of the log; times are epoch ms."""
@@ -96,7 +90,7 @@ class RecordTotals:
     compressing: set[str] = field(default_factory=set)  # topics with compressed bodies
     unflagged: list[Unflagged] = field(default_factory=list)
     held: list[HeldFinding] = field(default_factory=list)  # findings of that record, unless the log ends there
-    without_destination: list[DelayedPlace] = field(default_factory=list)
+    undeliverable: list[Undeliverable] = field(default_factory=list)
 
     def extend(self, other: RecordTotals) -> None:
         """Add those of the next part of the log."""
@@ -112,7 +106,7 @@ class RecordTotals:
         self.last_timestamp, self.unwritten_end, self.held = other.last_timestamp, other.unwritten_end, other.held
         self.compressing |= other.compressing
         self.unflagged.extend(other.unflagged[: _MAX_UNFLAGGED - len(self.unflagged)])
-        self.without_destination += other.without_destination
+        self.undeliverable += other.undeliverable
         if other.latest > self.latest:
             self.latest, self.latest_offset = other.latest, other.latest_offset
 
@@ -147,7 +141,7 @@ class RecordChecks:
         self._check_times(frames)
         self._check_version(frames)
         self._check_properties(frames, dispatched, bad)
-        self._note_destinations(frames, dispatched)
+        self._check_destinations(frames, dispatched)
         for row in inert_rows(frames):
             offset = _offset(frames, row)
             self.extents.inert.append(offset)
@@ -272,14 +266,13 @@ class RecordChecks:
             self._hold(frames, row, "commitlog.properties", {})
             bad.setdefault(row, "properties")
 
-    def _note_destinations(self, frames: RecordRun, dispatched: Dispatched) -> None:
-        rows = dispatched.rows_without_destination
-        fields = (frames.headers.field(name)[rows].tolist() for name in ("queue_id", "queue_offset"))
-        self.report.check("commitlog.destination", len(rows))
-        for place in map(DelayedPlace, *fields, frames.physical_offsets[rows].tolist()):
-            self.totals.without_destination.append(place)
-            facts = {"queue_id": place.queue_id, "queue_offset": place.queue_offset}
-            self.report.add("commitlog.destination", offset=place.physical_offset, details=facts)
+    def _check_destinations(self, frames: RecordRun, dispatched: Dispatched) -> None:
+        self.report.check("commitlog.destination", len(frames))
+        for each in undeliverable(frames, dispatched):
+            self.totals.undeliverable.append(each)
+            facts = {"problem": "timer" if each.queue.topic == TIMER_TOPIC else "level",
+                     "queue_id": each.queue.queue_id, "queue_offset": each.queue_offset}  # fmt: skip
+            self.report.add("commitlog.destination", offset=each.physical_offset, details=facts)
 
     def _hold(self, frames: RecordRun, row: int, code: str, facts: Mapping[str, Any]) -> None:
         """Report a finding, but hold it if the last record may not have been written to its end."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from rmqtool.clients.delays import DelayRequest, delayed_due
@@ -27,12 +28,14 @@ def delays_after_start(
     return delayed_due(run.snapshot, run.after.start, log, request)
 
 
-def timers_after_start(store: Path, version: str, conf: BrokerConf | None = None) -> Due:
+def timers_after_start(
+    store: Path, version: str, conf: BrokerConf | None = None, undeliverable: Sequence[int] = ()
+) -> Due:
     """The timer messages of a start right after the newest message."""
     run = _verified(store, version, conf)
     newest = run.found.total.totals.latest
     assert run.after.start is not None
-    return timers_due(run.snapshot, run.after.start, newest, newest)
+    return timers_due(run.snapshot, run.after.start, newest, newest, undeliverable)
 
 
 def _verified(store: Path, version: str, conf: BrokerConf | None) -> Verification:

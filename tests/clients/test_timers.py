@@ -13,6 +13,7 @@ from rmqtool.clients.losses import Due
 from rmqtool.clients.timers import timers_without_files
 from rmqtool.formats.rocksdb_rows import TIMELINE, TIMERS_INDEXED_TO
 from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.rules.system_topics import TIMER_TOPIC
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.building import START_TIME
@@ -22,6 +23,7 @@ from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.golden import stores
 from tests.golden.rocksdb import ROCKSDB
+from tests.real_broker.client_damages import lose_destination
 from tests.verify.timer_chains import OLD, TIMERS, TimerChains, due_of, position_of, store_with_chains
 
 LOSSES: dict[str, tuple[Callable[[TimerChains], None], Due]] = {
@@ -134,6 +136,27 @@ def test_a_lost_timercheck_is_written_again(name: str, tmp_path: Path) -> None:
     assert (store / "config" / "timercheck").exists() == is_written
     if is_written:
         assert timers_after_start(store, "5.3.3") == Due()
+
+
+@pytest.mark.parametrize(
+    ("version", "number", "skips", "never"),
+    [
+        ("5.3.3", 0, False, 0),  # was delivered
+        ("5.3.3", 1, False, 2),
+        ("5.3.3", 1, True, 1),
+        ("5.1.4", 1, True, 2),  # which does not know the setting
+        ("5.3.3", 2, False, 1),
+    ],
+)
+def test_a_message_without_a_destination(version: str, number: int, skips: bool, never: int, tmp_path: Path) -> None:
+    """The timer stands still at it, and delivers none that is due later."""
+    store, conf = stores.unpack(f"{version}-shop", tmp_path), BrokerConf({"timerSkipUnknownError": str(skips).lower()})
+    lose_destination(store, 0, number, topic=TIMER_TOPIC)
+    assert timers_after_start(store, version, conf, undeliverable=[number]) == Due(never=never)
+    found = rmqtool("verify", store, "--json", "--broker-version", version).document
+    assert found["result"]["start"]["clients"]["timers"]["never"] == never + (skips and version != "5.1.4")
+    [damaged] = [each for each in found["findings"] if each["code"] == "commitlog.destination"]
+    assert damaged["details"]["queue_offset"] == number
 
 
 @pytest.mark.slow

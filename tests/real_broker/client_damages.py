@@ -363,9 +363,11 @@ def _in_a_name(name: str) -> Callable[[Scene], bool]:
     return apply
 
 
-def lose_destination(store: Path, queue_id: int, number: int, name: bytes = b"REAL_QID") -> None:
-    """Let a message of a delay queue name no topic, or no queue, to which it is to be delivered."""
-    record = [each for each in records_of(store) if (each.topic, each.queue_id) == (SCHEDULE_TOPIC, queue_id)][number]
+def lose_destination(
+    store: Path, queue_id: int, number: int, name: bytes = b"REAL_QID", topic: str = SCHEDULE_TOPIC
+) -> None:
+    """Let a message of a delay queue, or the timer's, name no topic, or no queue, to which it is to be delivered."""
+    record = [each for each in records_of(store) if (each.topic, each.queue_id) == (topic, queue_id)][number]
     data = record.file.read_bytes()
     _overwrite(record.file, data.index(name, record.at), b"X")
 

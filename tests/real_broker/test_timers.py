@@ -11,7 +11,9 @@ import pytest
 
 from rmqtool.formats import timer_wheel
 from rmqtool.formats.layout import decode_units
+from rmqtool.rules.system_topics import TIMER_TOPIC
 from tests.commands.running import rmqtool
+from tests.real_broker.client_damages import lose_destination
 from tests.real_broker.served import served, wait_for
 from tests.real_broker.timers import delivered, logged, send
 from tests.verify.timer_store import cut_log_before
@@ -52,6 +54,27 @@ def test_the_log_has_lost_its_end(version: str, tmp_path: Path) -> None:
         wait_for("timers to be delivered", lambda: delivered(root) >= KEPT + PLAIN + NEW)
         broker.stop()
     assert delivered(root) == KEPT + PLAIN + NEW
+
+
+@pytest.mark.rare
+@pytest.mark.parametrize("version", ["5.1.4", "5.3.3", "5.5.0"])
+@pytest.mark.parametrize("name", [b"REAL_QID", b"REAL_TOPIC"])
+def test_a_message_without_a_destination(version: str, name: bytes, tmp_path: Path) -> None:
+    """It stops the timer: those of its second are delivered, later ones are not."""
+    root = tmp_path / "store"
+    with served(version, root, SMALL_QUEUES) as broker:
+        for count, seconds in ((1, 0), (KEPT, 4), (2, 8)):
+            send(broker, count, DUE_MS + seconds * 1000)
+        wait_for("the timer to read them", lambda: logged(root) >= SENT)
+        broker.stop()
+        lose_destination(root, 0, 2, name, TIMER_TOPIC)
+        clients = rmqtool("verify", root, "--json", "--broker-version", version).document["result"]["start"]["clients"]
+        assert clients["timers"] == {"early": 0, "late": 0, "never": 3, "again": 0}
+        broker.start()
+        wait_for("timers to be delivered", lambda: delivered(root) >= SENT - 3)
+        time.sleep(10)  # the last ones are due
+        broker.stop()
+    assert delivered(root) == SENT - 3
 
 
 @pytest.mark.rare
