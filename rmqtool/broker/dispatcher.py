@@ -300,8 +300,7 @@ class Dispatched:
 
     def rows_of(self, topic: str) -> Positions:
         """The records of a topic."""
-        number = self._dispatcher.number_of(topic)
-        return np.zeros(0, np.intp) if number is None else np.flatnonzero(self._topics == number)
+        return np.flatnonzero(self._topics == self._dispatcher.number_of(topic))  # none where no record has had it
 
     def topics_of(self, rows: Positions) -> list[str]:
         """The topics of some records, each once for all of its records."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -59,6 +59,7 @@ from rmqtool.store.queue_units import QueueRange, queue_range
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG
 from rmqtool.transaction.losses import recorded_losses
+from rmqtool.verify.destinations import offsets_by_queue
 from rmqtool.verify.part_result import PartResult
 from rmqtool.verify.queue_progress import QueueProgress
 
@@ -148,7 +149,7 @@ class ClientView:
         totals = self.total.totals
         has_wrong_times = bool(self.total.report.all_totals().get("consumequeue.tags-code"))
         until = self.total.extents.lacks_until
-        undeliverable = self._undeliverable()
+        undeliverable = offsets_by_queue(self.total.totals.undeliverable)
         request = DelayRequest(totals.latest, totals.latest, known_until(), has_wrong_times, until,
                                undeliverable=undeliverable, beyond=self.beyond, led_to=self.led_to)  # fmt: skip
         losses.delayed = self.delayed(start, self.in_log(), request)
@@ -174,13 +175,6 @@ class ClientView:
         except UnreadableError:
             losses.pop_unknown = True
             raise
-
-    def _undeliverable(self) -> Mapping[QueueName, Sequence[int]]:
-        """The queue offsets of messages that no broker can deliver."""
-        found = defaultdict[QueueName, list[int]](list)
-        for each in self.total.totals.undeliverable:
-            found[each.queue].append(each.queue_offset)
-        return found
 
     def in_log(self) -> LogEvidence:
         """The queues of which the log has messages."""

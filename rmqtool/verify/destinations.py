@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from rmqtool.broker.dispatched_units import QueueName
@@ -35,3 +35,11 @@ def undeliverable(frames: RecordRun, dispatched: Dispatched) -> Iterator[Undeliv
             if not topics.sizes[row] or whole_number(decode_text(queue_ids.text(row)), _INT) is None:
                 name = QueueName(topic, int(numbers[row]))
                 yield Undeliverable(name, int(offsets[row]), int(frames.physical_offsets[row]))
+
+
+def offsets_by_queue(found: Iterable[Undeliverable]) -> dict[QueueName, list[int]]:
+    """Their queue offsets."""
+    offsets = dict[QueueName, list[int]]()
+    for each in found:
+        offsets.setdefault(each.queue, []).append(each.queue_offset)
+    return offsets
