@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo quick test lint ruff pages site flips golden starts losses clients repairs tiers table rebuilds replays copies live randoms faults reads fuzz mutants trust cleaner settings everything matrix speed bench clean
+.PHONY: help demo quick test lint ruff pages site flips golden starts losses clients repairs tiers table rebuilds replays copies live randoms faults reads fuzz damages mutants trust cleaner settings everything matrix speed bench clean
 
 define show
 	@printf '\n$$ %s\n' '$(1)'
@@ -134,6 +134,9 @@ reads: $(VENV)/.test ## let every read of golden stores fail, end early, come in
 fuzz: $(VENV)/.test ## fuzz everything that reads bytes, each target for an hour; FUZZ_SECONDS=60: for a minute
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]'
 	$(BIN)/python -m tests.fuzz --seconds $(or $(FUZZ_SECONDS),3600) --record
+
+damages: $(VENV)/.test ## damage stores, repair and undo, guided by what comes out: an hour for each; DAMAGES_SECONDS=60: a minute
+	$(BIN)/python -m tests.fuzz.damages --seconds $(or $(DAMAGES_SECONDS),3600) --record
 
 mutants: $(VENV)/.test ## change the modules that decide, one place at a time, and see which change no test sees
 	$(BIN)/python -m tests.mutants --record

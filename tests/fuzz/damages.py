@@ -83,11 +83,11 @@ def _resized(scene: Scene) -> bool:
 def _numbered(scene: Scene) -> bool:
     """Another number in a config file."""
     files = sorted(path for path in scene.store.glob("config/*") if path.is_file())
-    path = scene.random.choice(files)
-    found = [*re.finditer(rb"(?<=[:\[,])-?\d+", path.read_bytes())]
+    found = [(path, match) for path in files for match in re.finditer(rb"(?<=[:\[,])-?\d+", path.read_bytes())]
     if not found:
         return False
-    match, data = scene.random.choice(found), path.read_bytes()
+    path, match = scene.random.choice(found)
+    data = path.read_bytes()
     path.write_bytes(data[: match.start()] + b"%d" % scene.random.choice(_NUMBERS) + data[match.end() :])
     return True
 

@@ -56,7 +56,14 @@ clone. A commit with a plus sign includes changes that were committed after it.
 
 def page() -> str:
     """The whole page."""
-    sections = {"fuzz": _fuzz, "reads": _reads, "writes": _writes, "live": _live, "mutants": _mutants}
+    sections = {
+        "fuzz": _fuzz,
+        "damages": _damages,
+        "reads": _reads,
+        "writes": _writes,
+        "live": _live,
+        "mutants": _mutants,
+    }
     results = ((section, recorded(name)) for name, section in sections.items())
     tried = (section(result) for section, result in results if result is not None)
     return "\n".join([_INTRO, *chain.from_iterable(tried), *_history()])
@@ -86,6 +93,22 @@ def _fuzz(result: Result) -> Iterator[str]:
         for row in result.rows
     ]
     yield _table(("target", "runs", "branches reached", "failures"), rows)
+
+
+def _damages(result: Result) -> Iterator[str]:
+    yield "## Damaged stores\n"
+    yield (
+        "Whatever happens to the files of a store, `verify`, `repair` and `undo` end without a traceback. The plan\n"
+        "says what the repair leaves and takes, what it promises comes true, a second repair has nothing to do, and\n"
+        "undo brings back every byte. A few losses and changes at a time come to stores that brokers wrote; those\n"
+        "that give a finding, a change, a loss or a verdict that none gave before are changed further.\n"
+    )
+    yield _run(result)
+    rows = [
+        (row["store"], f"{row['runs']:,}", row["outcomes"], row["repaired"], len(row["problems"]) or "none")
+        for row in result.rows
+    ]
+    yield _table(("store", "damages", "different outcomes", "repaired", "failures"), rows)
 
 
 def _reads(result: Result) -> Iterator[str]:
