@@ -19,10 +19,10 @@ def test_a_damage_is_the_same_again(tmp_path: Path) -> None:
     """From its names and seeds; a store that has nothing for an edit leaves it out."""
     trees = []
     for name in ("one", "other"):
-        store = stores.unpack("5.3.3-single", tmp_path / name)
+        store = stores.unpack("5.3.3-clean", tmp_path / name)
         assert applied((*DAMAGE, ("timer wheel: deleted", 1)), store) == DAMAGE
         trees.append(tree(store))
-    assert trees[0] == trees[1] != tree(stores.unpack("5.3.3-single", tmp_path))
+    assert trees[0] == trees[1] != tree(stores.unpack("5.3.3-clean", tmp_path))
 
 
 def test_changes_stay_damages() -> None:
@@ -36,7 +36,7 @@ def test_changes_stay_damages() -> None:
 
 @pytest.mark.slow
 def test_one_is_verified_repaired_and_taken_back(tmp_path: Path) -> None:
-    done, repair, problems = tried(DAMAGE, stores.unpack("5.3.3-single", tmp_path), "5.3.3", {})
+    done, repair, problems = tried(DAMAGE, stores.unpack("5.3.3-clean", tmp_path), "5.3.3", {})
     assert (done, problems) == (DAMAGE, [])
     assert repair is not None
     assert any(code.startswith("done") for code in outcomes(repair))
@@ -47,7 +47,7 @@ def test_what_goes_wrong_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     step = {"changes": [], "lost": [], "clients": {"leaves": {}, "takes": {"groups": 2}}}
     lost = {"kind": "keys_not_found", "planned": 1, "found": 3}
     said = {"result": {"state": "done", "verdict": "clean", "proof": {"more_lost": [lost]}}, "findings": []}
-    base = stores.unpack("5.3.3-single", tmp_path)
+    base = stores.unpack("5.3.3-clean", tmp_path)
     monkeypatch.setattr(
         "tests.fuzz.damages.checked_repair", lambda *_: Repair({"steps": [step], "remaining": []}, [said], [])
     )
