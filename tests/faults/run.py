@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -81,7 +82,7 @@ class Trials:
                     print(*(f"  {problem}\n" for problem in row["problems"]), sep="", end="", flush=True)
         wrong = sum(len(row["problems"]) for row in rows)
         if given.record and not wrong:
-            words = " ".join([f"python -m {self.module}", *map(repr, given.names), f"--every {given.every}"])
+            words = " ".join([f"python -m {self.module}", *map(shlex.quote, given.names), f"--every {given.every}"])
             results.record(self.record, words, time.monotonic() - begin, str(SEED), rows)
         return int(wrong > 0)
 
