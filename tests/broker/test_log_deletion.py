@@ -85,8 +85,9 @@ def test_at_most_a_batch() -> None:
 
 @pytest.mark.parametrize(("trigger", "reason"), [(Trigger(), "no-trigger"), (Trigger(failure=" 4"), "cleaner-fails")])
 def test_without_a_trigger(trigger: Trigger, reason: str) -> None:
-    found = run(90, 90, trigger=trigger)
-    assert reasons(found) == [reason, "last-file"]
+    """Also a file that expires just now, and what is behind it."""
+    found = run(72, 90, 90, trigger=trigger)
+    assert reasons(found) == [reason, reason, "last-file"]
     assert found.min_offset == 0
 
 
@@ -170,17 +171,44 @@ def test_an_administrator_has_files_deleted_for_twenty_runs(tmp_path: Path, hour
     assert [cleaner.run(NOW).trigger.manual for _ in range(22)] == [True] * runs + [False] * (22 - runs)
 
 
+TIME, FORCED = Trigger(time=True), Trigger(space=True, forced=True)
+
+
 @pytest.mark.parametrize(
-    ("ages", "trigger", "expected"),
+    ("ages", "trigger", "expected", "min_offset"),
     [
-        ((10, 90), Trigger(time=True), ["not-expired", "shielded"]),
-        ((72, 90), Trigger(time=True), ["expired", "next-run"]),
-        ((90,), Trigger(time=True), ["expired"]),
-        ((10,), Trigger(time=True), ["not-expired"]),
-        ((10,), Trigger(space=True, forced=True), ["forced"]),
+        ((10, 90), TIME, ["not-expired", "shielded"], 0),
+        ((72, 90), TIME, ["expired", "next-run"], SIZE),
+        ((72, 72), TIME, ["expired", "next-run"], SIZE),
+        ((72, 72), Trigger(), ["no-trigger", "no-trigger"], 0),
+        ((72, 10), FORCED, ["expired", "next-run"], SIZE),
+        ((90,), TIME, ["expired"], None),
+        ((72,), TIME, ["expired"], None),
+        ((72,), Trigger(), ["no-trigger"], 0),
+        ((72,), Trigger(failure="x"), ["cleaner-fails"], 0),
+        ((10,), TIME, ["not-expired"], 0),
+        ((10,), FORCED, ["forced"], None),
+        ((90,), FORCED, ["expired"], None),
+        ((10,), Trigger(forced=True), ["not-expired"], 0),
     ],
 )
-def test_the_last_plain_file_of_a_node(ages: tuple[float, ...], trigger: Trigger, expected: list[str]) -> None:
-    """It goes alone, in a run of its own."""
-    settings = settings_of({}, {}, NEWEST)
-    assert reasons(run_before_entries(log(*ages), trigger, settings, NOW, deletes_last=True)) == expected
+@pytest.mark.parametrize("has_entries", [True, False])
+def test_the_last_plain_file_of_a_node(
+    ages: tuple[float, ...], trigger: Trigger, expected: list[str], min_offset: int | None, has_entries: bool
+) -> None:
+    """It goes alone, in a run of its own, after which the entries are the log (`DLedgerCommitLog#deleteExpiredFile`).
+
+    Those stay, however old they are; `min_offset` None is that of the entries.
+    """
+    files = log(*ages, *[500] * has_entries)
+    if has_entries:
+        files[-1] = replace(files[-1], file=files[-1].file.with_header(4096))
+    for deletes_last in (True, False):
+        found = run_before_entries(files, trigger, settings_of({}, {}, NEWEST), NOW, deletes_last=deletes_last)
+        of_entries = ["plain-files"] * has_entries
+        assert reasons(found) == (expected if deletes_last else [*expected[:-1], "last-file"]) + of_entries
+        assert [each.deleted for each in found.decisions] == [
+            each in ("expired", "forced") for each in reasons(found)
+        ]
+        after = (SIZE if has_entries else -1) if deletes_last else 0
+        assert found.min_offset == (after if min_offset is None else min_offset)

@@ -283,6 +283,8 @@ def test_all_queues_behind(store: Path, log: LogBuilder, version: str) -> None:
     start = predict(store, version)
     expected = {"4.4.0": 55, "4.9.8": 60, "5.3.1": 55}.get(version, 59)
     assert [queue.max_offset for queue in start.queues] == ([] if expected == 55 else [expected])
+    shifted = {59: [(4, 4, 1)], 60: [(5, 0, 0)]}.get(expected, [])
+    assert [(queue.dispatched, queue.misplaced, queue.shift) for queue in start.queues] == shifted
     begins = {55: None, 60: log.offsets[55], 59: log.offsets[55] + 1}
     assert start.dispatched_from == begins[expected]
     found = recovery(store, version)
@@ -424,6 +426,22 @@ def test_an_offset_of_a_light_queue_that_is_no_number(tmp_path: Path, is_on: boo
     assert start.is_up != is_on
     assert start.scan_from is not None
     assert start.scan_from.physical_offset == 0
+
+
+@pytest.mark.parametrize("moved", [0, 1 << 40])
+def test_a_record_that_says_another_offset_is_dispatched_by_it(store: Path, log: LogBuilder, moved: int) -> None:
+    """After a clean stop, too, and though the queues reach the end of the log: the files before it have none."""
+    light = {"INNER_MULTI_DISPATCH": "%LMQ%a", "INNER_MULTI_QUEUE_OFFSET": "x"}
+    log.roll()
+    at = log.add(properties=light)
+    write_queue(store, [*log.offsets[:60], log.add(queue_offset=60)])
+    path = log.write(store) / LOG / file_name(at)
+    data = bytearray(path.read_bytes())
+    field = position_of(PREFIX_DTYPE, "physical_offset")
+    data[field : field + 8] = (at + moved).to_bytes(8, "big")
+    path.write_bytes(data)
+    start = predict(store, "5.5.0", enableMultiDispatch="true")
+    assert ("NumberFormatException" in (start.refuses or "")) == (moved > 0)
 
 
 @pytest.mark.parametrize("is_killed", [True, False])

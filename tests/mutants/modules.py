@@ -87,6 +87,13 @@ MODULES: Mapping[str, Decides] = {
                 "walked = (self._walks.of(file) for file in cut.files[cut.first:cut.end.file_number + 1])",
                 "1  ->  2",
             ): "the same files are dispatched, or none of their records",
+            (
+                "return replace(outline, max_offset_after=0, end='there is no commit log file' if elsewhere is None "
+                "else f'it opens another directory, {elsewhere!r}', setting=None if elsewhere is None else "
+                "LOG_SETTING, messages_lost=lost, files_deleted=self._deleted([], queues, outline.mode, "
+                "self._checkpoint(None)), queues=list(self._changes(queues, -1)))",
+                "1  ->  2",
+            ): "no offset is as low",
         },
     ),
     "queues": Decides(

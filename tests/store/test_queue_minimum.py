@@ -266,3 +266,12 @@ def test_the_range_of_batches(
     queue = batch_queue(tmp_path, *files)
     assert queue_range(queue, log_min_offset, NEWEST) == expected
     assert moved_range(queue, queue_range(queue, 0, NEWEST), log_min_offset, NEWEST) == expected
+
+
+def test_an_empty_last_file_of_batches_that_is_short(tmp_path: Path) -> None:
+    """The one before it is full, whatever has room in the last one."""
+    batch_queue(tmp_path, FULL, [])
+    with (tmp_path / file_name(2 * BATCH_UNIT_DTYPE.itemsize)).open("r+b") as last:
+        last.truncate(BATCH_UNIT_DTYPE.itemsize)
+    queue = Queue("orders", 0, "batch", list_mapped_files(tmp_path))
+    assert queue_range(queue, 0, NEWEST) == QueueRange(0, 9, 200)
