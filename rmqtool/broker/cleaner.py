@@ -172,7 +172,7 @@ def run_before_entries(
         young = next((index for index, each in enumerate(decisions) if now < each.expires), len(plain))
         is_young = now < last.expires
         goes = len(plain) == 1 and trigger.runs and (not is_young or trigger.forced)
-        reason = _kept(len(plain) - 1, len(plain) + 1, young, is_young=is_young, trigger=trigger)
+        reason = _spared(len(plain) - 1, young, is_young=is_young, trigger=trigger)
         decisions[-1] = replace(last, deleted=goes, reason=("forced" if is_young else "expired") if goes else reason)
         if goes:
             min_offset = entries[0].start_offset if entries else -1
@@ -194,19 +194,18 @@ def _deleted(candidates: Sequence[LogFile], trigger: Trigger, settings: Retentio
 
 
 def _kept(index: int, counted: int, young: int, *, is_young: bool, trigger: Trigger) -> Reason:
-    """Why a file is kept: the reason that would hold even without the others.
-
-    `counted` files are below the log's end; `young` is the index of the first one that has not expired.
-    """
+    """Why a file is kept: the reason that would hold even without the others; `counted` are below the log's end."""
     if index >= counted:
         return "ahead"
     if index == counted - 1:
         return "last-file"
-    forced = trigger.runs and trigger.forced
-    if is_young and not forced:
-        return "not-expired"
-    if index > young and not forced:
-        return "shielded"
+    return _spared(index, young, is_young=is_young, trigger=trigger)
+
+
+def _spared(index: int, young: int, *, is_young: bool, trigger: Trigger) -> Reason:
+    """The same of a file that may go; `young` is the index of the first one that has not expired."""
+    if index >= young and not (trigger.runs and trigger.forced):
+        return "not-expired" if is_young else "shielded"
     if trigger.failure is not None:
         return "cleaner-fails"
     return "next-run" if trigger.runs else "no-trigger"

@@ -21,6 +21,7 @@ from rmqtool.broker.dispatcher import (
     Dispatcher,
     KeyTexts,
     bad_offset,
+    interleaving,
     multi_dispatch_targets,
     split_keys,
 )
@@ -82,11 +83,16 @@ def test_delayed_messages(tmp_path: Path) -> None:
 
 
 def test_values_with_a_separator(tmp_path: Path) -> None:
-    """Before 4.9.1 such a property is none."""
+    """Before 4.9.1 such a property is none, but for one whose pieces after the first are empty (`String#split`)."""
     builder = LogBuilder()
-    builder.add(properties=b"TAGS\x01a\x01b\x02")
-    assert dispatch(builder, tmp_path, DispatchRules())[0][3] == tags_code("a\x01b")
-    assert dispatch(builder, tmp_path, DispatchRules(version=Version(4, 9, 0)))[0][3] == 0
+    for value in (b"a\x01b", b"a\x01", b"a"):
+        builder.add(properties=b"TAGS\x01" + value + b"\x02")
+    new, old = (
+        [row[3] for row in dispatch(builder, tmp_path, DispatchRules(version=version))]
+        for version in (Version(4, 9, 1), Version(4, 9, 0))
+    )
+    assert new == [tags_code("a\x01b"), tags_code("a\x01"), tags_code("a")]
+    assert old == [0, tags_code("a"), tags_code("a")]
 
 
 def test_batches(tmp_path: Path) -> None:
@@ -157,6 +163,26 @@ def test_keys_are_split_as_one_by_one(text: str) -> None:
     found = split_keys(KeyTexts(np.array([0, 1]), Texts(np.frombuffer(data, np.uint8), starts, sizes)))
     pieces = [found.texts.text(row).decode() for row in range(len(found.rows))]
     assert pieces == ["x", *split_one(text)]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [[0, 1, 2], [0, 1, 2]],
+        [[0, 0], [0, 0]],
+        [[0, 1, 1], []],
+        [[0, 2], [0, 0, 1, 2], [1]],
+        [[70_000], [5_000]],
+        [[], []],
+    ],
+)
+def test_keys_are_put_in_the_order_of_the_records(rows: list[list[int]]) -> None:
+    """Those of one record in the order of their kinds (`IndexService#buildIndex`)."""
+    no_texts = Texts(np.empty(0, np.uint8), np.empty(0, np.intp), np.empty(0, np.intp))
+    in_order = interleaving([KeyTexts(np.array(each, np.intp), no_texts) for each in rows])
+    places = [(row, kind, number) for kind, each in enumerate(rows) for number, row in enumerate(each)]
+    columns = [np.array([10 * kind + number for number in range(len(each))]) for kind, each in enumerate(rows)]
+    assert in_order(columns).tolist() == [10 * kind + number for _, kind, number in sorted(places)]
 
 
 def dispatched(
@@ -243,6 +269,7 @@ def test_proven_fields_count(tmp_path: Path) -> None:
     assert found.keys.kinds.tolist() == [KEY, TAGS, KEY, KEY, KEY, KEY, TAGS]
     assert found.keys.store_timestamps.tolist() == [0, 0, 1, 1, 1, 2, 2]
     assert [found.has_proven_unit(row) for row in range(3)] == [False, True, False]
+    assert found.topics_of(np.array([2, 1, 0])) == ["wrong", "right"]
 
 
 def test_keys_of_the_kinds_that_the_record_has(tmp_path: Path) -> None:
@@ -267,6 +294,15 @@ def test_a_damaged_record_with_a_proven_unit_is_one(tmp_path: Path) -> None:
     assert (found.malformed_rows.tolist(), found.refused_rows.tolist()) == ([0, 1], [0, 1])
     elsewhere = ProvenRecords({0: ProvenRecord("orders", tags_code=7)})
     assert dispatched(builder, tmp_path, DispatchRules(), elsewhere).malformed_rows.tolist() == [1]
+
+
+def test_a_damaged_batch_with_a_proven_unit_does_not_end_the_log(tmp_path: Path) -> None:
+    """One without is no record to a recovery: its first queue offset is no number."""
+    builder = LogBuilder()
+    for _ in range(2):
+        builder.add(topic="bulk", sys_flag=INNER_BATCH, properties={"INNER_BASE": "x", "INNER_NUM": "2"})
+    found = dispatched(builder, tmp_path, DispatchRules(), ProvenRecords({0: ProvenRecord(tags_code=7)}))
+    assert (found.malformed_rows.tolist(), found.refused_rows.tolist()) == ([0, 1], [1])
 
 
 def test_a_key_that_a_record_repeats(tmp_path: Path) -> None:

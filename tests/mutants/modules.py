@@ -115,6 +115,9 @@ MODULES: Mapping[str, Decides] = {
                 "self._following(queue_offsets[first:]) if self.kind == 'simple' else 0  ->  0",
             ): "records are appended one by one, which takes longer",
             ("return RecoveredQueue(queue, (), (), 0, None, -1)", "0  ->  1"): "units in no file are not asked for",
+            ("return RecoveredQueue(queue, (), (), 0, None, -1)", "1  ->  2"): "no offset is as low",
+            ("piece = min(4 * piece, _PIECE_UNITS)", "min  ->  max"): "more units are read at once",
+            ("piece = min(4 * piece, _PIECE_UNITS)", "4  ->  5"): "more units are read at once",
             ("self._appended_end = 0", "0  ->  1"): "no unit ends at either position",
             (
                 "return max(0, self.end - self._appended_end) // self.unit if self.appended and self.kind == 'simple' "
@@ -160,6 +163,26 @@ MODULES: Mapping[str, Decides] = {
                 "zip(vars(keys).values(), vars(put).values(), strict=True)))",
                 "True  ->  False",
             ): "both have the same fields",
+            (
+                "for topic, offset_text in zip(topics, offset_texts, strict=True):",
+                "True  ->  False",
+            ): "both are as long",
+            ("if missing > 0:", "missing > 0  ->  missing >= 0"): "nothing is appended",
+            (
+                "self._in_batches = np.append(self._in_batches, np.array(new, dtype=np.bool_)) if new else "
+                "self._in_batches",
+                "np.append(self._in_batches, np.array(new, dtype=np.bool_)) if new else self._in_batches  ->  "
+                "np.append(self._in_batches, np.array(new, dtype=np.bool_))",
+            ): "nothing is appended",
+            (
+                "units = QueueUnits(queues=self._dispatcher.queue_numbers(self._topics, "
+                "self._proven(fields('queue_id'), 'queue_id')), queue_offsets=bases, "
+                "physical_offsets=frames.physical_offsets.astype(np.int64, copy=False), "
+                "message_sizes=frames.message_sizes.astype(np.int32), tags_codes=self._tags_codes, "
+                "tags_hashes=self._proven_hashes, store_timestamps=fields('store_timestamp'), batch_sizes=sizes, "
+                "message_counts=counts, rows=np.arange(len(frames), dtype=np.int32))",
+                "False  ->  True",
+            ): "a copy is the same",
         },
     ),
     "plan": Decides(
@@ -200,6 +223,10 @@ MODULES: Mapping[str, Decides] = {
                 "if self._version < EXPIRED_QUEUE_MIN_IS_MAX and last is not None and (last < final):",
                 "self._version < EXPIRED_QUEUE_MIN_IS_MAX  ->  self._version <= EXPIRED_QUEUE_MIN_IS_MAX",
             ): "the minimum of a queue that has expired is its maximum, wherever it was before",
+            (
+                "if self._version < EXPIRED_QUEUE_MIN_IS_MAX and last is not None and (last < final):",
+                "last < final  ->  last <= final",
+            ): "where they are equal, the last run finds the last unit",
         },
     ),
     "transaction": Decides(
