@@ -183,6 +183,69 @@ MODULES: Mapping[str, Decides] = {
                 "message_counts=counts, rows=np.arange(len(frames), dtype=np.int32))",
                 "False  ->  True",
             ): "a copy is the same",
+            (
+                "padded = np.append(spaces, bounds[-1])",
+                "1  ->  2",
+            ): "what is appended is not read",
+            (
+                "bounds = np.frombuffer(offsets, np.int32)[:len(rows) + 1].astype(np.intp)",
+                "1  ->  2",
+            ): "Arrow's buffer ends there",
+            (
+                "kind = np.uint16 if len(all_rows) == 0 or int(all_rows.max()) >> 16 == 0 else np.uint32",
+                "np.uint16 if len(all_rows) == 0 or int(all_rows.max()) >> 16 == 0 else np.uint32  ->  np.uint32",
+            ): "larger numbers are sorted more slowly",
+            (
+                "self._prefixes = np.empty((2, 0), dtype=np.uint32)",
+                "0  ->  1",
+            ): "there is room for one topic more",
+            (
+                "missing = len(self.topics) - len(self._has_prefixes)",
+                "len(self.topics) - len(self._has_prefixes)  ->  len(self.topics) + len(self._has_prefixes)",
+            ): "there is room for more topics",
+            (
+                "if self._plain_topics and in_batches.any():",
+                "self._plain_topics and in_batches.any()  ->  self._plain_topics or in_batches.any()",
+            ): "no topic is plain, or no record has the flag",
+            (
+                "self.proven_rows: dict[int, ProvenRecord] = dispatcher.proven.rows_of(frames) if "
+                "dispatcher.proven else {}",
+                "dispatcher.proven.rows_of(frames) if dispatcher.proven else {}  ->  dispatcher.proven.rows_of(frames)",
+            ): "no row is proven",
+            (
+                "numbers = zip(self.units.queues.tolist(), self.units.queue_offsets.tolist(), strict=True)",
+                "True  ->  False",
+            ): "both are as long",
+            (
+                "for row in np.flatnonzero(dispatched & (queues_of.sizes > 0) & (offsets_of.sizes > 0)).tolist():",
+                "queues_of.sizes > 0  ->  queues_of.sizes >= 0",
+            ): "lists of different lengths are not read",
+            (
+                "for row in np.flatnonzero(dispatched & (queues_of.sizes > 0) & (offsets_of.sizes > 0)).tolist():",
+                "offsets_of.sizes > 0  ->  offsets_of.sizes >= 0",
+            ): "lists of different lengths are not read",
+            (
+                "keys = IndexKeys(hashes, self._frames.physical_offsets.take(rows).astype(np.int64, copy=False), "
+                "self._frames.headers.field('store_timestamp').take(rows), kinds, rows.astype(np.int32))",
+                "False  ->  True",
+            ): "a copy is the same",
+            (
+                "codes = self._tags_hashes.copy() if len(rows) else self._tags_hashes",
+                "self._tags_hashes.copy() if len(rows) else self._tags_hashes  ->  self._tags_hashes.copy()",
+            ): "a copy is the same",
+            (
+                "for row in rows[(queues_of.sizes[rows] > 0) & (offsets_of.sizes[rows] > 0)].tolist():",
+                "(queues_of.sizes[rows] > 0) & (offsets_of.sizes[rows] > 0)  ->  (queues_of.sizes[rows] > 0) | "
+                "(offsets_of.sizes[rows] > 0)",
+            ): "lists of different lengths are not read",
+            (
+                "for row in rows[(queues_of.sizes[rows] > 0) & (offsets_of.sizes[rows] > 0)].tolist():",
+                "queues_of.sizes[rows] > 0  ->  queues_of.sizes[rows] >= 0",
+            ): "lists of different lengths are not read",
+            (
+                "for row in rows[(queues_of.sizes[rows] > 0) & (offsets_of.sizes[rows] > 0)].tolist():",
+                "offsets_of.sizes[rows] > 0  ->  offsets_of.sizes[rows] >= 0",
+            ): "lists of different lengths are not read",
         },
     ),
     "plan": Decides(
@@ -268,10 +331,22 @@ MODULES: Mapping[str, Decides] = {
                 "low >= self._sample.begin  ->  low > self._sample.begin",
             ): "the same part of the log is read again",
             (
+                "return self._after_start(name, holes) if holes else QueueView()",
+                "self._after_start(name, holes) if holes else QueueView()  ->  self._after_start(name, holes)",
+            ): "without a hole nothing is derived",
+            (
                 "queues = {name: LoggedMessages(*(np.concatenate(columns) for columns in zip(*parts, strict=True))) "
                 "for name, parts in found.items()}",
                 "True  ->  False",
             ): "all have the same columns",
+            (
+                "if queue is None or not queue.queue.files.file_size > _SEARCHED:",
+                "queue.queue.files.file_size > _SEARCHED  ->  queue.queue.files.file_size >= _SEARCHED",
+            ): "the end is the same",
+            (
+                "target = int(entries.targets[-1]) if entries else -1",
+                "1  ->  2",
+            ): "no offset is as low",
         },
         slow=(
             "tests/query/test_holes.py::test_as_verify[4.9.7-clean",
