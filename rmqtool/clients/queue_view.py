@@ -313,7 +313,7 @@ class QueueViews:
         queue = snapshot.queue(topic, queue_id)
         if queue is None or queue.queue.kind == "batch" or not (queue.queue.database or queue.queue.files.files):
             return None
-        entries, _ = self._entries(name, queue)
+        entries, _, _ = self._entries(name, queue)
         index = int(np.searchsorted(entries.offsets, queue_offset))
         after = entries.kept(slice(index, None))
         if after and after.offsets[0] == queue_offset:
@@ -406,11 +406,13 @@ class QueueViews:
         yield QueueHole(first, max(end - first, 1), messages, 0, max(end - 1, first), ends_queue=True)
 
     def _holes(self, name: QueueName, queue: LoadedQueue, first: int) -> Iterator[QueueHole]:
-        entries, end = self._entries(name, queue, first)
+        entries, end, are_all = self._entries(name, queue, first)
         split = int(np.searchsorted(entries.numbers, end))
         if split and self._sample.begin <= self._snapshot.log_min_offset:
             yield from self._before(name, queue, entries, first)
         start = max(first, queue.range.min_offset, 0)
+        if entries and not are_all:
+            start = max(start, int(entries.offsets[0]))
         for before in self._gaps(name, entries.kept(slice(split)), start):
             offset, stop = _end_of(entries, before, start), int(entries.offsets[before + 1])
             messages = self._logged(name, entries, before, offset)
@@ -467,12 +469,16 @@ class QueueViews:
                 left.append(_without(hole, derived))
         return QueueView(tuple(left), derived if any(hole.ends_queue for hole in holes) else 0)
 
-    def _entries(self, name: QueueName, queue: LoadedQueue, first: int = 0) -> tuple[_Entries, int]:
-        """The written units that lead into the log, and the number at which a start ends the queue."""
+    def _entries(self, name: QueueName, queue: LoadedQueue, first: int = 0) -> tuple[_Entries, int, bool]:
+        """The written units that lead into the log, the number at which a start ends the queue, and whether it is all.
+
+        Of many units the older ones are left out.
+        """
         stored, found = queue.queue, []
         if stored.database:
             end, stop = queue.range.max_offset, MAX_OFFSET
-            start = max(first, queue.range.min_offset, end - MOST_UNITS, 0)
+            wanted = max(first, queue.range.min_offset, 0)
+            start = max(wanted, end - MOST_UNITS)
             rows = stored.database.units((stored.topic, stored.queue_id), start, stop, 2 * MOST_UNITS)
             found.append((rows.offsets, rows.values))
         else:
@@ -481,13 +487,14 @@ class QueueViews:
             with open_units(stored, self._snapshot.reading) as units:
                 begin, stop = units.start, units.data_end
             is_batch = stored.kind == "batch"
-            wanted = begin if is_batch else max(first, queue.range.min_offset, begin)
-            start = max(min(wanted, end), end - MOST_UNITS)
+            wanted = min(begin if is_batch else max(first, queue.range.min_offset, begin), end)
+            start = max(wanted, end - MOST_UNITS)
             found.extend(written_units(stored, max(begin, start - (not is_batch)), stop, self._snapshot.reading))
         if not found:
-            return _Entries(*(np.zeros(0, np.int64) for _ in _Entries._fields)), end
+            return _Entries(*(np.zeros(0, np.int64) for _ in _Entries._fields)), end, True
         numbers = np.concatenate([numbers for numbers, _ in found]).astype(np.int64)
-        return self._sound(name, numbers, np.concatenate([rows for _, rows in found]), stored.kind == "batch"), end
+        entries = self._sound(name, numbers, np.concatenate([rows for _, rows in found]), stored.kind == "batch")
+        return entries, end, start == wanted
 
     def _sound(self, name: QueueName, numbers: NDArray[np.int64], rows: NDArray[np.void], is_batch: bool) -> _Entries:  # noqa: FBT001
         """Units without those that lead nowhere: out of the log, or out of order and to no message of theirs."""

@@ -21,15 +21,17 @@ from rmqtool.clients.queue_view import (
     QueueViews,
     _without,
 )
-from rmqtool.formats.consume_queue import PRE_BLANK_MESSAGE_SIZE, build_unit
+from rmqtool.formats.consume_queue import BATCH_UNIT_DTYPE, PRE_BLANK_MESSAGE_SIZE, build_unit
 from rmqtool.formats.file_name import file_name
+from rmqtool.formats.message import INNER_BATCH
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
 from rmqtool.store.lock import Holder
 from rmqtool.store.queue_units import QueueRange
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
-from tests.building import LogBuilder, message
+from tests.building import START_TIME, LogBuilder, message
+from tests.changed_rocksdb import unit_value, write_queues
 from tests.query import making
 from tests.query.making import StoreMaker
 
@@ -298,9 +300,68 @@ def test_files_without_a_unit(tmp_path: Path) -> None:
     assert holes(written(made, tmp_path)) == [QueueHole(0, 5, 5, 0, 4, ends_queue=True)]
 
 
-def test_a_last_unit_that_leads_nowhere(made: StoreMaker, tmp_path: Path) -> None:
+def test_holes_between_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row of no size leads nowhere; of many rows the last ones are looked at."""
+    log = LogBuilder(1 << 16).add_all({"queue_offset": number} for number in range(10))
+    rows = [("orders", 0, number, unit_value(at, 0 if number == 6 else SIZE, 0, START_TIME))
+            for number, at in enumerate(log.offsets) if number not in (7, 9)]  # fmt: skip
+    write_queues(log.write(tmp_path), rows, log.end)
+    snapshot = Snapshot(open_store(tmp_path), DERIVES_NOTHING)
+    end = QueueHole(9, 1, 1, 0, 9, ends_queue=True)
+    assert holes(snapshot) == [QueueHole(6, 2, 2, 0, 7, ends_queue=False), end]
+    assert holes(snapshot, first=7) == [QueueHole(7, 1, 1, 0, 7, ends_queue=False), end]
+    monkeypatch.setattr("rmqtool.clients.queue_view.MOST_UNITS", 1)
+    assert holes(snapshot, first=3) == [end]
+
+
+@pytest.mark.parametrize("most", [SAMPLE_BYTES, 5 * SIZE])
+def test_of_many_entries_the_last_ones_are_compared(
+    most: int, made: StoreMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those before are no hole, however far they are."""
+    monkeypatch.setattr("rmqtool.clients.queue_view.MOST_UNITS", 50)
+    snapshot = written(made, tmp_path)
+    assert holes(snapshot, most) == []
+    for number in (8, 110, 120):
+        overwrite(tmp_path, number, bytes(20))
+    snapshot = Snapshot(open_store(tmp_path), DERIVES_NOTHING)
+    found = [QueueHole(110, 1, 40, 39, 149, ends_queue=True)]
+    assert holes(snapshot, most) == holes(snapshot, most, first=110) == found
+
+
+@pytest.mark.parametrize("first", [0, 4, 9, 12, 15])
+def test_of_many_batches_the_last_ones_are_compared(
+    first: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their queue offsets are not the numbers of their entries."""
+    topic = {"topicName": "bulk", "readQueueNums": 1, "writeQueueNums": 1, "attributes": {"queue.type": "BatchCQ"}}
+    made = StoreMaker()
+    made.config["topics.json"] = {"topicConfigTable": {"bulk": topic}}
+    units = np.zeros(10, BATCH_UNIT_DTYPE)
+    for number in range(8):
+        base = 3 * number
+        properties = {"INNER_BASE": str(base), "INNER_NUM": "3"}
+        at = made.log.add(topic="bulk", queue_offset=base, sys_flag=INNER_BATCH, properties=properties)
+        units[number]["physical_offset"], units[number]["message_size"] = at, SIZE
+        units[number]["base_queue_offset"], units[number]["batch_size"] = base, 3
+    directory = made.write(tmp_path) / "batchconsumequeue" / "bulk" / "0"
+    directory.mkdir(parents=True)
+    (directory / file_name(0)).write_bytes(units.tobytes())
+    snapshot = Snapshot(open_store(tmp_path), DERIVES_NOTHING)
+    for most_units in (100, 4):
+        monkeypatch.setattr("rmqtool.clients.queue_view.MOST_UNITS", most_units)
+        assert holes(snapshot, topic="bulk", first=first) == []
+    reader = LogReader(snapshot)
+    assert (reader.count_at(QueueName("bulk", 0), made.offsets[3]), reader.belongs(QueueName("bulk", 0), 9, at)) == (
+        3,
+        False,
+    )
+
+
+@pytest.mark.parametrize("target", [1 << 30, 150 * SIZE])
+def test_a_last_unit_that_leads_nowhere(target: int, made: StoreMaker, tmp_path: Path) -> None:
     """The queue ends before it."""
-    made.units["orders", 0][149] = LEAD_NOWHERE
+    made.units["orders", 0][149] = build_unit(target, SIZE, 0)
     assert holes(written(made, tmp_path)) == [QueueHole(149, 1, 1, 0, 149, ends_queue=True)]
 
 
