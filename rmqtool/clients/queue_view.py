@@ -418,8 +418,8 @@ class QueueViews:
             messages = self._logged(name, entries, before, offset)
             if messages:
                 yield QueueHole(offset, stop - offset, messages, 0, stop - 1, ends_queue=False)
-        begin = end if queue.range.expired else min(start, end)  # what led below the log, consumers have no more
-        yield from self._past(name, entries, split - 1, begin)
+        begin = end if queue.range.expired else 0  # what led below the log, consumers have no more
+        yield from self._past(name, entries, split - 1, min(start, end) if entries else begin)
 
     def _before(self, name: QueueName, queue: LoadedQueue, entries: _Entries, first: int) -> Iterator[QueueHole]:
         """Messages that the log has, and that are below the queue's minimum: its first files are missing."""

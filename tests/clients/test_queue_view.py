@@ -31,7 +31,7 @@ from rmqtool.store.queue_units import QueueRange
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.building import START_TIME, LogBuilder, message
-from tests.changed_rocksdb import unit_value, write_queues
+from tests.changed_rocksdb import changed, unit_key, unit_value, write_queues
 from tests.query import making
 from tests.query.making import StoreMaker
 
@@ -288,7 +288,7 @@ def test_filler_units_lead_nowhere(tmp_path: Path) -> None:
     made.units["orders", 0][5:] = []
     snapshot = written(made, tmp_path / "alone")
     for first in (0, 3):
-        assert holes(snapshot, first=first) == [QueueHole(first, 8 - first, 8 - first, 0, 7, ends_queue=True)]
+        assert holes(snapshot, first=first) == [QueueHole(0, 8, 8, 0, 7, ends_queue=True)]
 
 
 def test_files_without_a_unit(tmp_path: Path) -> None:
@@ -312,6 +312,11 @@ def test_holes_between_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert holes(snapshot, first=7) == [QueueHole(7, 1, 1, 0, 7, ends_queue=False), end]
     monkeypatch.setattr("rmqtool.clients.queue_view.MOST_UNITS", 1)
     assert holes(snapshot, first=3) == [end]
+    with changed(tmp_path / "consumequeue") as families:
+        for number in range(9):
+            del families["default"][unit_key("orders", 0, number)]
+    snapshot = Snapshot(open_store(tmp_path), DERIVES_NOTHING)
+    assert holes(snapshot) == [QueueHole(0, 10, 10, 0, 9, ends_queue=True)]
 
 
 @pytest.mark.parametrize("most", [SAMPLE_BYTES, 5 * SIZE])
