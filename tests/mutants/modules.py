@@ -141,12 +141,85 @@ MODULES: Mapping[str, Decides] = {
                 "if count > 1 and int(offsets[first + count - 1]) < self._log_end:",
                 "1  ->  2",
             ): "two records are appended one by one",
-            (
-                "self._wrote = self._file_size if self._files else 0",
-                "self._file_size if self._files else 0  ->  self._file_size",
-            ): "whoever drops the last file sets it to 0",
             ("units['message_size'][rows] = 1", "1  ->  2"): "either is a size",
             ("units['batch_size'][rows] = 1", "1  ->  2"): "either is a size",
+            (
+                "written, last, highest, piece = (0, None, -1, HEAD_UNITS)",
+                "1  ->  2",
+            ): "no offset is as low",
+            (
+                "return 0",
+                "return 0  ->  return None",
+            ): "bytes in no file are not asked for",
+            (
+                "return 0",
+                "0  ->  1",
+            ): "bytes in no file are not asked for, and one record is no run",
+            (
+                "self._min_position = 0",
+                "0  ->  1",
+            ): "no unit begins at either position",
+            (
+                "self._pre_blank_end = 0",
+                "0  ->  1",
+            ): "no unit ends at either position",
+            (
+                "self._appended_batches_end = 0",
+                "0  ->  1",
+            ): "it is set before it is asked for",
+            (
+                "first = int(np.searchsorted(offsets + (sizes if self._remembers_ends else 0), self.max_physical, "
+                "'right'))",
+                "0  ->  1",
+            ): "the last known record is looked at again, and skipped",
+            (
+                "count = self._following(queue_offsets[first:]) if self.kind == 'simple' else 0",
+                "self.kind == 'simple'  ->  self.kind != 'simple'",
+            ): "records are appended one by one",
+            (
+                "count = self._following(queue_offsets[first:]) if self.kind == 'simple' else 0",
+                "0  ->  1",
+            ): "one record is no run",
+            (
+                "self.undone += max(0, self._appended_end - max(self.end, self._first_appended)) // self.unit",
+                "0  ->  1",
+            ): "a byte is no unit",
+            (
+                "if not self._files or self._wrote >= self._file_size:",
+                "self._wrote >= self._file_size  ->  self._wrote < self._file_size",
+            ): "records are appended one by one",
+            (
+                "follow = head == self.end // self.unit + np.arange(len(head))",
+                "self.end // self.unit + np.arange(len(head))  ->  self.end // self.unit - np.arange(len(head))",
+            ): "records are appended one by one",
+            (
+                "follow = head == self.end // self.unit + np.arange(len(head))",
+                "self.end // self.unit  ->  self.end * self.unit",
+            ): "records are appended one by one",
+            (
+                "return False",
+                "return False  ->  return None",
+            ): "neither is true",
+            (
+                "ends_here = file.mapped is None and file is self._files[-1]",
+                "file is self._files[-1]  ->  file is not self._files[-1]",
+            ): "zeros follow in a file that is not on disk",
+            (
+                "count = (wrote if ends_here else self._file_size) // self.unit",
+                "wrote if ends_here else self._file_size  ->  self._file_size",
+            ): "zeros follow in a file that is not on disk",
+            (
+                "if self._is_made and self._pre_blank_end > base:",
+                "self._is_made and self._pre_blank_end > base  ->  self._is_made or self._pre_blank_end > base",
+            ): "there is no filler, or none in this file",
+            (
+                "if self._is_made and self._pre_blank_end > base:",
+                "self._pre_blank_end > base  ->  self._pre_blank_end >= base",
+            ): "there is no filler in this file",
+            (
+                "self._set(units, base, self._first_appended, self._appended_end, self._log_end - 1)",
+                "1  ->  2",
+            ): "either is within the log",
         },
     ),
     "dispatch": Decides(
