@@ -373,6 +373,7 @@ MODULES: Mapping[str, Decides] = {
             "tests/transaction/test_transaction.py",
             "tests/transaction/test_full_disk.py",
             "tests/transaction/test_faults.py",
+            "tests/transaction/test_losses.py",
             "tests/transaction/test_newcomers.py",
             "tests/transaction/test_power.py",
         ),
@@ -420,6 +421,14 @@ MODULES: Mapping[str, Decides] = {
                 "target = int(entries.targets[-1]) if entries else -1",
                 "1  ->  2",
             ): "no offset is as low",
+            (
+                "sound = (targets >= low) & (targets < high) & (sizes > 0) & ~is_pre_blank(rows)",
+                "0  ->  1",
+            ): "no message is as small",
+            (
+                "if entries and int(entries.offsets[0]) > start:",
+                "int(entries.offsets[0]) > start  ->  int(entries.offsets[0]) >= start",
+            ): "no queue offset is between",
         },
         slow=(
             "tests/query/test_holes.py::test_as_verify[4.9.7-clean",

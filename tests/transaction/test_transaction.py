@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -81,7 +82,8 @@ def test_a_lock_that_cannot_be_closed_hides_no_error(store: Path, monkeypatch: p
 )  # fmt: skip
 def test_a_name_outside_the_store_is_refused(store: Path, name: str) -> None:
     with Transaction(store, "test") as transaction:
-        for call in (transaction.file, transaction.put, transaction.remove, transaction.directory, transaction.delete):
+        calls = [transaction.file, transaction.put, transaction.remove, transaction.directory, transaction.delete]
+        for call in (*calls, partial(transaction.link, source=FIRST), partial(transaction.link, "index/7")):
             with pytest.raises((UnwritableError, UnsupportedError)):
                 call(name)
     assert not (store / ".rmqtool").exists()
