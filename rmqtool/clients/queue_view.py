@@ -517,8 +517,9 @@ class QueueViews:
             yield -1
         ends = entries.offsets + entries.counts
         for before in np.flatnonzero(entries.offsets[1:] > np.maximum(ends[:-1], start)).tolist():
-            in_batch = self._log.count_at(name, int(entries.targets[before])) if entries.counts[before] == 1 else 0
-            if entries.offsets[before] + max(in_batch, 1) < entries.offsets[before + 1]:  # in rows batches have one
+            if entries.counts[before] == 1:  # in rows batches have one
+                entries.counts[before] = self._log.count_at(name, int(entries.targets[before]))
+            if _end_of(entries, before, start) < entries.offsets[before + 1]:
                 yield before
 
     def _logged(self, name: QueueName, entries: _Entries, before: int, offset: int) -> int:

@@ -31,7 +31,7 @@ from rmqtool.store.queue_units import QueueRange
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.building import START_TIME, LogBuilder, message
-from tests.changed_rocksdb import changed, unit_key, unit_value, write_queues
+from tests.changed_rocksdb import changed, end_value, min_key, unit_key, unit_value, write_queues
 from tests.query import making
 from tests.query.making import StoreMaker
 
@@ -335,21 +335,23 @@ def test_of_many_entries_the_last_ones_are_compared(
     assert holes(snapshot, most) == holes(snapshot, most, first=110) == found
 
 
+def batches(made: StoreMaker) -> list[int]:
+    """The physical offsets of eight batches of three messages."""
+    topic = {"topicName": "bulk", "readQueueNums": 1, "writeQueueNums": 1, "attributes": {"queue.type": "BatchCQ"}}
+    made.config["topics.json"] = {"topicConfigTable": {"bulk": topic}}
+    of_each = [{"INNER_BASE": str(base), "INNER_NUM": "3"} for base in range(0, 24, 3)]
+    return [made.log.add(topic="bulk", sys_flag=INNER_BATCH, properties=properties) for properties in of_each]
+
+
 @pytest.mark.parametrize("first", [0, 4, 9, 12, 15])
 def test_of_many_batches_the_last_ones_are_compared(
     first: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their queue offsets are not the numbers of their entries."""
-    topic = {"topicName": "bulk", "readQueueNums": 1, "writeQueueNums": 1, "attributes": {"queue.type": "BatchCQ"}}
     made = StoreMaker()
-    made.config["topics.json"] = {"topicConfigTable": {"bulk": topic}}
     units = np.zeros(10, BATCH_UNIT_DTYPE)
-    for number in range(8):
-        base = 3 * number
-        properties = {"INNER_BASE": str(base), "INNER_NUM": "3"}
-        at = made.log.add(topic="bulk", queue_offset=base, sys_flag=INNER_BATCH, properties=properties)
-        units[number]["physical_offset"], units[number]["message_size"] = at, SIZE
-        units[number]["base_queue_offset"], units[number]["batch_size"] = base, 3
+    units["physical_offset"][:8], units["message_size"][:8] = batches(made), SIZE
+    units["base_queue_offset"], units["batch_size"][:8] = np.arange(0, 30, 3), 3
     directory = made.write(tmp_path) / "batchconsumequeue" / "bulk" / "0"
     directory.mkdir(parents=True)
     (directory / file_name(0)).write_bytes(units.tobytes())
@@ -357,11 +359,25 @@ def test_of_many_batches_the_last_ones_are_compared(
     for most_units in (100, 4):
         monkeypatch.setattr("rmqtool.clients.queue_view.MOST_UNITS", most_units)
         assert holes(snapshot, topic="bulk", first=first) == []
-    reader = LogReader(snapshot)
-    assert (reader.count_at(QueueName("bulk", 0), made.offsets[3]), reader.belongs(QueueName("bulk", 0), 9, at)) == (
-        3,
-        False,
-    )
+
+
+@pytest.mark.parametrize("most", [SAMPLE_BYTES, 10])
+def test_rows_of_batches(most: int, tmp_path: Path) -> None:
+    """They have one at their first queue offset only; the log says how many messages each has."""
+    made = StoreMaker()
+    offsets = batches(made)
+    rows = [("bulk", 0, 3 * number, unit_value(at, SIZE, 0, START_TIME)) for number, at in enumerate(offsets)]
+    write_queues(made.write(tmp_path), rows, made.log.end)
+    with changed(tmp_path / "consumequeue") as families:  # a broker that was asked for the minimum
+        families["offset"][min_key("bulk", 0)] = end_value(offsets[0], 0)
+    snapshot = Snapshot(open_store(tmp_path), DERIVES_NOTHING)
+    assert holes(snapshot, most, topic="bulk") == []
+    reader, name = LogReader(snapshot), QueueName("bulk", 0)
+    assert (reader.count_at(name, offsets[3]), reader.belongs(name, 9, offsets[3])) == (3, True)
+    with changed(tmp_path / "consumequeue") as families:
+        del families["default"][unit_key("bulk", 0, 6)]
+    found = QueueHole(6, 3, 3, 0, 8, ends_queue=False)
+    assert holes(Snapshot(open_store(tmp_path), DERIVES_NOTHING), topic="bulk") == [found]
 
 
 @pytest.mark.parametrize("target", [1 << 30, 150 * SIZE])
