@@ -429,6 +429,11 @@ MODULES: Mapping[str, Decides] = {
                 "if entries and int(entries.offsets[0]) > start:",
                 "int(entries.offsets[0]) > start  ->  int(entries.offsets[0]) >= start",
             ): "no queue offset is between",
+            (
+                "if _end_of(entries, before, start) < entries.offsets[before + 1]:",
+                "_end_of(entries, before, start) < entries.offsets[before + 1]  ->  _end_of(entries, before, "
+                "start) <= entries.offsets[before + 1]",
+            ): "no queue offset is between",
         },
         slow=(
             "tests/query/test_holes.py::test_as_verify[4.9.7-clean",

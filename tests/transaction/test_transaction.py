@@ -9,7 +9,7 @@ import signal
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,7 @@ from rmqtool.transaction.transaction import Transaction
 from rmqtool.transaction.undo import Undo, kept_transactions
 from tests.conftest import GoldenStore
 from tests.rights import needs_root
+from tests.transaction.disk import Recorder
 from tests.transaction.faults import CHANGES, Faulty
 from tests.transaction.small import (
     FILES,
@@ -70,6 +71,32 @@ def test_a_lock_that_cannot_be_closed_hides_no_error(store: Path, monkeypatch: p
 
     with pytest.raises(UnwritableError, match="this one"):
         change()
+
+
+@pytest.mark.parametrize(("run", "states"), [(repair, ["done"]), (trim, ["done", "deleting"])])
+def test_what_has_begun_needs_no_room(store: Path, run: Callable[[Path, System], None], states: list[str]) -> None:
+    """All is written before; that it has begun is on the disk before anything of the store changes."""
+    recorder = Recorder(SYSTEM)
+    run(store, cast("System", recorder))
+    home, calls = str(store / ".rmqtool"), recorder.calls
+    begun = next(at for at, (name, paths) in enumerate(calls) if name == "rename" and os.path.dirname(paths[1]) == home)
+    assert calls[begun + 1] == ("sync", (home,))
+    assert not {name for name, _ in calls[begun:]} & {"create", "write", "set_size", "make_directory", "link"}
+    created = [os.path.basename(paths[0]) for name, paths in calls if name == "create"]
+    assert [name for name in created if name.startswith("state.")] == [
+        f"state.{each}" for each in [*states, "committing"]
+    ]
+
+
+def test_what_stays_as_it_is_is_not_kept(store: Path) -> None:
+    """Of the staged files only those that change something."""
+    with Transaction(store, "test") as transaction:
+        put(transaction, "checkpoint", b"new checkpoint")
+        mtime_ns = (store / FIRST).stat().st_mtime_ns
+        transaction.file(FIRST, mtime_ns=mtime_ns).write((store / FIRST).read_bytes(), 0)
+        transaction.put(FIRST)
+        assert transaction.commit().changed == ("checkpoint",)
+    assert [*(store / ".rmqtool").rglob(Path(FIRST).name)] == []
 
 
 # Names
