@@ -68,6 +68,14 @@ def test_the_last_three_files_decide(tmp_path: Path) -> None:
     assert [path.name for path in state.deleted] == [file_name(400), file_name(600)]
 
 
+@pytest.mark.parametrize(
+    ("offsets", "expected"), [([], False), ([0], False), ([None], False), ([*range(0, 1000, SIZE), None], True)]
+)
+def test_a_last_file_without_a_unit(tmp_path: Path, offsets: list[int | None], expected: bool) -> None:
+    """In a queue that begins with it there is nothing to correct (`ConsumeQueue#correctMinOffset`)."""
+    assert state_of(tmp_path, offsets).ends_at_file == expected
+
+
 @pytest.mark.parametrize("rules", [OLD, NEW])
 def test_what_is_there_is_not_appended(tmp_path: Path, rules: RecoveryRules) -> None:
     """Records up to the last unit are dropped, those that follow make entries and files."""

@@ -118,6 +118,16 @@ def test_the_proof_of_a_loss_is_not_rebuilt_over_before_it_is_restored(store: Pa
     assert found.start_after == 2
 
 
+def test_what_is_to_be_restored_is_named(store: Path, tmp_path: Path) -> None:
+    """With its size, where it is known which files are missing."""
+    write_log(tmp_path, {start: message(start).ljust(4096, b"\0") for start in (0, 8192)})
+    found = plan(tmp_path, "commitlog.gap", "config.row")
+    assert found.steps[0].text.startswith(f"Restore commitlog/{4096:020} (4096 bytes) from a backup or a replica")
+    assert [stays.partition(":")[0] for stays in found.remaining] == ["config.row"]
+    restore = plan(store, "commitlog.last-file-missing").steps[0]
+    assert restore.text.startswith("Restore what is missing from a backup or a replica")
+
+
 def test_what_a_start_mends_needs_no_repair(store: Path) -> None:
     found = plan(store, "store.unclean-stop", "consumequeue.behind", mended=True)
     assert [step.command for step in found.steps] == [None]
@@ -259,9 +269,11 @@ def test_no_start_on_what_nothing_has_mended(store: Path) -> None:
 
 
 def test_equal_findings_are_counted(store: Path) -> None:
-    found = [made("consumequeue.behind", "", store=store)] * 28
+    counts = {"consumequeue.behind": 28, "consumequeue.missing-unit": 2, "consumequeue.hole": 1}
+    found = [made(code, "", store=store) for code, count in counts.items() for _ in range(count)]
     (step, _) = plan_of(of := diagnosis(store, *found), repairs_of(of)).steps
-    assert step.changes == ("rebuild the consume queues (consumequeue.behind 28)",)
+    codes = "consumequeue.behind 28, consumequeue.missing-unit 2, consumequeue.hole"
+    assert step.changes == (f"rebuild the consume queues ({codes})",)
 
 
 def test_queues_in_rocksdb_are_not_rebuilt_without_the_library(
@@ -446,6 +458,9 @@ def test_bodies_that_are_put_right_are_not_taken_away(tmp_path: Path) -> None:
     right = RightFields(codes=frozenset({BODY_CRC}), what="", name="x", path=tmp_path, writes=[], fields=fields)
     (tmp_path / "commitlog").mkdir()
     served = DamagedMessages(until=1000, served=2)
+    alone = diagnosis(tmp_path, made(BODY_CRC, store=tmp_path, offset=4))
+    steps = plan_of(replace(alone, bodies=DamagedMessages(until=1000, served=1)), Repairs((right,))).steps
+    assert not any("--lose" in (step.command or "") for step in steps)  # none is left
     of = diagnosis(tmp_path, *(made(code, store=tmp_path, offset=4) for code in (BODY_CRC, PROPERTIES)))
     of = replace(of, bodies=served, properties=served)
     steps = [step for step in plan_of(of, Repairs((right,))).steps if "--lose" in (step.command or "")]
@@ -453,6 +468,7 @@ def test_bodies_that_are_put_right_are_not_taken_away(tmp_path: Path) -> None:
         ("1 message with a damaged body, which consumers get until then",),
         ("2 messages with damaged properties, which consumers get until then",),
     ]
+    assert all("no file shows the size of an index file and a queue file" in step.text for step in steps)
     conf = ["--broker-conf", "BROKER_CONF"]
     assert [shlex.split(step.command or "")[-4:] for step in steps] == [
         ["--lose", code, *conf] for code in (BODY_CRC, PROPERTIES)
@@ -631,6 +647,10 @@ def test_queues_and_index_of_a_node_are_rebuilt(node: Path) -> None:
     commands = [shlex.split(step.command or "") for step in found.steps]
     conf = ["--broker-conf", "BROKER_CONF"]
     assert commands == [["rmqtool", f"rebuild-{what}", str(node), *OPTIONS, *conf] for what in ("cq", "index")]
+    why = "with its broker.conf, because no file shows the size of"
+    assert [step.text for step in found.steps] == [
+        f"Rebuild the consume queues, {why} a queue file:", f"Rebuild the index, {why} an index file:"
+    ]  # fmt: skip
     assert (found.start_after, bool(found)) == (2, True)
     assert [each.partition(":")[0] for each in found.remaining] == ["timer.chain"]
     (alone,) = plan(node, "index.slot").steps

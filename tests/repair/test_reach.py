@@ -66,6 +66,9 @@ def test_damage_of_a_log_elsewhere_is_for_a_new_store(store: Path, away: object)
     lossy = planned(store, "consumequeue.hole", "commitlog.zeroed", "start.data-loss", conf=conf)[1]
     assert [step.command for step in lossy.steps] == [new.command, repair.command]
     assert lossy.start_after == 2
+    for codes in (["consumequeue.hole"], ["consumequeue.hole", "commitlog.stray"], ["index.slot", "timer.log"]):
+        others = planned(store, *codes, conf=conf)[1]
+        assert not any("salvage" in (step.command or "") for step in others.steps)
     sound = planned(store, "consumequeue.hole", conf=conf)[1]
     assert [step.command for step in sound.steps] == [repair.command, None]
 
@@ -98,6 +101,15 @@ def test_a_link_to_a_disk_that_is_not_mounted(store: Path) -> None:
     repairs, plan = planned(store, "index.missing")
     assert not repairs
     assert "in a linked directory" in plan.steps[0].text
+
+
+def test_what_is_sound_behind_a_link_stays_there(store: Path) -> None:
+    """Configuration that lacks nothing, and some that is not behind it."""
+    linked(store, "index")
+    plans = [planned(store, code)[1] for code in ("consumequeue.hole", "config.unreadable")]
+    linked(store, "config")
+    for plan in (*plans, planned(store, "consumequeue.hole")[1]):
+        assert not any("in a linked directory" in step.text for step in plan.steps)
 
 
 def test_config_behind_a_link_is_moved_first(store: Path) -> None:
