@@ -61,6 +61,14 @@ MODULES: Mapping[str, Decides] = {
                 "if queue.kind == 'simple' and files and (known.last_physical_offset is not None):",
                 "known.last_physical_offset is not None  ->  known.last_physical_offset is None",
             ): "the end is read again, and is the same",
+            (
+                "if self.min_position < self.end and self.is_expired(log_min_offset):",
+                "self.min_position < self.end  ->  self.min_position <= self.end",
+            ): "the minimum is where the queue ends",
+            (
+                "low, high = (max(0, start) // UNIT_SIZE, len(self.offsets) - 1)",
+                "0  ->  1",
+            ): "a byte is no unit",
         },
     ),
     "retention": Decides(

@@ -167,6 +167,17 @@ def test_files_with_other_names_lose_nothing_of_other_topics(store: Path) -> Non
     assert [each.group for each in found.groups] == ["before set()"]
 
 
+@pytest.mark.parametrize(("code", "never"), [("config.delay-level", 4), ("config.unreadable", 0)])
+def test_messages_of_a_level_that_is_not_configured_stay_undelivered(store: Path, code: str, never: int) -> None:
+    """Whatever of the log is found again."""
+    renamed = Renamed(codes=frozenset({"commitlog.overlap"}), what="", names=[], brings_back=((100, 200),))
+    clients = replace(LOST, delayed=Due(never=4, late=2))
+    of = diagnosis(store, made("commitlog.overlap", store=store), made(code), clients=clients)
+    found = clients_after(of, Repairs((renamed,), goes_on=True))
+    assert found is not None
+    assert found.delayed == Due(never=never)
+
+
 @pytest.mark.parametrize("is_resized", [True, False])
 @pytest.mark.parametrize("code", ["commitlog.end-missing", "commitlog.overlap"])
 def test_where_a_log_ends_that_is_filled_up(store: Path, code: str, is_resized: bool) -> None:
@@ -315,6 +326,25 @@ def test_offsets_that_are_kept(store: Path) -> None:
     assert [len(each.groups) for each in found if each] == [0, 1]
 
 
+@pytest.mark.parametrize("keep_offsets", [True, False])
+def test_why_offsets_stay(store: Path, keep_offsets: bool) -> None:
+    """Where the files are in reach; else a step for people says it."""
+    of = diagnosis(store, made("config.wrong-offset"))
+    (note,) = notes_on_the_rest(of, Repairs(), keep_offsets=keep_offsets)
+    assert ("--keep-offsets" in note.why) == keep_offsets
+    (store / "config").symlink_to(store.parent)
+    assert notes_on_the_rest(of, Repairs(), keep_offsets=keep_offsets) == []
+
+
+def test_what_is_left_of_a_queue_is_said_once_its_log_is_right(store: Path) -> None:
+    """No rebuild changes a queue of which the log has nothing, as far as the log is known."""
+    ahead = made("consumequeue.ahead", store=store, topic="orders", queue_id=0)
+    of = diagnosis(store, ahead, queues_in_log={QueueName("other", 0)})
+    for code, is_said in (("commitlog.overlap", False), ("commitlog.stray", False), ("config.row", True)):
+        notes = notes_on_the_rest(of, Repairs((a_file("x", None, code),), goes_on=True))
+        assert any("consumequeue.ahead" in note.codes for note in notes) == is_said
+
+
 def test_units_of_a_queue_that_is_all_damage_stay(store: Path) -> None:
     """They lead into dummy records then, unless the queue has more, or the log has none of it."""
     codes = ["consumequeue.wrong-record", "commitlog.zeroed"]
@@ -394,6 +424,8 @@ def test_sizes_that_only_broker_conf_knows(store: Path) -> None:
     assert needed_sizes(diagnosis(store, orders), goes_on) == {"simple"}
     assert needed_sizes(diagnosis(store, orders), Repairs((a_file("x"),))) == frozenset()
     assert needed_sizes(diagnosis(store, made("index.slot")), goes_on) == {"index"}
+    for repairs, sizes in ((goes_on, {"index"}), (Repairs(queues=True), {"simple", "index"}), (Repairs(), set())):
+        assert needed_sizes(diagnosis(store, made("timer.log"), keys_missing=True), repairs) == sizes
     (store / "config").mkdir()
     table = {"bulk": {"topicName": "bulk", "attributes": {"queue.type": "BatchCQ"}}}
     (store / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": table}))

@@ -132,6 +132,8 @@ def test_what_a_start_mends_needs_no_repair(store: Path) -> None:
     found = plan(store, "store.unclean-stop", "consumequeue.behind", mended=True)
     assert [step.command for step in found.steps] == [None]
     assert found.start_after is None
+    behind = made("consumequeue.behind", store=store)
+    assert [bool(repairs_of(diagnosis(store, behind, mended=mended))) for mended in (True, False)] == [False, True]
 
 
 def test_a_recorded_loss_is_shown_beside_what_a_start_mends(store: Path) -> None:
@@ -403,6 +405,7 @@ def test_whoever_works_on_the_store_comes_first(store: Path, monkeypatch: pytest
     (step,) = plan(store, "index.slot").steps
     assert step.text.startswith("rmqtool repair (process 7) is working" if program else "Stop the broker that runs")
     assert shlex.split(step.command or "") == ["rmqtool", "verify", str(store), *OPTIONS]
+    assert not repairs_of(diagnosis(store, made("index.slot", store=store)))
 
 
 def test_a_recorded_loss_is_shown_after_a_repair(store: Path) -> None:
