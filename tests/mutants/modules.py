@@ -69,6 +69,16 @@ MODULES: Mapping[str, Decides] = {
                 "low, high = (max(0, start) // UNIT_SIZE, len(self.offsets) - 1)",
                 "0  ->  1",
             ): "a byte is no unit",
+            (
+                "if self.min_position >= self.end or low > high or (start >= 0 and self.offsets[low] >= "
+                "log_min_offset):",
+                "self.min_position >= self.end  ->  self.min_position > self.end",
+            ): "the unit after the last one is not looked for",
+            (
+                "if self.min_position >= self.end or low > high or (start >= 0 and self.offsets[low] >= "
+                "log_min_offset):",
+                "start >= 0  ->  start > 0",
+            ): "the first unit is found, and is where the minimum was",
         },
     ),
     "retention": Decides(
@@ -349,6 +359,10 @@ MODULES: Mapping[str, Decides] = {
                 "left = unhealed_config(diagnosis.findings, repairs.changes, offsets=False)",
                 "False  ->  True",
             ): "the reasons are not asked for",
+            (
+                "given = zip(self.options[::2], self.options[1::2], strict=True)",
+                "True  ->  False",
+            ): "each option has a value",
         },
     ),
     "clean": Decides(

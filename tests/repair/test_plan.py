@@ -462,8 +462,8 @@ def test_bodies_that_are_put_right_are_not_taken_away(tmp_path: Path) -> None:
     (tmp_path / "commitlog").mkdir()
     served = DamagedMessages(until=1000, served=2)
     alone = diagnosis(tmp_path, made(BODY_CRC, store=tmp_path, offset=4))
-    steps = plan_of(replace(alone, bodies=DamagedMessages(until=1000, served=1)), Repairs((right,))).steps
-    assert not any("--lose" in (step.command or "") for step in steps)  # none is left
+    none_left = plan_of(replace(alone, bodies=DamagedMessages(until=1000, served=1)), Repairs((right,)))
+    assert not any("--lose" in (step.command or "") for step in none_left.steps)
     of = diagnosis(tmp_path, *(made(code, store=tmp_path, offset=4) for code in (BODY_CRC, PROPERTIES)))
     of = replace(of, bodies=served, properties=served)
     steps = [step for step in plan_of(of, Repairs((right,))).steps if "--lose" in (step.command or "")]

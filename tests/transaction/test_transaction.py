@@ -109,8 +109,11 @@ def test_what_stays_as_it_is_is_not_kept(store: Path) -> None:
 )  # fmt: skip
 def test_a_name_outside_the_store_is_refused(store: Path, name: str) -> None:
     with Transaction(store, "test") as transaction:
-        calls = [transaction.file, transaction.put, transaction.remove, transaction.directory, transaction.delete]
-        for call in (*calls, partial(transaction.link, source=FIRST), partial(transaction.link, "index/7")):
+        calls: list[Callable[[str], object]] = [
+            transaction.file, transaction.put, transaction.remove, transaction.directory, transaction.delete,
+            partial(transaction.link, source=FIRST), partial(transaction.link, "index/7"),
+        ]  # fmt: skip
+        for call in calls:
             with pytest.raises((UnwritableError, UnsupportedError)):
                 call(name)
     assert not (store / ".rmqtool").exists()
