@@ -353,7 +353,7 @@ MODULES: Mapping[str, Decides] = {
     "diagnosis": Decides(
         "which repair treats a finding",
         "rmqtool/repair/diagnosis.py",
-        ("tests/repair/test_clients_after.py", "tests/repair/test_plan.py"),
+        ("tests/repair/test_clients_after.py", "tests/repair/test_plan.py", "tests/repair/test_reach.py"),
         same={
             (
                 "left = unhealed_config(diagnosis.findings, repairs.changes, offsets=False)",
@@ -363,6 +363,10 @@ MODULES: Mapping[str, Decides] = {
                 "given = zip(self.options[::2], self.options[1::2], strict=True)",
                 "True  ->  False",
             ): "each option has a value",
+            (
+                "return False",
+                "return False  ->  return None",
+            ): "neither is true",
         },
     ),
     "clean": Decides(

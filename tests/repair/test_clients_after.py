@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from rmqtool.broker.dispatched_units import QueueName
+from rmqtool.broker.prediction import StartRefusal
 from rmqtool.clients.losses import BesideLog, ClientLosses, Due, Had, MovedGroup, Unreachable, UnreachableQueue
 from rmqtool.findings.finding import Finding
 from rmqtool.repair.change import Change, FileChange, TakenOut
@@ -175,7 +176,7 @@ def test_messages_of_a_level_that_is_not_configured_stay_undelivered(store: Path
     of = diagnosis(store, made("commitlog.overlap", store=store), made(code), clients=clients)
     found = clients_after(of, Repairs((renamed,), goes_on=True))
     assert found is not None
-    assert found.delayed == Due(never=never)
+    assert (found.delayed, found.keys_found_in_damage) == (Due(never=never), 0)
 
 
 @pytest.mark.parametrize("is_resized", [True, False])
@@ -183,7 +184,8 @@ def test_messages_of_a_level_that_is_not_configured_stay_undelivered(store: Path
 def test_where_a_log_ends_that_is_filled_up(store: Path, code: str, is_resized: bool) -> None:
     """Its last file may be the short one: then only what comes after it shows what clients get."""
     change = a_file("commitlog/0", None, "commitlog.file-size" if is_resized else "commitlog.stray")
-    found = clients_after(diagnosis(store, made(code, store=store)), Repairs((change,), goes_on=True))
+    of = diagnosis(store, made(code, store=store), made("index.slot", store=store))
+    found = clients_after(of, Repairs((change, a_file("y")), goes_on=True))
     assert (found is None) == (is_resized and code == "commitlog.end-missing")
 
 
@@ -316,6 +318,27 @@ def test_damage_that_leaves_no_trace_may_be_of_any_topic(store: Path) -> None:
         assert found is not None
         of_any = damaged_bytes > 0 and neutralise
         assert [each.group for each in found.groups] == ["before None" if of_any else "before set()"]
+    of = diagnosis(store, clients=clients, damaged_bytes=9)
+    for name, of_any in (("flag", False), ("body_crc", True)):  # of a body nothing shows what it was
+        fields = (RightField(0, name, 20, 8, 1, 0, damaged_bytes=9),)
+        right = RightFields(codes=frozenset({"x"}), what="", name="x", path=store, writes=[], fields=fields)
+        found = clients_after(of, Repairs((right,), neutralise=True))
+        assert found is not None
+        assert [each.group for each in found.groups] == ["before None" if of_any else "before set()"]
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+@pytest.mark.parametrize(
+    ("code", "in_log"), [("start.refuses", False), ("start.refuses", True), ("consumequeue.ahead", False)]
+)
+def test_a_start_stays_refused_for_a_queue_that_is_kept(store: Path, code: str, in_log: bool, goes_on: bool) -> None:
+    """Where the log has nothing of it, unless more is judged once other things are repaired."""
+    refusal = StartRefusal("queue-end", "holds no unit", "consumequeue/orders/0", "orders", 0)
+    finding = made(code, store=store, topic="orders", queue_id=0, details=refusal.details())
+    of = diagnosis(store, finding, queues_in_log={QueueName("orders" if in_log else "other", 0)})
+    after = clients_after(of, Repairs(index=True, goes_on=goes_on))
+    assert after is not None
+    assert (after.refuses is not None) == (code == "start.refuses" and not in_log and not goes_on)
 
 
 def test_offsets_that_are_kept(store: Path) -> None:
