@@ -354,3 +354,13 @@ def test_a_cut_in_a_later_file_goes_on_to_what_is_on_disk(tmp_path: Path) -> Non
     assert state.max_offset == 13
     state.truncate(SIZE * 14)
     assert (state.max_offset, state.revived, state.max_physical, state.cut) == (14, 1, SIZE * 14, 0)
+
+
+def test_misplaced_units_that_are_cut_again_are_none(tmp_path: Path) -> None:
+    """What a start leaves of them is told."""
+    state = state_of(tmp_path, [SIZE * number for number in range(7)], log_end=SIZE * 9)
+    append(state, [(SIZE * 7, 8), (SIZE * 8, 9), (SIZE * 9, 10)])
+    assert state.misplaced == 3
+    state.truncate(SIZE * 9)
+    change = _change(state, QueueRange(0, 7), 0)
+    assert (change.max_offset, change.dispatched, change.misplaced, change.shift) == (9, 2, 2, 1)

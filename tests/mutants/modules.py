@@ -94,6 +94,7 @@ MODULES: Mapping[str, Decides] = {
             "tests/broker/test_recovery.py",
             "tests/broker/test_rocksdb_recovery.py",
             "tests/broker/test_twice_recovery.py",
+            "tests/broker/test_queue_simulation.py",
             "tests/verify/test_settings.py",
         ),
         same={
@@ -112,6 +113,11 @@ MODULES: Mapping[str, Decides] = {
                 "self._checkpoint(None)), queues=list(self._changes(queues, -1)))",
                 "1  ->  2",
             ): "no offset is as low",
+            (
+                "return self.snapshot.store.is_of_rocksdb_type and self.rules.version >= ROCKSDB_QUEUES and (not "
+                "self.in_rocksdb)",
+                "self.rules.version >= ROCKSDB_QUEUES  ->  self.rules.version > ROCKSDB_QUEUES",
+            ): "a clean start of that release dispatches nothing",
         },
     ),
     "queues": Decides(

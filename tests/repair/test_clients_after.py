@@ -28,7 +28,7 @@ from rmqtool.repair.diagnosis import (
     why_conf,
 )
 from rmqtool.repair.fields import RightField, RightFields
-from rmqtool.repair.log_files import Renamed
+from rmqtool.repair.log_files import NewCheckpoint, Renamed
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.store.config_tables import CommittedOffset
@@ -298,6 +298,58 @@ def test_files_of_the_timer(store: Path, names: tuple[str, ...], lost: str | Non
     change = TakenOut(codes=frozenset(), what="", details=names, lost=lost)
     left = after(store, change, timers=Due(late=2), timers_without_files=Due(never=8), pop_lost=5, pops_in_timer=2)
     assert (left.timers, left.pop_lost, left.pops_in_timer) == (timers, pop_lost, 0 if pop_lost == 3 else 2)
+
+
+def test_where_a_timer_reads_on_counts(store: Path) -> None:
+    """Its file of config/ is one of its files."""
+    change = a_file("config/timercheck")
+    left = after(store, change, timers=Due(late=2), timers_without_files=Due(never=8), pop_lost=5, pops_in_timer=2)
+    assert (left.timers, left.pop_lost, left.pops_in_timer) == (Due(), 3, 0)
+
+
+@pytest.mark.parametrize(("is_raised", "keys"), [(True, 2), (False, 5)])
+def test_an_index_that_the_checkpoint_vouches_for_stays(store: Path, is_raised: bool, keys: int) -> None:
+    """The start deletes no file of it (`IndexService#load`)."""
+    change = NewCheckpoint(
+        codes=frozenset(), what="", name="checkpoint", content=b"", raises_index_time=is_raised, proof=None
+    )
+    left = after(store, change)
+    assert (left.keys_not_found, left.unreachable) == (keys, LOST.unreachable)
+
+
+@pytest.mark.parametrize(("code", "is_first"), [("commitlog.stray", True), ("timer.log", False)])
+def test_files_of_the_log_come_before_a_rebuild(
+    store: Path, monkeypatch: pytest.MonkeyPatch, code: str, is_first: bool
+) -> None:
+    """Which reads it; timers and checkpoint come after it."""
+    monkeypatch.setattr("rmqtool.repair.diagnosis.log_file_changes", lambda *_: [a_file("x", None, code)])
+    repairs = repairs_of(diagnosis(store, made("consumequeue.hole", store=store)))
+    assert (repairs.queues, len(repairs.changes), repairs.goes_on) == (not is_first, int(is_first), True)
+
+
+@pytest.mark.parametrize(
+    ("codes", "keep_offsets", "are_changed"),
+    [
+        (["index.slot"], False, True),
+        (["index.slot"], True, False),
+        (["consumequeue.hole"], False, False),
+        (["commitlog.unreadable"], False, True),
+        (["commitlog.unreadable", "consumequeue.hole"], False, False),
+    ],
+)
+def test_offsets_are_held_against_queues_that_are_right(
+    store: Path, monkeypatch: pytest.MonkeyPatch, codes: list[str], keep_offsets: bool, are_changed: bool
+) -> None:
+    """Not while these are rebuilt, or would be if all could be read."""
+    changed: list[bool] = []
+
+    def changes(*_: object, offsets: bool) -> list[Change]:
+        changed.append(offsets)
+        return []
+
+    monkeypatch.setattr("rmqtool.repair.diagnosis.config_changes", changes)
+    repairs_of(diagnosis(store, *(made(code, store=store) for code in codes)), keep_offsets=keep_offsets)
+    assert changed == [are_changed]
 
 
 @pytest.mark.parametrize(
