@@ -88,6 +88,15 @@ def crash(store: Path) -> None:
     (store / "abort").touch()
 
 
+def move_record(store: Path, at: int, offset: int) -> None:
+    """Another physical offset in the record at one."""
+    path = store / LOG / file_name(at // FILE_SIZE * FILE_SIZE)
+    position = at % FILE_SIZE + position_of(PREFIX_DTYPE, "physical_offset")
+    data = bytearray(path.read_bytes())
+    data[position : position + 8] = offset.to_bytes(8, "big")
+    path.write_bytes(data)
+
+
 def remove_queues(store: Path) -> None:
     for path in sorted((store / "consumequeue").rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()
@@ -315,6 +324,7 @@ def test_no_log(store: Path, version: str) -> None:
         path.unlink()
     start = predict(store, version)
     assert (start.max_offset_after, start.scan_from) == (0, None)
+    assert (start.end, start.setting) == ("there is no commit log file", None)
     assert len(start.files_deleted) == (0 if version == "4.4.0" else 6)
     crash(store)
     assert len(predict(store, version).files_deleted) == 6
@@ -378,6 +388,14 @@ def test_settings_that_are_not_followed_are_told(store: Path) -> None:
     assert "duplicationEnable" in said
 
 
+def test_queues_that_cannot_be_read_are_told(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the package for RocksDB is not installed."""
+    (store / "consumequeue" / "CURRENT").touch()
+    monkeypatch.setattr("rmqtool.store.rocksdb.find_spec", lambda name: None)
+    [said] = predict(store, "5.3.3").unsure
+    assert "the consume queues are in RocksDB, which is not read" in said
+
+
 def test_a_single_file_may_have_any_size(tmp_path: Path) -> None:
     """Without broker.conf nothing says that its size is right."""
     store = LogBuilder(FILE_SIZE).add_all([{}]).write(tmp_path)
@@ -435,13 +453,30 @@ def test_a_record_that_says_another_offset_is_dispatched_by_it(store: Path, log:
     log.roll()
     at = log.add(properties=light)
     write_queue(store, [*log.offsets[:60], log.add(queue_offset=60)])
-    path = log.write(store) / LOG / file_name(at)
-    data = bytearray(path.read_bytes())
-    field = position_of(PREFIX_DTYPE, "physical_offset")
-    data[field : field + 8] = (at + moved).to_bytes(8, "big")
-    path.write_bytes(data)
+    move_record(log.write(store), at, at + moved)
     start = predict(store, "5.5.0", enableMultiDispatch="true")
     assert ("NumberFormatException" in (start.refuses or "")) == (moved > 0)
+
+
+@pytest.mark.parametrize(("version", "max_offset"), [("5.3.3", 10), ("5.3.4", 9)])
+def test_queues_are_cut_by_what_the_scan_has_made_of_them(tmp_path: Path, version: str, max_offset: int) -> None:
+    """Since 5.3.4; before, by what they were (`ConsumeQueueStore#truncateDirty`)."""
+    log = LogBuilder(FILE_SIZE).add_all({"queue_offset": number} for number in range(10))
+    write_queue(log.write(tmp_path), log.offsets[:5])
+    move_record(tmp_path, log.offsets[-1], 1 << 40)
+    crash(tmp_path)
+    assert [queue.max_offset for queue in predict(tmp_path, version).queues] == [max_offset]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_log_without_a_record(tmp_path: Path, version: str) -> None:
+    """Nothing is cut of it, and nothing dispatched."""
+    (tmp_path / LOG).mkdir()
+    (tmp_path / LOG / file_name(0)).write_bytes(bytes(FILE_SIZE))
+    for _ in range(2):
+        start = predict(tmp_path, version)
+        assert (start.commit_log_bytes_cut, start.max_offset_after, start.dispatched_from) == (0, 0, None)
+        crash(tmp_path)
 
 
 @pytest.mark.parametrize("is_killed", [True, False])
@@ -525,19 +560,17 @@ def test_a_database_that_a_start_makes(store: Path, kind: str, dispatched_from: 
     assert predict(store, "5.5.0", storeType=kind).dispatched_from == dispatched_from
 
 
-@pytest.mark.parametrize("count", [0, 1, 2])
-def test_records_of_a_copy_are_dispatched_from_where_they_say(store: Path, log: LogBuilder, count: int) -> None:
+@pytest.mark.parametrize("said", [[], [0], [0, 1], [0, None]])
+def test_records_of_a_copy_are_dispatched_from_where_they_say(
+    store: Path, log: LogBuilder, said: list[int | None]
+) -> None:
     """A single record with another offset than its own is damage."""
     crash(store)
     last = (len(log.files) - 1) * FILE_SIZE
-    path = store / LOG / file_name(last)
-    data = bytearray(path.read_bytes())
-    for number in range(count):
-        at = number * RECORD + position_of(PREFIX_DTYPE, "physical_offset")
-        data[at : at + 8] = (log.offsets[number]).to_bytes(8, "big")
-    path.write_bytes(data)
+    for number, other in enumerate(said):
+        move_record(store, last + number * RECORD, last if other is None else log.offsets[other])
     start = predict(store, "5.5.0", commitLogRecoverMaxNum="1")
-    assert start.dispatched_from == (0 if count == 2 else last)
+    assert start.dispatched_from == (0 if said == [0, 1] else last)
 
 
 @pytest.mark.parametrize(("is_killed", "limit", "is_kept"), [(True, 7999, False), (True, 8000, True), (False, 0, True)])

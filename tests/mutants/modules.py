@@ -118,6 +118,10 @@ MODULES: Mapping[str, Decides] = {
                 "self.in_rocksdb)",
                 "self.rules.version >= ROCKSDB_QUEUES  ->  self.rules.version > ROCKSDB_QUEUES",
             ): "a clean start of that release dispatches nothing",
+            (
+                "before = max(queues.max_physical, 0 if self._makes_database else -1)",
+                "1  ->  2",
+            ): "no offset is as low",
         },
     ),
     "queues": Decides(

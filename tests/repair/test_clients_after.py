@@ -12,7 +12,16 @@ import pytest
 
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.prediction import StartRefusal
-from rmqtool.clients.losses import BesideLog, ClientLosses, Due, Had, MovedGroup, Unreachable, UnreachableQueue
+from rmqtool.clients.losses import (
+    BesideLog,
+    ClientLosses,
+    Due,
+    Had,
+    MovedGroup,
+    ServedDamage,
+    Unreachable,
+    UnreachableQueue,
+)
 from rmqtool.findings.finding import Finding
 from rmqtool.repair.change import Change, FileChange, TakenOut
 from rmqtool.repair.diagnosis import (
@@ -20,6 +29,7 @@ from rmqtool.repair.diagnosis import (
     DamagedMessages,
     Diagnosis,
     Repairs,
+    _Whole,
     clients_after,
     judged_now,
     needed_sizes,
@@ -379,6 +389,25 @@ def test_damage_that_leaves_no_trace_may_be_of_any_topic(store: Path) -> None:
         assert [each.group for each in found.groups] == ["before None" if of_any else "before set()"]
 
 
+@pytest.mark.parametrize(("served_keys", "keys", "keys_found"), [(1, 2, 2), (2, 1, 1), (5, 0, 0)])
+def test_what_clients_get_of_a_damaged_message_does_not_come_back(served_keys: int, keys: int, keys_found: int) -> None:
+    """By the queues and keys that lead to it already."""
+    orders, bills = QueueName("orders", 0), QueueName("bills", 0)
+    served = ServedDamage((("orders", 0, 7),), served_keys, missed_by_tag=4)
+    whole = {}
+    for at in (100, 200):
+        field = RightField(at, "flag", 20, 8, 1, 0, queues=(orders, bills), keys=3, keys_found=2, damaged_bytes=9)
+        whole[at] = _Whole.of(field, ClientLosses(served_damage={100: served}))
+    assert whole == {100: ([bills], keys, True, keys_found, 4), 200: ([orders, bills], 3, True, 2, 0)}
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_topics_that_are_put_back(goes_on: bool) -> None:
+    changes = (a_file("config/topics.json", None, "config.topic-missing"), a_file("x"))
+    assert Repairs(changes, goes_on=goes_on).brings_topics == goes_on
+    assert not Repairs(changes[1:], goes_on=goes_on).brings_topics
+
+
 @pytest.mark.parametrize("goes_on", [True, False])
 @pytest.mark.parametrize(
     ("code", "in_log"), [("start.refuses", False), ("start.refuses", True), ("consumequeue.ahead", False)]
@@ -414,7 +443,9 @@ def test_why_offsets_stay(store: Path, keep_offsets: bool) -> None:
 def test_what_is_left_of_a_queue_is_said_once_its_log_is_right(store: Path) -> None:
     """No rebuild changes a queue of which the log has nothing, as far as the log is known."""
     ahead = made("consumequeue.ahead", store=store, topic="orders", queue_id=0)
+    assert [*diagnosis(store, ahead, queues_in_log={QueueName("orders", 0)}).by_treatment] == ["queues"]
     of = diagnosis(store, ahead, queues_in_log={QueueName("other", 0)})
+    assert [*of.by_treatment] == ["kept"]
     for code, is_said in (("commitlog.overlap", False), ("commitlog.stray", False), ("config.row", True)):
         notes = notes_on_the_rest(of, Repairs((a_file("x", None, code),), goes_on=True))
         assert any("consumequeue.ahead" in note.codes for note in notes) == is_said
@@ -490,6 +521,31 @@ def test_queues_of_a_topic_that_is_put_back_come_next(
     clients = replace(LOST, unreachable=Unreachable([UnreachableQueue(lost, 0, 4, 3)]))
     of = diagnosis(store, made(code, topic="orders", file="config/topics.json"), clients=clients)
     assert repairs_of(of).goes_on == goes_on
+
+
+@pytest.mark.parametrize(
+    ("served", "lose", "treatment"), [(2, False, "lose"), (2, True, "neutralise"), (0, False, "neutralise")]
+)
+def test_damage_that_clients_get_stays_until_it_is_asked_for(
+    store: Path, served: int, lose: bool, treatment: str
+) -> None:
+    """Though a start after a crash would end the log at it."""
+    of = diagnosis(
+        store,
+        made("start.other-mode-data-loss", store=store),
+        bodies=DamagedMessages(until=1000, served=served),
+        lose={BODY_CRC} if lose else set(),
+    )
+    assert [*of.by_treatment] == [treatment]
+    assert [of.bodies.serves(at) for at in (999, 1000)] == [True, False]
+
+
+def test_a_batch_queue_is_known_by_its_directory(store: Path) -> None:
+    for name in ("consumequeue/orders", "batchconsumequeue/bulk"):
+        (store / name / "0").mkdir(parents=True)
+    for topic, sizes in (("orders", {"simple"}), ("bulk", {"simple", "batch"})):
+        of = diagnosis(store, made("consumequeue.hole", topic=topic, queue_id=0))
+        assert needed_sizes(of, Repairs(queues=True)) == sizes
 
 
 def test_sizes_that_only_broker_conf_knows(store: Path) -> None:

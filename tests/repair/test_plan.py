@@ -99,10 +99,11 @@ def test_one_command_for_queues_index_and_log(store: Path) -> None:
 def test_each_command_has_the_options_that_it_knows(store: Path) -> None:
     """How much memory may be taken is no option of all of them."""
     memory = ("--memory", "268435456")
-    of = replace(diagnosis(store), options=(*OPTIONS, "--jobs", "2", *memory))
+    tier = ("--tiered-path", "/tier")
+    of = replace(diagnosis(store), options=(*OPTIONS, "--jobs", "2", *memory, *tier))
     for name in ("verify", "repair", "rebuild-cq", "rebuild-index", "salvage"):
         words = shlex.split(of.command(name, "--last"))
-        kept = () if name == "salvage" else memory
+        kept = (*(memory if name != "salvage" else ()), *(tier if name in ("verify", "repair") else ()))
         assert words == ["rmqtool", name, str(store), *OPTIONS, "--jobs", "2", *kept, "--last"]
     assert shlex.split(of.clean_command()) == ["rmqtool", "clean", str(store), *OPTIONS, "--dry-run"]
 
