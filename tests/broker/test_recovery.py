@@ -151,6 +151,8 @@ def test_queues_that_were_deleted(store: Path, log: LogBuilder, version: str) ->
     cut = version in CUT_CLEAN
     assert start.max_offset_after == (RECORD if cut else log.end)
     assert start.messages_lost == (58 if cut else 0)
+    crash(store)
+    assert [(queue.max_offset, queue.dispatched) for queue in predict(store, version).queues] == [(1, 1)]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -249,6 +251,14 @@ def test_wrong_sizes(store: Path, log: LogBuilder, version: str) -> None:
         assert f"{LOG}/{last.name}: {FILE_SIZE - 1} bytes, expected {FILE_SIZE}" in start.refuses
         assert start.max_offset_after is None
         assert codes(store, version) == ["start.refuses"]
+
+
+def test_a_short_queue_file_that_4_4_0_leaves_out(store: Path) -> None:
+    """The queue ends before it."""
+    path = store / "consumequeue" / "orders" / "0" / file_name(5 * QUEUE_FILE_SIZE)
+    path.write_bytes(path.read_bytes()[:100])
+    found = predict(store, "4.4.0").queues
+    assert [(queue.max_offset_before, queue.max_offset) for queue in found] == [(55, 50)]
 
 
 @pytest.mark.parametrize(
@@ -432,13 +442,20 @@ def test_the_log_alone(store: Path, log: LogBuilder) -> None:
     assert alone == replace(whole, queues=[], files_deleted=[], dispatched_from=None)
 
 
-@pytest.mark.parametrize("is_on", [True, False])
-def test_an_offset_of_a_light_queue_that_is_no_number(tmp_path: Path, is_on: bool) -> None:
-    """The dispatch ends with an exception, and so does the start; without light queues nobody reads it."""
+@pytest.mark.parametrize("is_on", [True, False, None])
+def test_an_offset_of_a_light_queue_that_is_no_number(tmp_path: Path, is_on: bool | None) -> None:
+    """The dispatch ends with an exception, and so does the start; without light queues nobody reads it.
+
+    Without broker.conf such a queue beside others says that there are some.
+    """
     properties = {"INNER_MULTI_DISPATCH": "%LMQ%a", "INNER_MULTI_QUEUE_OFFSET": "x"}
     LogBuilder(FILE_SIZE).add_all([{"properties": properties}]).write(tmp_path)
     crash(tmp_path)
-    start = predict(tmp_path, "4.9.7", enableMultiDispatch=str(is_on).lower())
+    settings = {} if is_on is None else {"enableMultiDispatch": str(is_on).lower()}
+    for topic in ("orders", "%LMQ%b") if is_on is None else ():
+        write_queue(tmp_path, [0], topic)
+    start = predict(tmp_path, "4.9.7", **settings)
+    is_on = is_on is not False
     assert start.setting == ("enableMultiDispatch" if is_on else None)
     assert ("NumberFormatException" in (start.refuses or "")) == is_on
     assert start.is_up != is_on
@@ -594,3 +611,13 @@ def test_a_queue_that_stays_hides_no_other(store: Path, log: LogBuilder) -> None
     log.write(store)
     crash(store)
     assert [(queue.topic, queue.max_offset) for queue in predict(store, "5.5.0").queues] == [("orders", 61)]
+
+
+def test_queues_are_named_in_their_order(tmp_path: Path) -> None:
+    """By topic, and queue ids as numbers."""
+    log = LogBuilder(FILE_SIZE)
+    names = [("beta", 0), ("alpha", 10), ("alpha", 9)]
+    for topic, queue_id in names:
+        log.add(topic=topic, queue_id=queue_id)
+    crash(log.write(tmp_path))
+    assert [(queue.topic, queue.queue_id) for queue in predict(tmp_path, "5.5.0").queues] == names[::-1]

@@ -122,6 +122,10 @@ MODULES: Mapping[str, Decides] = {
                 "before = max(queues.max_physical, 0 if self._makes_database else -1)",
                 "1  ->  2",
             ): "no offset is as low",
+            (
+                "keys = {*queues.touched(), *(recovered.keys() if all_move else recovered.with_fewer_files())}",
+                "recovered.keys() if all_move else recovered.with_fewer_files()  ->  recovered.keys()",
+            ): "what does not move is left out",
         },
     ),
     "queues": Decides(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
@@ -21,7 +22,7 @@ from rmqtool.repair.diagnosis import BODY_CRC, PROPERTIES, DamagedMessages, Diag
 from rmqtool.repair.fields import RightField, RightFields
 from rmqtool.repair.log_files import Renamed
 from rmqtool.repair.not_healed import NotHealed
-from rmqtool.repair.plan import Plan, _is_log_unmended, moving_step, plan_of
+from rmqtool.repair.plan import Plan, _is_log_unmended, moving_step, plan_of, start_text
 from rmqtool.repair.proof import Difference
 from rmqtool.store.lock import Holder
 from rmqtool.store.snapshot import Snapshot
@@ -34,6 +35,7 @@ from tests.copies import copied
 from tests.dledger_building import EntryBuilder
 from tests.findings.made import made
 from tests.real_broker.client_damages import records_of
+from tests.rights import needs_root
 
 OF_OTHER_COMMANDS = ("clean.", "rebuild.", "export.", "commitlog.skipped", "commitlog.not-neutralised")
 OPTIONS = ("--broker-version", "5.3.3")
@@ -86,6 +88,9 @@ def test_one_command_for_queues_index_and_log(store: Path) -> None:
     repair, start = found.steps
     assert shlex.split(repair.command or "") == ["rmqtool", "repair", str(store), *OPTIONS]
     assert repair.text == "Repair the store (rmqtool undo takes it back):"
+    of = diagnosis(store, made("index.slot", store=store))
+    (kept, _) = plan_of(of, repairs_of(of), keep_offsets=True).steps
+    assert shlex.split(kept.command or "") == [*shlex.split(repair.command or ""), "--keep-offsets"]
     assert [change.split(" (")[0] for change in repair.changes] == [
         "put dummy records in place of damage in the log",
         "rebuild the consume queues",
@@ -455,28 +460,23 @@ def test_what_a_repair_does_for_clients(store: Path) -> None:
 
 def test_bodies_that_are_put_right_are_not_taken_away(tmp_path: Path) -> None:
     """What else clients get of damage is; sizes that no file shows are asked for."""
-    fields = tuple(
-        RightField(at, name, 8, 4, 1, 0)
-        for at, name in ((0, "body_crc"), (9, "flag"), (2000, "body_crc"), (3000, "body_crc"))
-    )
+    names = {0: "body_crc", 9: "flag", 10: "flag", 1000: "body_crc", 3000: "body_crc"}
+    fields = tuple(RightField(at, name, 8, 4, 1, 0) for at, name in names.items())
     right = RightFields(codes=frozenset({BODY_CRC}), what="", name="x", path=tmp_path, writes=[], fields=fields)
     (tmp_path / "commitlog").mkdir()
     served = DamagedMessages(until=1000, served=2)
-    alone = diagnosis(tmp_path, made(BODY_CRC, store=tmp_path, offset=4))
-    none_left = plan_of(replace(alone, bodies=DamagedMessages(until=1000, served=1)), Repairs((right,)))
-    assert not any("--lose" in (step.command or "") for step in none_left.steps)
     of = diagnosis(tmp_path, *(made(code, store=tmp_path, offset=4) for code in (BODY_CRC, PROPERTIES)))
-    of = replace(of, bodies=served, properties=served)
-    steps = [step for step in plan_of(of, Repairs((right,))).steps if "--lose" in (step.command or "")]
-    assert [step.lost for step in steps] == [
-        ("1 message with a damaged body, which consumers get until then",),
-        ("2 messages with damaged properties, which consumers get until then",),
-    ]
-    assert all("no file shows the size of an index file and a queue file" in step.text for step in steps)
-    conf = ["--broker-conf", "BROKER_CONF"]
-    assert [shlex.split(step.command or "")[-4:] for step in steps] == [
-        ["--lose", code, *conf] for code in (BODY_CRC, PROPERTIES)
-    ]
+    of_bodies = ("1 message with a damaged body, which consumers get until then",)
+    of_properties = ("2 messages with damaged properties, which consumers get until then",)
+    for bodies, lost in ((served, [of_bodies, of_properties]), (replace(served, served=1), [of_properties])):
+        found = plan_of(replace(of, bodies=bodies, properties=served), Repairs((right,))).steps
+        steps = [step for step in found if "--lose" in (step.command or "")]
+        assert [step.lost for step in steps] == lost
+        assert all("no file shows the size of an index file and a queue file" in step.text for step in steps)
+        conf = ["--broker-conf", "BROKER_CONF"]
+        assert [shlex.split(step.command or "")[-4:] for step in steps] == [
+            ["--lose", code, *conf] for code in (BODY_CRC, PROPERTIES)[-len(lost) :]
+        ]
 
 
 @pytest.mark.parametrize(
@@ -516,9 +516,18 @@ def test_entries_that_only_a_scan_of_the_whole_log_keeps(store: Path) -> None:
 
 def test_what_people_decide_is_a_step_for_each(store: Path) -> None:
     """Also where the code is the same."""
-    of = diagnosis(store, *(made("timer.row", f"row {number}") for number in range(2)))
+    of = diagnosis(
+        store, *(made("timer.row", f"row {number}", file="timerrocksdb", remedy="ls") for number in range(2))
+    )
     steps = [(step.text.partition(":")[0], step.command) for step in plan_of(of, repairs_of(of)).steps]
     assert steps[:2] == [("row 0", None), ("row 1", None)]
+
+
+def test_a_database_without_current_has_the_command_that_writes_it(store: Path) -> None:
+    of = diagnosis(store, made("config.rocksdb-damaged", "no CURRENT", file="config/topics/", remedy="echo M"))
+    step = plan_of(of, repairs_of(of)).steps[0]
+    assert step.text.startswith("config/topics: no CURRENT: Write CURRENT again")
+    assert step.command == "echo M"
 
 
 def test_the_command_that_gives_rights_back(tmp_path: Path) -> None:
@@ -529,6 +538,37 @@ def test_the_command_that_gives_rights_back(tmp_path: Path) -> None:
     for mode, command in ((0o600, None), (0o400, f"chmod -R u+w {tmp_path}")):
         (tmp_path / name).chmod(mode)
         assert plan_of(of, repairs_of(of)).steps[0].command == command
+
+
+@needs_root
+def test_the_command_that_gives_a_store_to_one_user(tmp_path: Path) -> None:
+    """To that of most files."""
+    write_log(tmp_path, {start: bytes(4096) for start in (0, 4096, 8192)})
+    name = f"commitlog/{8192:020}"
+    os.chown(tmp_path / name, 7, 8)
+    of = diagnosis(tmp_path, made("store.permission", file=name))
+    assert plan_of(of, repairs_of(of)).steps[0].command == f"chown -R 0:0 {tmp_path}"
+
+
+def test_a_group_of_transactions_that_is_ahead_is_set_back_first() -> None:
+    """Unless somebody meant it."""
+    early = made("config.half-messages-skipped")
+    assert start_text([early]).startswith("Correct the offset of CID_RMQ_SYS_TRANS")
+    assert start_text([]) == "Start the broker."
+
+
+def test_what_shows_only_after_a_step_is_not_promised(store: Path) -> None:
+    """What clients get of a store that another broker.conf makes."""
+    setting = made("start.refuses", details={"cause": "setting", "setting": "storeType"})
+    of = replace(diagnosis(store, made("index.slot", store=store), setting), clients=ClientLosses(keys_not_found=5))
+    found = plan_of(of, repairs_of(of))
+    assert (found.clients, {step.clients for step in found.steps}) == (None, {None})
+
+
+@pytest.mark.parametrize("is_sound", [True, False])
+def test_a_broker_may_start_before_a_repair_of_what_it_does_not_need(store: Path, is_sound: bool) -> None:
+    of = replace(diagnosis(store, made("index.slot", store=store)), sound=is_sound)
+    assert plan_of(of, repairs_of(of)).start_after == (None if is_sound else 1)
 
 
 def test_a_wrong_size_in_broker_conf_is_of_the_log() -> None:
@@ -657,6 +697,12 @@ def test_queues_and_index_of_a_node_are_rebuilt(node: Path) -> None:
     ]  # fmt: skip
     assert (found.start_after, bool(found)) == (2, True)
     assert [each.partition(":")[0] for each in found.remaining] == ["timer.chain"]
+    queue = node / "consumequeue" / "orders" / "0" / f"{0:020}"
+    queue.parent.mkdir(parents=True)
+    queue.write_bytes(bytes(600))
+    (alone,) = plan(node, "consumequeue.hole").steps
+    assert alone.text == "Rebuild the consume queues (rmqtool undo takes it back):"
+    assert shlex.split(alone.command or "") == ["rmqtool", "rebuild-cq", str(node), *OPTIONS]
     (alone,) = plan(node, "index.slot").steps
     assert "the index" in alone.text
     assert not plan(node, "timer.chain").steps

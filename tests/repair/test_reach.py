@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.findings.finding import Finding
-from rmqtool.repair.diagnosis import Diagnosis, Repairs, repairs_of
+from rmqtool.repair.diagnosis import BODY_CRC, DamagedMessages, Diagnosis, Repairs, repairs_of
 from rmqtool.repair.plan import Plan, plan_of
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.store.snapshot import Snapshot
@@ -119,6 +119,26 @@ def test_config_behind_a_link_is_moved_first(store: Path) -> None:
     assert not repairs
     assert str(store / "config") in plan_of(of, repairs).steps[0].text
     assert plan_of(of, repairs).remaining == ()
+
+
+def test_damage_behind_a_link_is_taken_from_nobody(store: Path) -> None:
+    """Dummy records can stand in the place of what clients get only where a repair writes."""
+    served = DamagedMessages(until=1000, served=2)
+    for is_linked in (False, True):
+        if is_linked:
+            linked(store, "commitlog")
+        of = Diagnosis(Snapshot(open_store(store)), [made(BODY_CRC, offset=4)], options=OPTIONS, bodies=served)
+        commands = [step.command or "" for step in plan_of(of, repairs_of(of)).steps]
+        assert any("--lose" in command for command in commands) != is_linked
+
+
+def test_what_is_in_the_way_behind_a_link_is_moved_by_people(store: Path) -> None:
+    """Before all else, for a start refuses it."""
+    (linked(store, "commitlog") / "notes.txt").touch()
+    stray = made("commitlog.stray", file="commitlog/notes.txt")
+    of = Diagnosis(Snapshot(open_store(store)), [made("index.slot"), stray])
+    first, *_ = plan_of(of, repairs_of(of)).steps
+    assert first.command == f"mv {store}/commitlog/notes.txt DIRECTORY"
 
 
 @pytest.mark.slow
