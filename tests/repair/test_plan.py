@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -16,13 +17,13 @@ from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.prediction import StartRefusal
 from rmqtool.clients.losses import ClientLosses
 from rmqtool.findings.catalogue import CATALOGUE
-from rmqtool.findings.finding import Finding
+from rmqtool.findings.finding import Finding, Treatment
 from rmqtool.findings.report import to_be_treated
 from rmqtool.repair.diagnosis import BODY_CRC, PROPERTIES, DamagedMessages, Diagnosis, Repairs, repairs_of
 from rmqtool.repair.fields import RightField, RightFields
 from rmqtool.repair.log_files import Renamed
 from rmqtool.repair.not_healed import NotHealed
-from rmqtool.repair.plan import Plan, _is_log_unmended, moving_step, plan_of, start_text
+from rmqtool.repair.plan import Plan, _is_log_unmended, _may_start, moving_step, plan_of, start_text
 from rmqtool.repair.proof import Difference
 from rmqtool.store.lock import Holder
 from rmqtool.store.snapshot import Snapshot
@@ -327,6 +328,14 @@ def test_the_cleaner_is_asked_as_the_broker_is_set(store: Path) -> None:
     assert f"rmqtool clean {store} --broker-conf b.conf --broker-version 5.3.3 --dry-run" in commands
 
 
+@pytest.mark.parametrize("remedy", [None, "mqadmin topicList"])
+def test_what_can_wait_for_a_running_broker_comes_last(store: Path, remedy: str | None) -> None:
+    """With its command, if there is one."""
+    of = diagnosis(store, made("config.topic-permission", "nobody may read it", remedy=remedy))
+    later = plan_of(of, repairs_of(of)).steps[-1]
+    assert (later.text, later.command) == ("Later: nobody may read it.", remedy)
+
+
 @pytest.mark.parametrize("codes", [["config.consumer-offset"], ["config.consumer-offset", "consumequeue.hole"]])
 def test_groups_without_offsets_are_set_before_clients_start(store: Path, codes: list[str]) -> None:
     """Nothing tells what they had read: the step to start says so, before a repair and after it."""
@@ -555,6 +564,25 @@ def test_a_group_of_transactions_that_is_ahead_is_set_back_first() -> None:
     early = made("config.half-messages-skipped")
     assert start_text([early]).startswith("Correct the offset of CID_RMQ_SYS_TRANS")
     assert start_text([]) == "Start the broker."
+
+
+@pytest.mark.parametrize(
+    ("treatments", "may"),
+    [
+        ("start", True),
+        ("start refused", False),
+        ("restore refused", False),
+        ("whole-log", True),
+        ("config", True),
+        ("config files", False),
+        ("lose none", True),
+        ("none settings", False),
+        ("settings ignored running acknowledge config none lose", True),
+    ],
+)
+def test_whether_a_start_is_next_where_nothing_is_repaired(treatments: str, may: bool) -> None:
+    """It fixes something, or all else can wait for it."""
+    assert _may_start({each for each in get_args(Treatment) if each in treatments.split()}) == may
 
 
 def test_what_shows_only_after_a_step_is_not_promised(store: Path) -> None:
