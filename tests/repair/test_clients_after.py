@@ -26,6 +26,7 @@ from rmqtool.findings.finding import Finding
 from rmqtool.repair.change import Change, FileChange, TakenOut
 from rmqtool.repair.diagnosis import (
     BODY_CRC,
+    PROPERTIES,
     DamagedMessages,
     Diagnosis,
     Repairs,
@@ -396,7 +397,7 @@ def test_what_clients_get_of_a_damaged_message_does_not_come_back(served_keys: i
     served = ServedDamage((("orders", 0, 7),), served_keys, missed_by_tag=4)
     whole = {}
     for at in (100, 200):
-        field = RightField(at, "flag", 20, 8, 1, 0, queues=(orders, bills), keys=3, keys_found=2, damaged_bytes=9)
+        field = RightField(at, "flag", 20, 8, 1, 0, queues=(orders, bills), keys=3, keys_found=2, damaged_bytes=1)
         whole[at] = _Whole.of(field, ClientLosses(served_damage={100: served}))
     assert whole == {100: ([bills], keys, True, keys_found, 4), 200: ([orders, bills], 3, True, 2, 0)}
 
@@ -538,6 +539,14 @@ def test_damage_that_clients_get_stays_until_it_is_asked_for(
     )
     assert [*of.by_treatment] == [treatment]
     assert [of.bodies.serves(at) for at in (999, 1000)] == [True, False]
+
+
+@pytest.mark.parametrize("lose", [set(), {BODY_CRC}, {PROPERTIES}, {BODY_CRC, PROPERTIES}])
+def test_only_the_damage_that_is_asked_for_is_taken_away(store: Path, lose: set[str]) -> None:
+    served = DamagedMessages(until=1000, served=1)
+    findings = [made(code, store=store, offset=4) for code in (BODY_CRC, PROPERTIES)]
+    found = diagnosis(store, *findings, bodies=served, properties=served, lose=lose).by_treatment
+    assert {each.code for each in found.get("neutralise", ())} == lose
 
 
 def test_a_batch_queue_is_known_by_its_directory(store: Path) -> None:

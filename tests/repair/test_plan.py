@@ -23,7 +23,7 @@ from rmqtool.repair.diagnosis import BODY_CRC, PROPERTIES, DamagedMessages, Diag
 from rmqtool.repair.fields import RightField, RightFields
 from rmqtool.repair.log_files import Renamed
 from rmqtool.repair.not_healed import NotHealed
-from rmqtool.repair.plan import Plan, _is_log_unmended, _may_start, moving_step, plan_of, start_text
+from rmqtool.repair.plan import Plan, PlanStep, _is_log_unmended, _may_start, moving_step, plan_of, start_text
 from rmqtool.repair.proof import Difference
 from rmqtool.store.lock import Holder
 from rmqtool.store.snapshot import Snapshot
@@ -188,6 +188,8 @@ def test_a_broker_that_refuses_is_not_to_be_started(store: Path) -> None:
     """A file that has to come from elsewhere, or to be moved by hand, is not there yet."""
     found = plan(store, "start.refuses", "commitlog.gap")
     assert [step.text.split()[0] for step in found.steps] == ["Restore"]
+    for codes in (["start.refuses"], ["start.refuses", "commitlog.sys-flag"]):
+        assert "message of start.refuses" in plan(store, *codes).remaining
 
 
 def test_a_repair_that_cuts_queues_says_that_it_goes_on(store: Path) -> None:
@@ -206,7 +208,12 @@ def test_queues_and_index_of_a_lost_log_are_kept(store: Path) -> None:
         ),
     )
     assert not repairs_of(of)
-    assert "consumequeue.ahead" in str(plan_of(of, repairs_of(of)).remaining)
+    why = "the log has nothing from which a rebuild could fix it"
+    assert {f"{code}: {why}" for code in ("consumequeue.ahead", "index.ahead")} <= {
+        *plan_of(of, repairs_of(of)).remaining
+    }
+    unread = plan(store, "commitlog.unreadable", "consumequeue.hole")
+    assert any(each.startswith("consumequeue.hole: it is fixed once the log") for each in unread.remaining)
 
 
 def test_nothing_stands_in_the_place_of_a_missing_file(store: Path) -> None:
@@ -283,6 +290,8 @@ def test_equal_findings_are_counted(store: Path) -> None:
     (step, _) = plan_of(of := diagnosis(store, *found), repairs_of(of)).steps
     codes = "consumequeue.behind 28, consumequeue.missing-unit 2, consumequeue.hole"
     assert step.changes == (f"rebuild the consume queues ({codes})",)
+    step = plan_of(of, Repairs(queues=True, index=True)).steps[0]
+    assert step.changes[1] == "rebuild the index"  # for another reason than what is found of it
 
 
 def test_queues_in_rocksdb_are_not_rebuilt_without_the_library(
@@ -465,6 +474,7 @@ def test_what_a_repair_does_for_clients(store: Path) -> None:
         Difference(clients, replace(clients, keys_not_found=2)).as_json(), None
     ]  # fmt: skip
     assert repaired.clients == replace(clients, keys_not_found=2)
+    assert repaired.as_json()["clients"] == repaired.clients.as_json()
 
 
 def test_bodies_that_are_put_right_are_not_taken_away(tmp_path: Path) -> None:
@@ -507,11 +517,12 @@ def test_damage_of_which_no_message_is_known(store: Path, is_minimum: bool, lost
 
 
 def test_files_that_cannot_be_read_are_one_step(store: Path) -> None:
-    files = [f"commitlog/{number:020}" for number in range(2)]
-    of = diagnosis(store, *(made("commitlog.unreadable", file=file) for file in files))
-    step, *others = plan_of(of, repairs_of(of)).steps
-    assert f"read and write {', '.join(files)};" in step.text
-    assert not any("read and write" in other.text for other in others)
+    for count, more in ((2, []), (3, []), (4, ["and 1 more"])):
+        files = [f"commitlog/{number:020}" for number in range(count)]
+        of = diagnosis(store, *(made("commitlog.unreadable", file=file) for file in files))
+        step, *others = plan_of(of, repairs_of(of)).steps
+        assert f"read and write {', '.join([*files[:3], *more])};" in step.text
+        assert not any("read and write" in other.text for other in others)
 
 
 def test_entries_that_only_a_scan_of_the_whole_log_keeps(store: Path) -> None:
@@ -613,6 +624,7 @@ def test_the_plan_of_what_clients_lose_is_not_known(store: Path) -> None:
         "start_after": 1, "remaining": [], "clients": None
     }  # fmt: skip
     assert [step["command"] is not None for step in document["steps"]] == [True, False]
+    assert [bool(each) for each in (Plan(), Plan((PlanStep("x"),)), Plan(remaining=("x",)))] == [False, True, True]
 
 
 @pytest.mark.parametrize("code", ["config.rocksdb-damaged", "config.row"])
