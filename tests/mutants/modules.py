@@ -79,6 +79,10 @@ MODULES: Mapping[str, Decides] = {
                 "log_min_offset):",
                 "start >= 0  ->  start > 0",
             ): "the first unit is found, and is where the minimum was",
+            (
+                "units_left = known.max_offset - files[0].start_offset // queue.unit_size",
+                "files[0].start_offset // queue.unit_size  ->  files[0].start_offset * queue.unit_size",
+            ): "the end is read again, and is the same",
         },
     ),
     "retention": Decides(

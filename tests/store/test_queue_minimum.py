@@ -222,6 +222,9 @@ def test_units_that_are_not_written_do_not_count(
     known = queue_range(queue, 0, version)
     assert known == QueueRange(0, 12, 1200)
     assert queue_range(queue, 950, version) == moved_range(queue, known, 950, version) == QueueRange(9, 12, 1200)
+    assert (
+        queue_range(queue, 1050, version) == moved_range(queue, known, 1050, version) == known
+    )  # not in the first file
     (tmp_path / file_name(0)).unlink()
     queue = Queue("orders", 0, "simple", list_mapped_files(tmp_path))
     assert queue_range(queue, 1150, version) == moved_range(queue, known, 1150, version) == QueueRange(11, 12, 1200)
@@ -293,3 +296,12 @@ def test_an_empty_last_file_of_batches_that_is_short(tmp_path: Path) -> None:
         last.truncate(BATCH_UNIT_DTYPE.itemsize)
     queue = Queue("orders", 0, "batch", list_mapped_files(tmp_path))
     assert queue_range(queue, 0, NEWEST) == QueueRange(0, 9, 200)
+
+
+def test_a_last_file_that_is_short(tmp_path: Path) -> None:
+    """The first one is full all the same."""
+    small_queue(tmp_path, [100, 200, 300], [400])
+    with (tmp_path / file_name(3 * UNIT_SIZE)).open("r+b") as last:
+        last.truncate(UNIT_SIZE)
+    queue = Queue("orders", 0, "simple", list_mapped_files(tmp_path))
+    assert queue_range(queue, 250, NEWEST) == QueueRange(2, 4, 400)
