@@ -425,7 +425,7 @@ class QueueViews:
         """Messages that the log has, and that are below the queue's minimum: its first files are missing."""
         logged = self._sample.of(name)
         logged = LoggedMessages(*(column[logged.physical_offsets < entries.targets[0]] for column in logged))
-        begin = min(int(entries.offsets[0]), max(queue.range.min_offset, 0))
+        begin = min(int(entries.offsets[0]), queue.range.min_offset)
         logged = logged.within(max(0, first), begin)
         offset = next(iter(logged.queue_offsets.tolist()), None)
         if offset is not None and queue.unit_at(offset) is None:  # a `min` row may come after the first one
