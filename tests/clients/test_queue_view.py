@@ -359,6 +359,10 @@ def test_of_many_batches_the_last_ones_are_compared(
     for most_units in (100, 4):
         monkeypatch.setattr("rmqtool.clients.queue_view.MOST_UNITS", most_units)
         assert holes(snapshot, topic="bulk", first=first) == []
+    units[5] = np.zeros(1, BATCH_UNIT_DTYPE)[0]
+    (directory / file_name(0)).write_bytes(units.tobytes())
+    snapshot = Snapshot(open_store(tmp_path), DERIVES_NOTHING)
+    assert holes(snapshot, topic="bulk", first=first) == [QueueHole(15, 3, 9, 6, 23, ends_queue=True)]
 
 
 @pytest.mark.parametrize("most", [SAMPLE_BYTES, 10])
