@@ -88,15 +88,16 @@ def test_what_has_begun_needs_no_room(store: Path, run: Callable[[Path, System],
     ]
 
 
-def test_what_stays_as_it_is_is_not_kept(store: Path) -> None:
-    """Of the staged files only those that change something."""
+def test_what_stays_as_it_is_is_not_replaced(store: Path) -> None:
+    """Not even where the directory above it is replaced."""
+    before, data = (store / FIRST).stat(), (store / FIRST).read_bytes()
     with Transaction(store, "test") as transaction:
-        put(transaction, "checkpoint", b"new checkpoint")
-        mtime_ns = (store / FIRST).stat().st_mtime_ns
-        transaction.file(FIRST, mtime_ns=mtime_ns).write((store / FIRST).read_bytes(), 0)
+        transaction.file(FIRST, mtime_ns=before.st_mtime_ns).write(data, 0)
         transaction.put(FIRST)
-        assert transaction.commit().changed == ("checkpoint",)
-    assert [*(store / ".rmqtool").rglob(Path(FIRST).name)] == []
+        for queue in ("consumequeue/A/7", "consumequeue/C/7"):
+            put(transaction, f"{queue}/00000000000000000000", b"new", at=queue)
+        assert transaction.commit().changed == ("consumequeue/A/7", "consumequeue/C/7")
+    assert (store / FIRST).stat().st_ino == before.st_ino
 
 
 # Names
