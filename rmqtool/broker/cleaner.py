@@ -168,11 +168,11 @@ def run_before_entries(
     run = run_over(plain, plain[-1].start_offset, trigger, settings, now, first_in_use=first_in_use)
     decisions, min_offset = list(run.decisions), run.min_offset
     last = decisions[-1]
-    if deletes_last and last.reason == "last-file":
+    if deletes_last:
         young = next((index for index, each in enumerate(decisions) if now < each.expires), len(plain))
         is_young = now < last.expires
         goes = len(plain) == 1 and trigger.runs and (not is_young or trigger.forced)
-        reason = _kept(len(plain) - 1, len(plain) + 1, young, is_young=is_young, trigger=trigger)
+        reason = _spared(len(plain) - 1, young, is_young=is_young, trigger=trigger)
         decisions[-1] = replace(last, deleted=goes, reason=("forced" if is_young else "expired") if goes else reason)
         if goes:
             min_offset = entries[0].start_offset if entries else -1
@@ -194,19 +194,18 @@ def _deleted(candidates: Sequence[LogFile], trigger: Trigger, settings: Retentio
 
 
 def _kept(index: int, counted: int, young: int, *, is_young: bool, trigger: Trigger) -> Reason:
-    """Why a file is kept: the reason that would hold even without the others.
-
-    `counted` files are below the log's end; `young` is the index of the first one that has not expired.
-    """
+    """Why a file is kept: the reason that would hold even without the others; `counted` are below the log's end."""
     if index >= counted:
         return "ahead"
     if index == counted - 1:
         return "last-file"
-    forced = trigger.runs and trigger.forced
-    if is_young and not forced:
-        return "not-expired"
-    if index > young and not forced:
-        return "shielded"
+    return _spared(index, young, is_young=is_young, trigger=trigger)
+
+
+def _spared(index: int, young: int, *, is_young: bool, trigger: Trigger) -> Reason:
+    """The same of a file that may go; `young` is the index of the first one that has not expired."""
+    if index >= young and not (trigger.runs and trigger.forced):
+        return "not-expired" if is_young else "shielded"
     if trigger.failure is not None:
         return "cleaner-fails"
     return "next-run" if trigger.runs else "no-trigger"
@@ -242,8 +241,6 @@ def follow(state: QueueAfterRun, log_min_offset: int, version: Version) -> tuple
         reported = queue_range(queue, log_min_offset, version)
         return [], QueueAfterRun(queue, reported, max(_first_alive(reported), state.first_alive))
     gone = [*takewhile(lambda file: newest_offset_in(queue, file) < log_min_offset, queue.files.files[:-1])]
-    if not gone and not _may_move(state, log_min_offset):
-        return gone, state
     left = replace(queue, files=MappedFiles(queue.files.files[len(gone) :]))
     reported = moved_range(left, state.range, log_min_offset, version)
     return gone, QueueAfterRun(left, reported, max(_first_alive(reported), state.first_alive))
@@ -263,18 +260,6 @@ def _offset_at(file: MappedFile, position: int) -> int:
     with InputFile(file.path) as opened:
         data = opened.read(position, consume_queue.UNIT_SIZE).ljust(consume_queue.UNIT_SIZE, b"\0")
     return integer_at(consume_queue.UNIT_DTYPE, "physical_offset", data)  # all units begin with it
-
-
-def _may_move(state: QueueAfterRun, log_min_offset: int) -> bool:
-    """Whether the first message that is alive may lie below the log's new minimum; without units nothing moves."""
-    queue, alive = state.queue, state.first_alive
-    if not queue.files.files or alive >= state.range.max_offset:
-        return False
-    if queue.kind == "batch":
-        return True
-    first = queue.files.files[0]
-    position = alive * consume_queue.UNIT_SIZE - first.start_offset
-    return not 0 <= position < first.size or _offset_at(first, position) < log_min_offset
 
 
 def _first_alive(reported: QueueRange) -> int:

@@ -158,8 +158,7 @@ def split_keys(found: KeyTexts) -> KeyTexts:
 def key_hashes(prefixes: NDArray[np.uint32], texts: Hashes) -> NDArray[np.int32]:
     """Hash of each text after a prefix whose own hash is ``prefixes[i]`` (`IndexFile#indexKeyHashMethod`)."""
     hashes = np.abs(signed(prefixes * POWERS.take(texts.lengths) + texts.values))
-    hashes[hashes < 0] = 0  # Math.abs(Integer.MIN_VALUE) is negative
-    return hashes
+    return np.maximum(hashes, 0)  # Math.abs(Integer.MIN_VALUE) is negative
 
 
 def interleaving(texts: list[KeyTexts]) -> Callable[[Sequence[NDArray[Any]]], NDArray[Any]]:

@@ -120,7 +120,7 @@ class SimulatedQueue:
         self._reading = reading
         self._file_size = file_size
         self._files = [_File(mapped.start_offset, mapped) for mapped in start.files]
-        self._wrote = wrote(start)
+        self._wrote = wrote(start)  # bytes in the last file, if there is one
         self._highest = start.highest
         self._log_end = log_end
         self._first_appended: int | None = None  # position
@@ -225,7 +225,6 @@ class SimulatedQueue:
                     self.max_offset_of_batches = self._end_of_batches(self.end - self.unit, units[count - 1])
             break
         else:
-            self._wrote = 0
             self.max_offset_of_batches = 0
         if self._first_appended is not None:
             self.undone += max(0, self._appended_end - max(self.end, self._first_appended)) // self.unit
@@ -238,7 +237,7 @@ class SimulatedQueue:
         self.cut += (self.end - self._files[0].base) // self.unit if self._files else 0
         while self._files:
             self._drop_last()
-        self._wrote = self.max_offset_of_batches = 0
+        self.max_offset_of_batches = 0
         self.max_physical = -1
 
     def min_offset(self, log_min_offset: int) -> int:
@@ -359,7 +358,6 @@ class SimulatedQueue:
         file = self._files.pop()
         if file.mapped is not None:
             self.deleted.append(file.mapped.path)
-        self._wrote = self._file_size if self._files else 0
 
 
 def wrote(recovered: RecoveredQueue) -> int:

@@ -159,18 +159,17 @@ class Recovery:
 
     def _cut_behind(self, first: int, end: LogEnd) -> LogCut:
         files = self.loaded.files
-        kept = tuple(file for file in files if file.end_offset <= end.offset or file.start_offset <= end.offset)
+        kept = tuple(file for file in files if file.start_offset <= end.offset)
         deleted = tuple(file for file in files if file not in kept)
         last = kept[-1]
         # MappedFileQueue#truncateDirtyFiles counts from multiples of the file size, not from the file's own start.
         wrote = last.size if last.end_offset <= end.offset else end.offset % self.loaded.file_size
         ends = ((file, self._walks.of(file).data_end) for file in files[end.file_number :])
-        data_end = max((file.start_offset + written for file, written in ends if written), default=0)
+        data_end = max([end.offset, *(file.start_offset + written for file, written in ends if written)])
         lost = readable_behind(files, end, self._walks) + sum(
             self._walks.of(file).readable for file in self.loaded.ignored
         )
-        bytes_cut = max(0, data_end - end.offset)
-        return LogCut(files, first, end, kept, deleted, last.start_offset + wrote, lost, bytes_cut)
+        return LogCut(files, first, end, kept, deleted, last.start_offset + wrote, lost, data_end - end.offset)
 
     def _unsure(self) -> Iterator[str]:
         """Reasons why the broker may act otherwise than predicted."""
@@ -218,7 +217,7 @@ class Recovery:
             end=f"the broker opens another directory, {opened!r}",
             setting=ROOT_SETTING,
             messages_lost=0 if finds_log else sum(self._walks.of(file).readable for file in self.snapshot.log.files),
-            queues=list(self._changes(queues, self.snapshot.log_min_offset if finds_log else -1)),
+            queues=list(self._changes(queues, self.snapshot.log_min_offset)),
         )
 
     def _recovered(self, outline: StartPrediction, cut: LogCut, checkpoint: Checkpoint) -> StartPrediction:

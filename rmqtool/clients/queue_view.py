@@ -138,10 +138,9 @@ NO_MESSAGES = LoggedMessages(*(np.zeros(0, np.int64) for _ in LoggedMessages._fi
 
 @dataclass(frozen=True)
 class LogSample:
-    """The messages of a part of the log by queue, from physical offset `begin` to before `end`."""
+    """The messages of a part of the log by queue, from physical offset `begin` on."""
 
     begin: int
-    end: int
     queues: Mapping[QueueName, LoggedMessages] = field(default_factory=dict)
 
     def of(self, name: QueueName) -> LoggedMessages:
@@ -167,7 +166,7 @@ class LogReader:
         """The newest part of the log, all of it where it is small."""
         snapshot = self._snapshot
         if not snapshot.log.files:
-            return LogSample(0, 0)
+            return LogSample(0)
         end = snapshot.log_range.max_offset
         return self.read(max(snapshot.log_min_offset, end - self.most_bytes), end)
 
@@ -182,7 +181,7 @@ class LogReader:
             name: LoggedMessages(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
             for name, parts in found.items()
         }
-        return LogSample(begin, end, queues)
+        return LogSample(begin, queues)
 
     def belongs(self, name: QueueName, queue_offset: int, physical_offset: int) -> bool:
         """Whether the record at a physical offset is the message at a queue offset of a queue."""
@@ -227,7 +226,7 @@ class _Entries(NamedTuple):
     def __bool__(self) -> bool:
         return bool(len(self.numbers))
 
-    def kept(self, rows: NDArray[Any]) -> _Entries:
+    def kept(self, rows: NDArray[Any] | slice) -> _Entries:
         return _Entries(*(column[rows] for column in self))
 
 
@@ -255,9 +254,10 @@ class QueueViews:
         if queue is None or not queue.queue.files.file_size > _SEARCHED:  # of others the end is known exactly
             return queue
         end = self.of(topic, queue_id).end
-        if end is None or queue.range.max_offset <= end.queue_offset:
+        if end is None:
             return queue
-        return type(queue)(queue.queue, replace(queue.range, max_offset=end.queue_offset))
+        max_offset = min(queue.range.max_offset, end.queue_offset)
+        return type(queue)(queue.queue, replace(queue.range, max_offset=max_offset))
 
     def of(self, topic: str, queue_id: int, first: int = 0) -> QueueView:
         """One queue, whose entries are compared from queue offset `first` on; empty where it cannot be read."""
@@ -313,12 +313,12 @@ class QueueViews:
         queue = snapshot.queue(topic, queue_id)
         if queue is None or queue.queue.kind == "batch" or not (queue.queue.database or queue.queue.files.files):
             return None
-        entries, _ = self._entries(name, queue, 0)
+        entries, _, _ = self._entries(name, queue)
         index = int(np.searchsorted(entries.offsets, queue_offset))
-        after = entries.kept(np.arange(index, min(index + 1, len(entries.offsets))))
+        after = entries.kept(slice(index, None))
         if after and after.offsets[0] == queue_offset:
             return int(after.targets[0])
-        low = int(entries.targets[index - 1]) if index else max(snapshot.log_min_offset, 0)
+        low = int(entries.targets[index - 1]) if index else snapshot.log_min_offset
         high = int(after.targets[0]) if after else snapshot.log_range.max_offset
         if high - low > self._log.most_bytes:
             return None
@@ -406,14 +406,16 @@ class QueueViews:
         yield QueueHole(first, max(end - first, 1), messages, 0, max(end - 1, first), ends_queue=True)
 
     def _holes(self, name: QueueName, queue: LoadedQueue, first: int) -> Iterator[QueueHole]:
-        entries, end = self._entries(name, queue, first)
+        entries, end, are_all = self._entries(name, queue, first)
         split = int(np.searchsorted(entries.numbers, end))
-        if split and self._sample.begin <= max(self._snapshot.log_min_offset, 0):
+        if split and self._sample.begin <= self._snapshot.log_min_offset:
             yield from self._before(name, queue, entries, first)
         start = max(first, queue.range.min_offset, 0)
-        for before, after in self._gaps(name, entries.kept(np.arange(split)), start):
-            offset, stop = _end_of(entries, before, start), int(entries.offsets[after])
-            messages = self._logged(name, entries, before, after, offset, stop)
+        if entries and not are_all:
+            start = max(start, int(entries.offsets[0]))
+        for before in self._gaps(name, entries.kept(slice(split)), start):
+            offset, stop = _end_of(entries, before, start), int(entries.offsets[before + 1])
+            messages = self._logged(name, entries, before, offset)
             if messages:
                 yield QueueHole(offset, stop - offset, messages, 0, stop - 1, ends_queue=False)
         begin = end if queue.range.expired else 0  # what led below the log, consumers have no more
@@ -423,7 +425,7 @@ class QueueViews:
         """Messages that the log has, and that are below the queue's minimum: its first files are missing."""
         logged = self._sample.of(name)
         logged = LoggedMessages(*(column[logged.physical_offsets < entries.targets[0]] for column in logged))
-        begin = min(int(entries.offsets[0]), max(queue.range.min_offset, 0))
+        begin = min(int(entries.offsets[0]), queue.range.min_offset)
         logged = logged.within(max(0, first), begin)
         offset = next(iter(logged.queue_offsets.tolist()), None)
         if offset is not None and queue.unit_at(offset) is None:  # a `min` row may come after the first one
@@ -432,14 +434,13 @@ class QueueViews:
     def _past(self, name: QueueName, entries: _Entries, last: int, start: int) -> Iterator[QueueHole]:
         """The hole at which the queue ends, after the entry of index `last`: entries past it, messages in the log."""
         offset = end = _end_of(entries, last, start)
-        past = entries.kept(np.arange(last + 1, len(entries.numbers)))
+        past = entries.kept(slice(last + 1, None))
         messages, messages_past, stop = 0, int(past.counts.sum()), offset
         if past:
             stop, end = int(past.offsets[0]), int(past.offsets[-1] + past.counts[-1])
-            messages = self._logged(name, entries, last, last + 1, offset, stop)
+            messages = self._logged(name, entries, last, offset)
             messages_past += sum(
-                self._logged(name, past, before, after, _end_of(past, before, stop), int(past.offsets[after]))
-                for before, after in self._gaps(name, past, stop)
+                self._logged(name, past, before, _end_of(past, before, stop)) for before in self._gaps(name, past, stop)
             )
         target = int(entries.targets[-1]) if entries else -1
         tail = self._sample.of(name).behind(target).within(end, MAX_OFFSET)
@@ -468,12 +469,16 @@ class QueueViews:
                 left.append(_without(hole, derived))
         return QueueView(tuple(left), derived if any(hole.ends_queue for hole in holes) else 0)
 
-    def _entries(self, name: QueueName, queue: LoadedQueue, first: int) -> tuple[_Entries, int]:
-        """The written units that lead into the log, and the number at which a start ends the queue."""
+    def _entries(self, name: QueueName, queue: LoadedQueue, first: int = 0) -> tuple[_Entries, int, bool]:
+        """The written units that lead into the log, the number at which a start ends the queue, and whether it is all.
+
+        Of many units the older ones are left out.
+        """
         stored, found = queue.queue, []
         if stored.database:
             end, stop = queue.range.max_offset, MAX_OFFSET
-            start = max(first, queue.range.min_offset, end - MOST_UNITS, 0)
+            wanted = max(first, queue.range.min_offset, 0)
+            start = max(wanted, end - MOST_UNITS)
             rows = stored.database.units((stored.topic, stored.queue_id), start, stop, 2 * MOST_UNITS)
             found.append((rows.offsets, rows.values))
         else:
@@ -482,13 +487,14 @@ class QueueViews:
             with open_units(stored, self._snapshot.reading) as units:
                 begin, stop = units.start, units.data_end
             is_batch = stored.kind == "batch"
-            wanted = begin if is_batch else max(first, queue.range.min_offset, begin)
-            start = max(min(wanted, end), end - MOST_UNITS)
+            wanted = min(begin if is_batch else max(first, queue.range.min_offset, begin), end)
+            start = max(wanted, end - MOST_UNITS)
             found.extend(written_units(stored, max(begin, start - (not is_batch)), stop, self._snapshot.reading))
         if not found:
-            return _Entries(*(np.zeros(0, np.int64) for _ in _Entries._fields)), end
+            return _Entries(*(np.zeros(0, np.int64) for _ in _Entries._fields)), end, True
         numbers = np.concatenate([numbers for numbers, _ in found]).astype(np.int64)
-        return self._sound(name, numbers, np.concatenate([rows for _, rows in found]), stored.kind == "batch"), end
+        entries = self._sound(name, numbers, np.concatenate([rows for _, rows in found]), stored.kind == "batch")
+        return entries, end, start == wanted
 
     def _sound(self, name: QueueName, numbers: NDArray[np.int64], rows: NDArray[np.void], is_batch: bool) -> _Entries:  # noqa: FBT001
         """Units without those that lead nowhere: out of the log, or out of order and to no message of theirs."""
@@ -505,20 +511,24 @@ class QueueViews:
             sound[row] = self._log.belongs(name, int(offsets[row]), int(targets[row]))
         return _Entries(numbers, offsets, counts, targets).kept(sound)
 
-    def _gaps(self, name: QueueName, entries: _Entries, start: int) -> Iterator[tuple[int, int]]:
-        """Neighbours, by index, between which queue offsets from `start` on have no entry; -1 for what precedes all."""
+    def _gaps(self, name: QueueName, entries: _Entries, start: int) -> Iterator[int]:
+        """The entries, by index, after which queue offsets from `start` on have none; -1 for what precedes all."""
         if entries and int(entries.offsets[0]) > start:
-            yield -1, 0
+            yield -1
         ends = entries.offsets + entries.counts
         for before in np.flatnonzero(entries.offsets[1:] > np.maximum(ends[:-1], start)).tolist():
-            in_batch = self._log.count_at(name, int(entries.targets[before])) if entries.counts[before] == 1 else 0
-            if entries.offsets[before] + max(in_batch, 1) < entries.offsets[before + 1]:  # in rows batches have one
-                yield before, before + 1
+            if entries.counts[before] == 1:  # in rows batches have one
+                entries.counts[before] = self._log.count_at(name, int(entries.targets[before]))
+            if _end_of(entries, before, start) < entries.offsets[before + 1]:
+                yield before
 
-    def _logged(self, name: QueueName, entries: _Entries, before: int, after: int, offset: int, stop: int) -> int:
-        """How many messages between two entries the log has; where that is far to look, all that are missing."""
-        low = int(entries.targets[before]) if before >= 0 else max(self._snapshot.log_min_offset, 0)
-        high = int(entries.targets[after])
+    def _logged(self, name: QueueName, entries: _Entries, before: int, offset: int) -> int:
+        """How many messages from a queue offset to the entry after `before` the log has.
+
+        Where that is far to look, all that are missing.
+        """
+        low = int(entries.targets[before]) if before >= 0 else self._snapshot.log_min_offset
+        high, stop = int(entries.targets[before + 1]), int(entries.offsets[before + 1])
         if low >= self._sample.begin:
             sample = self._sample
         elif high - low > self._log.most_bytes:

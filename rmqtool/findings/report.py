@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
@@ -72,17 +73,17 @@ class Report:
         """Examples beyond `max_examples` of a code are only counted; `root` is the store in the findings."""
         self.selection = selection or Selection()
         self.max_examples = max_examples
-        self.checked: dict[str, int] = {}
+        self.checked = Counter[str]()
         self.doubts: dict[str, str] = {}
         self.root = root
         self._tallies: dict[str, Tally] = {}
-        self._unwanted: dict[str, int] = {}
-        self._informative: dict[str, int] = {}
+        self._unwanted = Counter[str]()
+        self._informative = Counter[str]()
 
     def check(self, code: str, count: int = 1) -> None:
         """Note that `count` more things were checked for a code."""
         if code in self.checked or self.selection.wants(code):
-            self.checked[code] = self.checked.get(code, 0) + count
+            self.checked[code] += count
 
     def wants_example(self, code: str, topic: str | None = None) -> bool:
         """Whether the next finding of a code would be an example, so that its details are needed."""
@@ -92,7 +93,7 @@ class Report:
     def add(self, code: str, *, count: int = 1, **given: Any) -> None:
         """Add a finding of the catalogue; `given` as in `catalogue.finding`. It stands for `count`."""
         if given.get("severity") == "info":
-            self._informative[code] = self._informative.get(code, 0) + count
+            self._informative[code] += count
         if self.wants_example(code, given.get("topic")):
             self.add_finding(finding(code, store=self.root, count=count, **given))
         else:
@@ -105,7 +106,7 @@ class Report:
     def count(self, code: str, count: int, topic: str | None = None) -> None:
         """Count more findings of a code without an example; `topic` is the one that they name."""
         if not self.selection.wants_finding(code, topic):
-            self._unwanted[code] = self._unwanted.get(code, 0) + count
+            self._unwanted[code] += count
         elif count:
             self._tallies.setdefault(code, Tally()).total += count
 
@@ -134,13 +135,10 @@ class Report:
 
     def merge(self, other: Report) -> None:
         """Add the findings of another part of the verification."""
-        for code, count in other.checked.items():
-            self.checked[code] = self.checked.get(code, 0) + count
+        self.checked.update(other.checked)
         self.doubts |= other.doubts
-        for code, count in other._unwanted.items():
-            self._unwanted[code] = self._unwanted.get(code, 0) + count
-        for code, count in other._informative.items():
-            self._informative[code] = self._informative.get(code, 0) + count
+        self._unwanted.update(other._unwanted)
+        self._informative.update(other._informative)
         for code, theirs in other._tallies.items():
             tally = self._tallies.setdefault(code, Tally())
             tally.total += theirs.total
@@ -156,7 +154,7 @@ class Report:
 
     def serious_totals(self) -> dict[str, int]:
         """Those of `all_totals` without the ones that were added as information."""
-        return {code: count - self._informative.get(code, 0) for code, count in self.all_totals().items()}
+        return {code: count - self._informative[code] for code, count in self.all_totals().items()}
 
     def findings(self) -> list[Finding]:
         """The examples, the worst first; the last one of a code stands for all that are not shown, too."""

@@ -21,6 +21,8 @@ from rmqtool.broker.dispatcher import (
     Dispatcher,
     KeyTexts,
     bad_offset,
+    interleaving,
+    key_hashes,
     multi_dispatch_targets,
     split_keys,
 )
@@ -32,7 +34,7 @@ from rmqtool.rules.broker_conf import DEFAULT_LEVELS, BrokerConf, delay_levels_o
 from rmqtool.rules.versions import Version, parse_version
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
-from rmqtool.scan.windows import Texts
+from rmqtool.scan.windows import Hashes, Texts
 from rmqtool.store.store import open_store
 from tests.building import START_TIME, LogBuilder
 
@@ -75,18 +77,25 @@ def test_delayed_messages(tmp_path: Path) -> None:
         ("SCHEDULE_TOPIC_XXXX", "0"),
         ("orders", "3"),
         ("SCHEDULE_TOPIC_XXXX", "x"),
+        ("SCHEDULE_TOPIC_XXXX", None),
     ):
-        builder.add(topic=topic, properties={"DELAY": level, "TAGS": "red"}, store_timestamp=START_TIME)
+        level_of = {} if level is None else {"DELAY": level}
+        builder.add(topic=topic, properties={**level_of, "TAGS": "red"}, store_timestamp=START_TIME)
     codes = [row[3] for row in dispatch(builder, tmp_path, DispatchRules())]
-    assert codes == [START_TIME + 10_000, tags_code("red"), tags_code("red")]
+    assert codes == [START_TIME + 10_000, *[tags_code("red")] * 3]
 
 
 def test_values_with_a_separator(tmp_path: Path) -> None:
-    """Before 4.9.1 such a property is none."""
+    """Before 4.9.1 such a property is none, but for one whose pieces after the first are empty (`String#split`)."""
     builder = LogBuilder()
-    builder.add(properties=b"TAGS\x01a\x01b\x02")
-    assert dispatch(builder, tmp_path, DispatchRules())[0][3] == tags_code("a\x01b")
-    assert dispatch(builder, tmp_path, DispatchRules(version=Version(4, 9, 0)))[0][3] == 0
+    for value in (b"a\x01b", b"a\x01", b"a"):
+        builder.add(properties=b"TAGS\x01" + value + b"\x02")
+    new, old = (
+        [row[3] for row in dispatch(builder, tmp_path, DispatchRules(version=version))]
+        for version in (Version(4, 9, 1), Version(4, 9, 0))
+    )
+    assert new == [tags_code("a\x01b"), tags_code("a\x01"), tags_code("a")]
+    assert old == [0, tags_code("a"), tags_code("a")]
 
 
 def test_batches(tmp_path: Path) -> None:
@@ -99,6 +108,55 @@ def test_batches(tmp_path: Path) -> None:
     assert dispatch(builder, tmp_path, DispatchRules()) == expected
     assert dispatch(builder, tmp_path, DispatchRules(), frozenset({"bulk"})) == expected
     assert dispatch(builder, tmp_path, DispatchRules(), frozenset())[0] == ("bulk", 0, 40, 0, 1)
+    plain = dispatch(builder, tmp_path, DispatchRules(), frozenset({"plain"}))
+    assert plain == [("bulk", 0, 40, 0, 1), ("plain", 0, 9, 0, 9)]
+
+
+@pytest.mark.parametrize(
+    ("base", "count", "unit", "in_rocksdb"),
+    [
+        ("40", "3", (40, 3, 3), ...),
+        ("0", "0", (0, 0, 0), ...),
+        ("-4", "3", None, ...),
+        ("40", "-3", None, ...),
+        ("x", "3", None, ...),
+        ("40", "x", None, ...),
+        ("40", None, (4, 1, 1), ...),
+        (None, None, (4, 1, 1), ...),
+        (None, "3", (4, 1, 3), (4, 3, 3)),
+        (None, "0", (4, 1, 1), (4, 0, 0)),
+        (None, "x", (4, 1, 1), None),
+    ],
+)
+def test_what_a_batch_says_of_its_messages(
+    tmp_path: Path, base: str | None, count: str | None, unit: tuple[int, ...] | None, in_rocksdb: Any
+) -> None:
+    """First offset, and size of its unit and number of its messages; both properties are read, or none.
+
+    A negative one is dropped (`BatchConsumeQueue#putMessagePositionInfoWrapper`), one that is no number ends the log.
+    """
+    properties = {name: text for name, text in (("INNER_BASE", base), ("INNER_NUM", count)) if text is not None}
+    builder = LogBuilder()
+    builder.add(topic="bulk", sys_flag=INNER_BATCH, queue_offset=4, properties=properties)
+    builder.add(topic="plain", queue_offset=5, properties=properties)
+    for rules, expected in ((DispatchRules(), unit), (DispatchRules(in_rocksdb=True), in_rocksdb)):
+        units = dispatched(builder, tmp_path, rules).units
+        columns = (units.queue_offsets, units.batch_sizes, units.message_counts)
+        found = [*zip(*(column.tolist() for column in columns), strict=True)]
+        of_batch = unit if expected is ... else expected
+        assert found == [*([] if of_batch is None else [of_batch]), (5, 1, 1)]
+
+
+def test_a_flag_makes_no_batch_of_a_topic_with_plain_queues(tmp_path: Path) -> None:
+    """It is one bit that no CRC covers."""
+    builder = LogBuilder()
+    for topic in ("bulk", "plain"):
+        builder.add(topic=topic, sys_flag=INNER_BATCH, properties={"INNER_BASE": "40", "INNER_NUM": "3"})
+    (run,) = scan_files(open_store(builder.write(tmp_path)).commit_log().files)
+    assert isinstance(run, RecordRun)
+    for plain_topics, sizes in (((), [3, 3]), (("plain",), [3, 1]), (("other",), [3, 3])):
+        units = Dispatcher(DispatchRules(), plain_topics=plain_topics).dispatch(run).units
+        assert units.batch_sizes.tolist() == sizes
 
 
 @pytest.mark.parametrize(
@@ -159,6 +217,26 @@ def test_keys_are_split_as_one_by_one(text: str) -> None:
     assert pieces == ["x", *split_one(text)]
 
 
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [[0, 1, 2], [0, 1, 2]],
+        [[0, 0], [0, 0]],
+        [[0, 1, 1], []],
+        [[0, 2], [0, 0, 1, 2], [1]],
+        [[70_000], [5_000]],
+        [[], []],
+    ],
+)
+def test_keys_are_put_in_the_order_of_the_records(rows: list[list[int]]) -> None:
+    """Those of one record in the order of their kinds (`IndexService#buildIndex`)."""
+    no_texts = Texts(np.empty(0, np.uint8), np.empty(0, np.intp), np.empty(0, np.intp))
+    in_order = interleaving([KeyTexts(np.array(each, np.intp), no_texts) for each in rows])
+    places = [(row, kind, number) for kind, each in enumerate(rows) for number, row in enumerate(each)]
+    columns = [np.array([10 * kind + number for number in range(len(each))]) for kind, each in enumerate(rows)]
+    assert in_order(columns).tolist() == [10 * kind + number for _, kind, number in sorted(places)]
+
+
 def dispatched(
     builder: LogBuilder, root: Path, rules: DispatchRules, proven: ProvenRecords | None = None
 ) -> Dispatched:
@@ -190,7 +268,7 @@ def test_offsets_that_are_no_numbers(names: bytes, offsets: bytes, skips_paths: 
         ("4.9.7", b"", None),
         ("4.9.7", {"INNER_MULTI_DISPATCH": "a", "INNER_MULTI_QUEUE_OFFSET": "x"}, "holds 'x'"),
         ("4.9.7", {"INNER_MULTI_DISPATCH": "a/b", "INNER_MULTI_QUEUE_OFFSET": "x"}, "holds 'x'"),
-        ("5.1.4", {"INNER_MULTI_DISPATCH": "a/b", "INNER_MULTI_QUEUE_OFFSET": "x"}, None),
+        ("5.1.3", {"INNER_MULTI_DISPATCH": "a/b", "INNER_MULTI_QUEUE_OFFSET": "x"}, None),
         ("4.9.7", {"INNER_MULTI_DISPATCH": "a", "INNER_MULTI_QUEUE_OFFSET": "7"}, None),
         ("4.9.7", {"INNER_MULTI_DISPATCH": "a"}, None),
         ("4.9.7", {"INNER_MULTI_QUEUE_OFFSET": "x"}, None),
@@ -243,6 +321,7 @@ def test_proven_fields_count(tmp_path: Path) -> None:
     assert found.keys.kinds.tolist() == [KEY, TAGS, KEY, KEY, KEY, KEY, TAGS]
     assert found.keys.store_timestamps.tolist() == [0, 0, 1, 1, 1, 2, 2]
     assert [found.has_proven_unit(row) for row in range(3)] == [False, True, False]
+    assert found.topics_of(np.array([2, 1, 0])) == ["wrong", "right"]
 
 
 def test_keys_of_the_kinds_that_the_record_has(tmp_path: Path) -> None:
@@ -267,6 +346,70 @@ def test_a_damaged_record_with_a_proven_unit_is_one(tmp_path: Path) -> None:
     assert (found.malformed_rows.tolist(), found.refused_rows.tolist()) == ([0, 1], [0, 1])
     elsewhere = ProvenRecords({0: ProvenRecord("orders", tags_code=7)})
     assert dispatched(builder, tmp_path, DispatchRules(), elsewhere).malformed_rows.tolist() == [1]
+
+
+def test_a_damaged_batch_with_a_proven_unit_does_not_end_the_log(tmp_path: Path) -> None:
+    """One without is no record to a recovery: its first queue offset is no number."""
+    builder = LogBuilder()
+    for _ in range(2):
+        builder.add(topic="bulk", sys_flag=INNER_BATCH, properties={"INNER_BASE": "x", "INNER_NUM": "2"})
+    found = dispatched(builder, tmp_path, DispatchRules(), ProvenRecords({0: ProvenRecord(tags_code=7)}))
+    assert (found.malformed_rows.tolist(), found.refused_rows.tolist()) == ([0, 1], [1])
+
+
+@pytest.mark.parametrize(("topic", "is_optional"), [("%RETRY%g", True), ("orders", False)])
+def test_units_that_only_older_releases_derive(tmp_path: Path, topic: str, is_optional: bool) -> None:
+    """Where one of them may have written the store; the further queues of what is prepared are no units at all."""
+    builder = LogBuilder()
+    for sys_flag in (0, TRANSACTION_PREPARED):
+        properties = {"INNER_MULTI_DISPATCH": "a", "INNER_MULTI_QUEUE_OFFSET": "7"}
+        builder.add(topic=topic, sys_flag=sys_flag, properties=properties)
+    rules = DispatchRules(parse_version("5.3.3"), multi_dispatch=True)
+    for may_be_older in (True, False):
+        found = dispatched(builder, tmp_path, replace(rules, may_be_older=may_be_older))
+        assert len(found.units) == (1 if is_optional else 2)
+        optional = found.optional_units
+        assert (optional is not None and optional.queue_offsets.tolist() == [7]) == (is_optional and may_be_older)
+
+
+@pytest.mark.parametrize(("topic", "sys_flag"), [("orders", 0), ("orders", TRANSACTION_PREPARED), ("%RETRY%g", 0)])
+def test_proven_light_queues_are_those_of_a_record_that_has_any(tmp_path: Path, topic: str, sys_flag: int) -> None:
+    builder = LogBuilder()
+    for _ in range(2):
+        builder.add(topic=topic, sys_flag=sys_flag, properties={"TAGS": "t"})
+    rules = DispatchRules(parse_version("5.3.3"), multi_dispatch=True)
+    proven = {0: ProvenRecord(light_queues=(("b", 8, 9),)), builder.offsets[1]: ProvenRecord(tags_code=7)}
+    units = dispatched(builder, tmp_path, rules, ProvenRecords(proven)).units
+    own = [] if sys_flag else [0, 0]
+    assert units.queue_offsets.tolist() == ([0, 9, 0] if topic == "orders" and not sys_flag else own)
+
+
+@pytest.mark.parametrize(("name", "value", "expected"), [
+    ("KEYS", b"a\x01b", True), ("UNIQ_KEY", b"a\x01b", True), ("TAGS", b"a\x01b", False), ("KEYS", b"a b", False),
+])  # fmt: skip
+def test_keys_that_releases_before_4_9_1_put_in_another_way(
+    tmp_path: Path, name: str, value: bytes, expected: bool
+) -> None:
+    builder = LogBuilder()
+    builder.add(properties=name.encode() + b"\x01" + value + b"\x02")
+    assert dispatched(builder, tmp_path, DispatchRules()).has_optional_keys == expected
+
+
+def test_the_hash_of_a_key_is_never_negative() -> None:
+    """`Math.abs(Integer.MIN_VALUE)` is: 0 takes its place (`IndexFile#indexKeyHashMethod`)."""
+    prefixes = np.array([1 << 31, 5, (1 << 32) - 1], np.uint32)
+    nothing = Hashes(np.zeros(3, np.uint32), np.zeros(3, np.intp))
+    assert key_hashes(prefixes, nothing).tolist() == [0, 5, 1]
+
+
+@pytest.mark.parametrize(("apart", "kind"), [(255, REPEATED), (256, KEY)])
+def test_keys_of_one_record_that_are_far_apart(tmp_path: Path, apart: int, kind: int) -> None:
+    """They are not compared, which takes as long as there are keys."""
+    builder = LogBuilder()
+    builder.add(properties={"KEYS": " ".join(["a", *map(str, range(apart - 1)), "a"])})
+    keys = dispatched(builder, tmp_path, DispatchRules()).keys
+    assert keys.kinds.tolist()[-1] == kind
+    assert keys[keys.kinds == REPEATED].key_hashes.tolist() == keys.key_hashes.tolist()[:1] * (kind == REPEATED)
 
 
 def test_a_key_that_a_record_repeats(tmp_path: Path) -> None:
@@ -295,12 +438,6 @@ def test_proven_tags_codes_that_are_hashes(tmp_path: Path, code: int) -> None:
     units = dispatched(builder, tmp_path, DispatchRules(), ProvenRecords({0: ProvenRecord(tags_code=code)})).units
     is_hash = -(1 << 31) <= code < 1 << 31
     assert units.tags_hashes.tolist() == [code if is_hash else tags_code("red")]
-
-
-def test_a_batch_without_a_count_is_one_message(tmp_path: Path) -> None:
-    builder = LogBuilder()
-    builder.add(topic="bulk", sys_flag=INNER_BATCH, queue_offset=4, properties={"TAGS": "t"})
-    assert dispatch(builder, tmp_path, DispatchRules()) == [("bulk", 0, 4, tags_code("t"), 1)]
 
 
 def test_topics_of_batches_are_known_by_their_records(tmp_path: Path) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.broker.cleaner import QueueAfterRun, expired_index_files, first_state, follow
-from rmqtool.formats.consume_queue import UNIT_SIZE, build_unit
+from rmqtool.formats.consume_queue import BATCH_UNIT_DTYPE, UNIT_SIZE, build_unit
 from rmqtool.formats.file_name import file_name
 from rmqtool.rules.versions import NEWEST, OLDEST, Version
 from rmqtool.store.consume_queues import list_queues
@@ -86,6 +87,21 @@ def test_runs_one_after_the_other(tmp_path: Path) -> None:
     second, after = follow(between, 950, NEWEST)
     assert (names(first), names(second)) == ([0], [3, 6])
     assert follow(start, 950, NEWEST)[1] == after
+
+
+@pytest.mark.parametrize(("minimum", "gone", "min_offset"), [(100, 0, 7), (101, 0, 11), (201, 1, 16), (401, 1, 20)])
+def test_a_batch_queue_that_follows(tmp_path: Path, minimum: int, gone: int, min_offset: int) -> None:
+    """Its minimum is where the batch of the last deleted message ends, or that of the first one that is left."""
+    folder = tmp_path / "batchconsumequeue" / "bulk" / "0"
+    folder.mkdir(parents=True)
+    units = np.zeros(4, BATCH_UNIT_DTYPE)
+    units["physical_offset"], units["message_size"] = (100, 200, 300, 400), 100
+    units["base_queue_offset"], units["batch_size"] = (7, 11, 16, 18), (4, 5, 2, 2)
+    for number in (0, 2):
+        (folder / file_name(number * units.itemsize)).write_bytes(units[number : number + 2].tobytes())
+    files, after = follow(state_of(tmp_path, NEWEST), minimum, NEWEST)
+    assert len(files) == gone
+    assert (after.range.min_offset, after.range.max_offset, after.first_alive) == (min_offset, 20, min_offset)
 
 
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])

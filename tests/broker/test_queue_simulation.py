@@ -51,11 +51,12 @@ def run(first: int, count: int) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("count", [0, 1, 9, 10, 11, 25])
 def test_recovery_finds_the_end(tmp_path: Path, count: int) -> None:
-    """After the last unit that is written, whatever the file."""
-    state = state_of(tmp_path, [SIZE * number for number in range(count)])
-    assert state.max_offset == count
-    assert state.max_physical == (SIZE * count if count else -1)
-    assert not state.is_changed
+    """After the last unit that is written, whatever the file; one that was never written has none."""
+    for empty in ([], [None]) if count % UNITS == 0 else ([],):
+        state = state_of(tmp_path / str(len(empty)), [*(SIZE * number for number in range(count)), *empty])
+        assert state.max_offset == count
+        assert state.max_physical == (SIZE * count if count else -1)
+        assert not state.is_changed
 
 
 def test_the_last_three_files_decide(tmp_path: Path) -> None:
@@ -67,14 +68,62 @@ def test_the_last_three_files_decide(tmp_path: Path) -> None:
     assert [path.name for path in state.deleted] == [file_name(400), file_name(600)]
 
 
+@pytest.mark.parametrize(
+    ("offsets", "expected"), [([], False), ([0], False), ([None], False), ([*range(0, 1000, SIZE), None], True)]
+)
+def test_a_last_file_without_a_unit(tmp_path: Path, offsets: list[int | None], expected: bool) -> None:
+    """In a queue that begins with it there is nothing to correct (`ConsumeQueue#correctMinOffset`)."""
+    assert state_of(tmp_path, offsets).ends_at_file == expected
+
+
 @pytest.mark.parametrize("rules", [OLD, NEW])
 def test_what_is_there_is_not_appended(tmp_path: Path, rules: RecoveryRules) -> None:
     """Records up to the last unit are dropped, those that follow make entries and files."""
     state = state_of(tmp_path, [SIZE * number for number in range(7)], rules)
     append(state, run(0, 7))
+    state.append(SIZE * 6, SIZE, 0)  # also where its topic began again
     assert (state.appended, state.max_offset) == (0, 7)
     append(state, run(5, 20))
     assert (state.appended, state.max_offset, state.max_physical) == (18, 25, SIZE * (25 if rules is NEW else 24))
+    assert (state.misplaced, state.shift, state.made) == (0, 0, {file_name(200), file_name(400)})
+
+
+def test_the_last_of_many_records_tells_where_they_end(tmp_path: Path) -> None:
+    state = state_of(tmp_path, [0])
+    offsets, sizes = np.array([100, 300, 450], np.int64), np.array([200, 150, 70], np.int32)
+    state.append_all(offsets, sizes, np.array([1, 2, 3], np.int64), np.ones(3, np.int16))
+    assert (state.max_offset, state.max_physical) == (4, 520)
+
+
+def test_filler_is_for_files_that_the_start_creates(tmp_path: Path) -> None:
+    """A file without a unit that is there gets none (`MappedFile#isFirstCreateInQueue`)."""
+    state = state_of(tmp_path, [None])
+    append(state, [(SIZE, 5)])
+    assert (state.max_offset, state.misplaced, state.shift) == (1, 1, 5)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "records", "log_end"),
+    [
+        (7, [], LOG_END),
+        (7, run(7, 1), LOG_END),
+        (7, run(7, 8), LOG_END),
+        (0, run(0, 1), LOG_END),
+        (5, run(5, 1), SIZE * 6),
+    ],
+)
+def test_a_cut_behind_the_end_reads_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offsets: int, records: list[tuple[int, int]], log_end: int
+) -> None:
+    """Unless it goes on to a unit that was there."""
+    units: list[int | None] = [SIZE * number for number in range(offsets)]
+    state = state_of(tmp_path, [*units, None, None, SIZE * 9][: UNITS if units else 0], log_end=log_end)
+    if records:
+        append(state, records)
+    end = state.end
+    monkeypatch.setattr(SimulatedQueue, "_content", lambda *_: pytest.fail("units are read"))
+    state.truncate(log_end)
+    assert (state.end, state.cut) == (end, 0)
 
 
 def test_a_gap_closes_and_a_repeat_is_dropped(tmp_path: Path) -> None:
@@ -103,6 +152,20 @@ def test_a_cut_takes_the_first_unit_of_an_empty_file_for_one(tmp_path: Path) -> 
     assert (state.end, state.made) == (200, {file_name(200)})
     state.truncate(SIZE * 30)
     assert (state.end, state.max_offset, state.max_physical) == (220, 11, 0)
+    state = state_of(tmp_path / "appended", [SIZE * number for number in range(9)])
+    append(state, [(SIZE * 9, 9), (SIZE * 20, 5)])
+    assert (state.end, state.made) == (200, {file_name(200)})
+    state.truncate(SIZE * 30)
+    assert (state.end, state.max_physical) == (220, 0)
+
+
+def test_a_unit_behind_the_log_that_begins_a_file(tmp_path: Path) -> None:
+    """The file goes with it."""
+    state = state_of(tmp_path, [SIZE * number for number in range(10)])
+    append(state, [(LOG_END, 10)])
+    assert (state.max_offset, state.made) == (11, {file_name(200)})
+    state.truncate(LOG_END)
+    assert (state.max_offset, state.made, state.deleted) == (10, set(), [])
 
 
 @pytest.mark.parametrize(("minimum", "expected"), [(0, 0), (SIZE * 5, 5), (SIZE * 9, 9), (SIZE * 12, 12)])
@@ -112,6 +175,13 @@ def test_the_minimum_in_the_first_file(tmp_path: Path, minimum: int, expected: i
     assert state_of(tmp_path / "two", offsets).min_offset(minimum) == expected
     state = state_of(tmp_path / "one", [*offsets[:6], None, *offsets[7:9]])
     assert state.min_offset(minimum) == min(expected, 6)
+
+
+@pytest.mark.parametrize(("rules", "expected"), [(OLD, 0), (NEW, 1)])
+def test_the_minimum_of_a_single_unit_that_has_expired(tmp_path: Path, rules: RecoveryRules, expected: int) -> None:
+    """Since 5.0.0 it is the maximum."""
+    state = state_of(tmp_path, [SIZE], rules)
+    assert [state.min_offset(minimum) for minimum in (SIZE, SIZE + 1)] == [0, expected]
 
 
 def test_the_minimum_of_a_queue_that_begins_late(tmp_path: Path) -> None:
@@ -150,7 +220,7 @@ def test_the_first_unit_of_a_file_is_taken_as_it_is(tmp_path: Path) -> None:
     assert state.max_offset == 6
     assert state.revived == 0
     state.truncate(SIZE * 9)
-    assert (state.max_offset, state.revived) == (9, 3)
+    assert (state.max_offset, state.revived, state.cut) == (9, 3, 0)
 
 
 def test_a_unit_far_beyond_cuts_what_follows(tmp_path: Path) -> None:
@@ -176,8 +246,9 @@ def test_destroyed(tmp_path: Path) -> None:
     """No file is left, and the next message gets offset 0."""
     state = state_of(tmp_path, [SIZE * number for number in range(12)], first=FILE_SIZE)
     assert state.max_offset == 22
-    state.destroy()
-    assert (state.max_offset, state.max_physical, len(state.deleted), state.cut) == (0, -1, 2, 12)
+    for _ in range(2):
+        state.destroy()
+        assert (state.max_offset, state.max_physical, len(state.deleted), state.cut) == (0, -1, 2, 12)
 
 
 def test_batches_that_are_appended_and_cut_again(tmp_path: Path) -> None:
@@ -188,13 +259,15 @@ def test_batches_that_are_appended_and_cut_again(tmp_path: Path) -> None:
         if units:
             (tmp_path / file_name(0)).write_bytes(units.ljust(46 * UNITS, b"\0"))
             queue = Queue("bulk", 0, "batch", list_mapped_files(tmp_path))
-        state = SimulatedQueue(recover_queue(queue), NEW, 46 * UNITS, SIZE * 8)
-        for number in range(10):
-            state.append(SIZE * number, SIZE, 5 * number, 5)
-        assert state.max_offset == 50
-        state.truncate(SIZE * 8)
-        assert state.max_offset == 40
-        assert state.cut == 2
+        for end in (8, 9):
+            state = SimulatedQueue(recover_queue(queue), NEW, 46 * UNITS, SIZE * end)
+            assert state.max_offset == 5 * len(stored)
+            for number in range(10):
+                state.append(SIZE * number, SIZE, 5 * number, 5)
+            assert (state.max_offset, state.min_offset(0)) == (50, 0)
+            assert state.made == (set() if stored else {file_name(0)})
+            state.truncate(SIZE * end)
+            assert (state.max_offset, state.cut) == (5 * end, 10 - end)
     state = SimulatedQueue(recover_queue(queue), NEW, 46 * UNITS, SIZE)
     assert state.max_offset == 10
     state.truncate(SIZE)
@@ -208,9 +281,11 @@ def test_batches_that_are_appended_and_cut_again(tmp_path: Path) -> None:
 def test_batches_that_are_appended_as_one_run(tmp_path: Path) -> None:
     """Of one message each: their units are as many, but the queue ends where the last one says."""
     queue = Queue("bulk", 0, "batch", list_mapped_files(tmp_path))
-    state = SimulatedQueue(recover_queue(queue), NEW, 46 * UNITS, LOG_END)
-    append(state, run(3, 6))
-    assert (state.min_offset(0), state.max_offset, state.appended) == (3, 9, 6)
+    for first in (0, 3, 500):
+        state = SimulatedQueue(recover_queue(queue), NEW, 46 * UNITS, LOG_END)
+        append(state, [(SIZE * number, first + number) for number in range(6)])
+        assert (state.min_offset(0), state.max_offset, state.appended) == (first, first + 6, 6)
+        assert state.made == {file_name(0)}  # whatever their queue offsets are
 
 
 @pytest.mark.parametrize(("topic", "misplaced"), [("orders", [1, 2]), ("%LMQ%a", [0, 1])])
@@ -259,8 +334,9 @@ def test_what_is_appended_and_cut_again(
     records = run(known, appended)
     for piece in [records] if at_once and records else [[each] for each in records]:
         append(state, piece)
-    state.truncate(SIZE * cut_at)
-    assert (state.max_offset, state.cut, state.appended, state.undone) == expected
+    for _ in range(2):
+        state.truncate(SIZE * cut_at)
+        assert (state.max_offset, state.cut, state.appended, state.undone) == expected
     before = QueueRange(0, known)
     change = _change(state, before, 0)
     assert (change.truncated, change.dispatched, change.misplaced) == (
@@ -277,4 +353,14 @@ def test_a_cut_in_a_later_file_goes_on_to_what_is_on_disk(tmp_path: Path) -> Non
     append(state, run(12, 1))
     assert state.max_offset == 13
     state.truncate(SIZE * 14)
-    assert (state.max_offset, state.revived, state.max_physical) == (14, 1, SIZE * 14)
+    assert (state.max_offset, state.revived, state.max_physical, state.cut) == (14, 1, SIZE * 14, 0)
+
+
+def test_misplaced_units_that_are_cut_again_are_none(tmp_path: Path) -> None:
+    """What a start leaves of them is told."""
+    state = state_of(tmp_path, [SIZE * number for number in range(7)], log_end=SIZE * 9)
+    append(state, [(SIZE * 7, 8), (SIZE * 8, 9), (SIZE * 9, 10)])
+    assert state.misplaced == 3
+    state.truncate(SIZE * 9)
+    change = _change(state, QueueRange(0, 7), 0)
+    assert (change.max_offset, change.dispatched, change.misplaced, change.shift) == (9, 2, 2, 1)

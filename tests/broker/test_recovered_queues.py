@@ -5,6 +5,7 @@ from __future__ import annotations
 import tracemalloc
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from rmqtool.base.files import UNLIMITED
@@ -31,6 +32,8 @@ from tests.unchanged import unchanged
 UNITS = 8
 SIZE = UNITS * 20
 FAR = (1 << 63) - 200
+EDGE = 1 << 62
+"""Offsets that no log reaches."""
 
 
 def units(*offsets: int) -> bytes:
@@ -54,6 +57,9 @@ def store(tmp_path: Path) -> Path:
         "empty/0": [],
         "twice/0": [units(400)],
         "twice/00": [units(600)],
+        "again/0": [units()],
+        "again/00": [units(600)],
+        "edge/0": [units(EDGE)],
     }
     for name, queue in files.items():
         directory = tmp_path / "consumequeue" / name
@@ -66,6 +72,9 @@ def store(tmp_path: Path) -> Path:
     batches = tmp_path / "batchconsumequeue" / "batches" / "0"
     batches.mkdir(parents=True)
     (batches / file_name(0)).write_bytes(bytes(4 * BATCH_DTYPE.itemsize))
+    unit = np.ones(1, BATCH_DTYPE)
+    (batches.parent / "1").mkdir()
+    (batches.parent / "1" / file_name(0)).write_bytes(unit.tobytes().ljust(4 * unit.nbytes, b"\0"))
     (tmp_path / "commitlog").mkdir()
     (tmp_path / "commitlog" / file_name(0)).write_bytes(bytes(1 << 12))
     return tmp_path
@@ -92,7 +101,7 @@ def test_all_is_as_the_recovery_of_each_queue_leaves_it(store: Path, version: st
     assert found.get(("simple", "none", 0)) is None
     assert [*found.deleting()] == [key for key, one in each.items() if one.deleted]
     assert [*found.without_unit()] == [key for key, one in each.items() if one.files and not wrote(one)]
-    for offset in (0, 200, 201, 400, 401, 800, 1700, 1701, 5000, 5001, FAR, FAR + 1):
+    for offset in (0, 200, 201, 400, 401, 800, 1700, 1701, 5000, 5001, EDGE, EDGE + 1, FAR, FAR + 1):
         reaching = [key for key, one in each.items() if not wrote(one) or one.highest >= offset]
         assert [*found.reaching(offset)] == reaching, offset
     keys = [*each]
@@ -100,6 +109,14 @@ def test_all_is_as_the_recovery_of_each_queue_leaves_it(store: Path, version: st
     for but in some:
         ends = [max_physical(one.last, one.queue.kind, rules) for key, one in each.items() if key not in but]
         assert found.max_physical(rules, but=but) == max(ends, default=-1)
+
+
+@pytest.mark.parametrize(("name", "count"), [("empty", 0), ("one", 40), ("two", SIZE), ("moved", 0)])
+def test_how_much_is_written_in_the_last_file(store: Path, name: str, count: int) -> None:
+    """As a cut counts it: from multiples of the file size (`MappedFileQueue#truncateDirtyFiles`)."""
+    queue = recovered(store, "4.9.7")[0].get(("simple", name, 3 if name == "two" else 0))
+    assert queue is not None
+    assert wrote(queue) == count
 
 
 def test_queues_with_fewer_files_are_known_with_and_without_them(store: Path) -> None:
@@ -120,7 +137,7 @@ def test_an_old_release_loads_no_batches(store: Path) -> None:
     known = KnownQueues(snapshot.queues)
     for version, count in (("5.3.3", 1), ("4.9.7", 0)):  # also where a newer one has found them before
         loaded = load(snapshot, RecoveryRules.of(parse_version(version), snapshot.store.conf))
-        assert sum(kind == "batch" for kind, *_ in known.of(loaded, UNLIMITED).keys()) == count  # noqa: SIM118 - no mapping
+        assert sum(kind == "batch" for kind, *_ in known.of(loaded, UNLIMITED).keys()) == 2 * count  # noqa: SIM118 - no mapping
 
 
 def test_what_one_release_has_found_is_not_read_again(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,6 +88,15 @@ def crash(store: Path) -> None:
     (store / "abort").touch()
 
 
+def move_record(store: Path, at: int, offset: int) -> None:
+    """Another physical offset in the record at one."""
+    path = store / LOG / file_name(at // FILE_SIZE * FILE_SIZE)
+    position = at % FILE_SIZE + position_of(PREFIX_DTYPE, "physical_offset")
+    data = bytearray(path.read_bytes())
+    data[position : position + 8] = offset.to_bytes(8, "big")
+    path.write_bytes(data)
+
+
 def remove_queues(store: Path) -> None:
     for path in sorted((store / "consumequeue").rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()
@@ -142,6 +151,8 @@ def test_queues_that_were_deleted(store: Path, log: LogBuilder, version: str) ->
     cut = version in CUT_CLEAN
     assert start.max_offset_after == (RECORD if cut else log.end)
     assert start.messages_lost == (58 if cut else 0)
+    crash(store)
+    assert [(queue.max_offset, queue.dispatched) for queue in predict(store, version).queues] == [(1, 1)]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -242,6 +253,14 @@ def test_wrong_sizes(store: Path, log: LogBuilder, version: str) -> None:
         assert codes(store, version) == ["start.refuses"]
 
 
+def test_a_short_queue_file_that_4_4_0_leaves_out(store: Path) -> None:
+    """The queue ends before it."""
+    path = store / "consumequeue" / "orders" / "0" / file_name(5 * QUEUE_FILE_SIZE)
+    path.write_bytes(path.read_bytes()[:100])
+    found = predict(store, "4.4.0").queues
+    assert [(queue.max_offset_before, queue.max_offset) for queue in found] == [(55, 50)]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "refused"),
     [
@@ -283,6 +302,8 @@ def test_all_queues_behind(store: Path, log: LogBuilder, version: str) -> None:
     start = predict(store, version)
     expected = {"4.4.0": 55, "4.9.8": 60, "5.3.1": 55}.get(version, 59)
     assert [queue.max_offset for queue in start.queues] == ([] if expected == 55 else [expected])
+    shifted = {59: [(4, 4, 1)], 60: [(5, 0, 0)]}.get(expected, [])
+    assert [(queue.dispatched, queue.misplaced, queue.shift) for queue in start.queues] == shifted
     begins = {55: None, 60: log.offsets[55], 59: log.offsets[55] + 1}
     assert start.dispatched_from == begins[expected]
     found = recovery(store, version)
@@ -313,6 +334,7 @@ def test_no_log(store: Path, version: str) -> None:
         path.unlink()
     start = predict(store, version)
     assert (start.max_offset_after, start.scan_from) == (0, None)
+    assert (start.end, start.setting) == ("there is no commit log file", None)
     assert len(start.files_deleted) == (0 if version == "4.4.0" else 6)
     crash(store)
     assert len(predict(store, version).files_deleted) == 6
@@ -376,6 +398,14 @@ def test_settings_that_are_not_followed_are_told(store: Path) -> None:
     assert "duplicationEnable" in said
 
 
+def test_queues_that_cannot_be_read_are_told(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the package for RocksDB is not installed."""
+    (store / "consumequeue" / "CURRENT").touch()
+    monkeypatch.setattr("rmqtool.store.rocksdb.find_spec", lambda name: None)
+    [said] = predict(store, "5.3.3").unsure
+    assert "the consume queues are in RocksDB, which is not read" in said
+
+
 def test_a_single_file_may_have_any_size(tmp_path: Path) -> None:
     """Without broker.conf nothing says that its size is right."""
     store = LogBuilder(FILE_SIZE).add_all([{}]).write(tmp_path)
@@ -412,18 +442,58 @@ def test_the_log_alone(store: Path, log: LogBuilder) -> None:
     assert alone == replace(whole, queues=[], files_deleted=[], dispatched_from=None)
 
 
-@pytest.mark.parametrize("is_on", [True, False])
-def test_an_offset_of_a_light_queue_that_is_no_number(tmp_path: Path, is_on: bool) -> None:
-    """The dispatch ends with an exception, and so does the start; without light queues nobody reads it."""
+@pytest.mark.parametrize("is_on", [True, False, None])
+def test_an_offset_of_a_light_queue_that_is_no_number(tmp_path: Path, is_on: bool | None) -> None:
+    """The dispatch ends with an exception, and so does the start; without light queues nobody reads it.
+
+    Without broker.conf such a queue beside others says that there are some.
+    """
     properties = {"INNER_MULTI_DISPATCH": "%LMQ%a", "INNER_MULTI_QUEUE_OFFSET": "x"}
     LogBuilder(FILE_SIZE).add_all([{"properties": properties}]).write(tmp_path)
     crash(tmp_path)
-    start = predict(tmp_path, "4.9.7", enableMultiDispatch=str(is_on).lower())
+    settings = {} if is_on is None else {"enableMultiDispatch": str(is_on).lower()}
+    for topic in ("orders", "%LMQ%b") if is_on is None else ():
+        write_queue(tmp_path, [0], topic)
+    start = predict(tmp_path, "4.9.7", **settings)
+    is_on = is_on is not False
     assert start.setting == ("enableMultiDispatch" if is_on else None)
     assert ("NumberFormatException" in (start.refuses or "")) == is_on
     assert start.is_up != is_on
     assert start.scan_from is not None
     assert start.scan_from.physical_offset == 0
+
+
+@pytest.mark.parametrize("moved", [0, 1 << 40])
+def test_a_record_that_says_another_offset_is_dispatched_by_it(store: Path, log: LogBuilder, moved: int) -> None:
+    """After a clean stop, too, and though the queues reach the end of the log: the files before it have none."""
+    light = {"INNER_MULTI_DISPATCH": "%LMQ%a", "INNER_MULTI_QUEUE_OFFSET": "x"}
+    log.roll()
+    at = log.add(properties=light)
+    write_queue(store, [*log.offsets[:60], log.add(queue_offset=60)])
+    move_record(log.write(store), at, at + moved)
+    start = predict(store, "5.5.0", enableMultiDispatch="true")
+    assert ("NumberFormatException" in (start.refuses or "")) == (moved > 0)
+
+
+@pytest.mark.parametrize(("version", "max_offset"), [("5.3.3", 10), ("5.3.4", 9)])
+def test_queues_are_cut_by_what_the_scan_has_made_of_them(tmp_path: Path, version: str, max_offset: int) -> None:
+    """Since 5.3.4; before, by what they were (`ConsumeQueueStore#truncateDirty`)."""
+    log = LogBuilder(FILE_SIZE).add_all({"queue_offset": number} for number in range(10))
+    write_queue(log.write(tmp_path), log.offsets[:5])
+    move_record(tmp_path, log.offsets[-1], 1 << 40)
+    crash(tmp_path)
+    assert [queue.max_offset for queue in predict(tmp_path, version).queues] == [max_offset]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_log_without_a_record(tmp_path: Path, version: str) -> None:
+    """Nothing is cut of it, and nothing dispatched."""
+    (tmp_path / LOG).mkdir()
+    (tmp_path / LOG / file_name(0)).write_bytes(bytes(FILE_SIZE))
+    for _ in range(2):
+        start = predict(tmp_path, version)
+        assert (start.commit_log_bytes_cut, start.max_offset_after, start.dispatched_from) == (0, 0, None)
+        crash(tmp_path)
 
 
 @pytest.mark.parametrize("is_killed", [True, False])
@@ -507,19 +577,17 @@ def test_a_database_that_a_start_makes(store: Path, kind: str, dispatched_from: 
     assert predict(store, "5.5.0", storeType=kind).dispatched_from == dispatched_from
 
 
-@pytest.mark.parametrize("count", [0, 1, 2])
-def test_records_of_a_copy_are_dispatched_from_where_they_say(store: Path, log: LogBuilder, count: int) -> None:
+@pytest.mark.parametrize("said", [[], [0], [0, 1], [0, None]])
+def test_records_of_a_copy_are_dispatched_from_where_they_say(
+    store: Path, log: LogBuilder, said: list[int | None]
+) -> None:
     """A single record with another offset than its own is damage."""
     crash(store)
     last = (len(log.files) - 1) * FILE_SIZE
-    path = store / LOG / file_name(last)
-    data = bytearray(path.read_bytes())
-    for number in range(count):
-        at = number * RECORD + position_of(PREFIX_DTYPE, "physical_offset")
-        data[at : at + 8] = (log.offsets[number]).to_bytes(8, "big")
-    path.write_bytes(data)
+    for number, other in enumerate(said):
+        move_record(store, last + number * RECORD, last if other is None else log.offsets[other])
     start = predict(store, "5.5.0", commitLogRecoverMaxNum="1")
-    assert start.dispatched_from == (0 if count == 2 else last)
+    assert start.dispatched_from == (0 if said == [0, 1] else last)
 
 
 @pytest.mark.parametrize(("is_killed", "limit", "is_kept"), [(True, 7999, False), (True, 8000, True), (False, 0, True)])
@@ -543,3 +611,13 @@ def test_a_queue_that_stays_hides_no_other(store: Path, log: LogBuilder) -> None
     log.write(store)
     crash(store)
     assert [(queue.topic, queue.max_offset) for queue in predict(store, "5.5.0").queues] == [("orders", 61)]
+
+
+def test_queues_are_named_in_their_order(tmp_path: Path) -> None:
+    """By topic, and queue ids as numbers."""
+    log = LogBuilder(FILE_SIZE)
+    names = [("beta", 0), ("alpha", 10), ("alpha", 9)]
+    for topic, queue_id in names:
+        log.add(topic=topic, queue_id=queue_id)
+    crash(log.write(tmp_path))
+    assert [(queue.topic, queue.queue_id) for queue in predict(tmp_path, "5.5.0").queues] == names[::-1]

@@ -108,6 +108,17 @@ def test_after_a_clean_stop(version: str, number: int, log: LogBuilder, tmp_path
     assert predict(whole, version).dispatched_from is None
 
 
+def test_a_log_without_a_record(tmp_path: Path) -> None:
+    """Nothing gets a row."""
+    (tmp_path / "commitlog").mkdir()
+    (tmp_path / "commitlog" / f"{0:020}").write_bytes(bytes(1024))
+    write_queues(tmp_path, [], None)
+    for _ in range(2):
+        start = predict(tmp_path, "5.5.0")
+        assert (start.dispatched_from, start.queues) == (None, [])
+        (tmp_path / "abort").touch()
+
+
 def test_ends_behind_the_log_are_moved_back(log: LogBuilder, tmp_path: Path) -> None:
     """The last messages were not on the disk: the end of each queue is its last message that is."""
     store = flushed(log, tmp_path, MESSAGES)
@@ -154,6 +165,13 @@ def test_before_5_3_2_rows_past_the_log_stop_a_start(number: int, refuses: bool,
     (store / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": {"orders": TOPIC}}))
     assert (predict(store, "5.2.0").refusal is not None) is refuses
     assert predict(store, "5.3.2").refusal is None
+
+
+def test_rows_that_are_the_only_queues(log: LogBuilder, tmp_path: Path) -> None:
+    """They are not those of queues that are in files, too."""
+    snapshot = Snapshot(open_store(flushed(log, tmp_path, 40)))
+    found = Recovery(snapshot, RecoveryRules.of(parse_version("5.5.0"), snapshot.store.conf))
+    assert (found.in_rocksdb is not None, found.twice) == (True, None)
 
 
 def test_a_queue_without_cut_rows_is_served_whole() -> None:

@@ -50,7 +50,7 @@ class Score:
 def outcome_of(warm: Warm, decides: Decides, change: Change) -> str:
     """Whether the tests that reach a change see it."""
     path = _ROOT / decides.path
-    tests = warm.reaching(path, decides.tests[0], change.statement)
+    tests = warm.reaching(path, decides.tests, change.statement)
     if tests and warm.is_seen(path, change.code, tests) is not False:
         return _SEEN
     return _SAME if (change.within, change.text) in decides.same else _SURVIVED if tests else _NO_TEST

@@ -147,7 +147,7 @@ class Warm:
     def _run(self, item: pytest.Item, following: pytest.Item | None) -> None:
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
 
-    def reaching(self, path: Path, own: str, line: int) -> list[pytest.Item]:
+    def reaching(self, path: Path, own: tuple[str, ...], line: int) -> list[pytest.Item]:
         """The tests that reach the statement of a line: those first that have seen most changes.
 
         Of the others the module's `own`, and of these and of the rest one of each function that has cases, then a

@@ -11,14 +11,26 @@ from typing import Any
 import pytest
 
 from rmqtool.broker.dispatched_units import QueueName
-from rmqtool.clients.losses import BesideLog, ClientLosses, Due, Had, MovedGroup, Unreachable, UnreachableQueue
+from rmqtool.broker.prediction import StartRefusal
+from rmqtool.clients.losses import (
+    BesideLog,
+    ClientLosses,
+    Due,
+    Had,
+    MovedGroup,
+    ServedDamage,
+    Unreachable,
+    UnreachableQueue,
+)
 from rmqtool.findings.finding import Finding
 from rmqtool.repair.change import Change, FileChange, TakenOut
 from rmqtool.repair.diagnosis import (
     BODY_CRC,
+    PROPERTIES,
     DamagedMessages,
     Diagnosis,
     Repairs,
+    _Whole,
     clients_after,
     judged_now,
     needed_sizes,
@@ -27,7 +39,7 @@ from rmqtool.repair.diagnosis import (
     why_conf,
 )
 from rmqtool.repair.fields import RightField, RightFields
-from rmqtool.repair.log_files import Renamed
+from rmqtool.repair.log_files import NewCheckpoint, Renamed
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.store.config_tables import CommittedOffset
@@ -167,12 +179,24 @@ def test_files_with_other_names_lose_nothing_of_other_topics(store: Path) -> Non
     assert [each.group for each in found.groups] == ["before set()"]
 
 
+@pytest.mark.parametrize(("code", "never"), [("config.delay-level", 4), ("config.unreadable", 0)])
+def test_messages_of_a_level_that_is_not_configured_stay_undelivered(store: Path, code: str, never: int) -> None:
+    """Whatever of the log is found again."""
+    renamed = Renamed(codes=frozenset({"commitlog.overlap"}), what="", names=[], brings_back=((100, 200),))
+    clients = replace(LOST, delayed=Due(never=4, late=2))
+    of = diagnosis(store, made("commitlog.overlap", store=store), made(code), clients=clients)
+    found = clients_after(of, Repairs((renamed,), goes_on=True))
+    assert found is not None
+    assert (found.delayed, found.keys_found_in_damage) == (Due(never=never), 0)
+
+
 @pytest.mark.parametrize("is_resized", [True, False])
 @pytest.mark.parametrize("code", ["commitlog.end-missing", "commitlog.overlap"])
 def test_where_a_log_ends_that_is_filled_up(store: Path, code: str, is_resized: bool) -> None:
     """Its last file may be the short one: then only what comes after it shows what clients get."""
     change = a_file("commitlog/0", None, "commitlog.file-size" if is_resized else "commitlog.stray")
-    found = clients_after(diagnosis(store, made(code, store=store)), Repairs((change,), goes_on=True))
+    of = diagnosis(store, made(code, store=store), made("index.slot", store=store))
+    found = clients_after(of, Repairs((change, a_file("y")), goes_on=True))
     assert (found is None) == (is_resized and code == "commitlog.end-missing")
 
 
@@ -287,6 +311,58 @@ def test_files_of_the_timer(store: Path, names: tuple[str, ...], lost: str | Non
     assert (left.timers, left.pop_lost, left.pops_in_timer) == (timers, pop_lost, 0 if pop_lost == 3 else 2)
 
 
+def test_where_a_timer_reads_on_counts(store: Path) -> None:
+    """Its file of config/ is one of its files."""
+    change = a_file("config/timercheck")
+    left = after(store, change, timers=Due(late=2), timers_without_files=Due(never=8), pop_lost=5, pops_in_timer=2)
+    assert (left.timers, left.pop_lost, left.pops_in_timer) == (Due(), 3, 0)
+
+
+@pytest.mark.parametrize(("is_raised", "keys"), [(True, 2), (False, 5)])
+def test_an_index_that_the_checkpoint_vouches_for_stays(store: Path, is_raised: bool, keys: int) -> None:
+    """The start deletes no file of it (`IndexService#load`)."""
+    change = NewCheckpoint(
+        codes=frozenset(), what="", name="checkpoint", content=b"", raises_index_time=is_raised, proof=None
+    )
+    left = after(store, change)
+    assert (left.keys_not_found, left.unreachable) == (keys, LOST.unreachable)
+
+
+@pytest.mark.parametrize(("code", "is_first"), [("commitlog.stray", True), ("timer.log", False)])
+def test_files_of_the_log_come_before_a_rebuild(
+    store: Path, monkeypatch: pytest.MonkeyPatch, code: str, is_first: bool
+) -> None:
+    """Which reads it; timers and checkpoint come after it."""
+    monkeypatch.setattr("rmqtool.repair.diagnosis.log_file_changes", lambda *_: [a_file("x", None, code)])
+    repairs = repairs_of(diagnosis(store, made("consumequeue.hole", store=store)))
+    assert (repairs.queues, len(repairs.changes), repairs.goes_on) == (not is_first, int(is_first), True)
+
+
+@pytest.mark.parametrize(
+    ("codes", "keep_offsets", "are_changed"),
+    [
+        (["index.slot"], False, True),
+        (["index.slot"], True, False),
+        (["consumequeue.hole"], False, False),
+        (["commitlog.unreadable"], False, True),
+        (["commitlog.unreadable", "consumequeue.hole"], False, False),
+    ],
+)
+def test_offsets_are_held_against_queues_that_are_right(
+    store: Path, monkeypatch: pytest.MonkeyPatch, codes: list[str], keep_offsets: bool, are_changed: bool
+) -> None:
+    """Not while these are rebuilt, or would be if all could be read."""
+    changed: list[bool] = []
+
+    def changes(*_: object, offsets: bool) -> list[Change]:
+        changed.append(offsets)
+        return []
+
+    monkeypatch.setattr("rmqtool.repair.diagnosis.config_changes", changes)
+    repairs_of(diagnosis(store, *(made(code, store=store) for code in codes)), keep_offsets=keep_offsets)
+    assert changed == [are_changed]
+
+
 @pytest.mark.parametrize(
     ("code", "lost"), [("commitlog.torn", "None"), ("commitlog.gap", "None"), ("index.slot", "{'orders'}")]
 )
@@ -305,6 +381,46 @@ def test_damage_that_leaves_no_trace_may_be_of_any_topic(store: Path) -> None:
         assert found is not None
         of_any = damaged_bytes > 0 and neutralise
         assert [each.group for each in found.groups] == ["before None" if of_any else "before set()"]
+    of = diagnosis(store, clients=clients, damaged_bytes=9)
+    for name, of_any in (("flag", False), ("body_crc", True)):  # of a body nothing shows what it was
+        fields = (RightField(0, name, 20, 8, 1, 0, damaged_bytes=9),)
+        right = RightFields(codes=frozenset({"x"}), what="", name="x", path=store, writes=[], fields=fields)
+        found = clients_after(of, Repairs((right,), neutralise=True))
+        assert found is not None
+        assert [each.group for each in found.groups] == ["before None" if of_any else "before set()"]
+
+
+@pytest.mark.parametrize(("served_keys", "keys", "keys_found"), [(1, 2, 2), (2, 1, 1), (5, 0, 0)])
+def test_what_clients_get_of_a_damaged_message_does_not_come_back(served_keys: int, keys: int, keys_found: int) -> None:
+    """By the queues and keys that lead to it already."""
+    orders, bills = QueueName("orders", 0), QueueName("bills", 0)
+    served = ServedDamage((("orders", 0, 7),), served_keys, missed_by_tag=4)
+    whole = {}
+    for at in (100, 200):
+        field = RightField(at, "flag", 20, 8, 1, 0, queues=(orders, bills), keys=3, keys_found=2, damaged_bytes=1)
+        whole[at] = _Whole.of(field, ClientLosses(served_damage={100: served}))
+    assert whole == {100: ([bills], keys, True, keys_found, 4), 200: ([orders, bills], 3, True, 2, 0)}
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_topics_that_are_put_back(goes_on: bool) -> None:
+    changes = (a_file("config/topics.json", None, "config.topic-missing"), a_file("x"))
+    assert Repairs(changes, goes_on=goes_on).brings_topics == goes_on
+    assert not Repairs(changes[1:], goes_on=goes_on).brings_topics
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+@pytest.mark.parametrize(
+    ("code", "in_log"), [("start.refuses", False), ("start.refuses", True), ("consumequeue.ahead", False)]
+)
+def test_a_start_stays_refused_for_a_queue_that_is_kept(store: Path, code: str, in_log: bool, goes_on: bool) -> None:
+    """Where the log has nothing of it, unless more is judged once other things are repaired."""
+    refusal = StartRefusal("queue-end", "holds no unit", "consumequeue/orders/0", "orders", 0)
+    finding = made(code, store=store, topic="orders", queue_id=0, details=refusal.details())
+    of = diagnosis(store, finding, queues_in_log={QueueName("orders" if in_log else "other", 0)})
+    after = clients_after(of, Repairs(index=True, goes_on=goes_on))
+    assert after is not None
+    assert (after.refuses is not None) == (code == "start.refuses" and not in_log and not goes_on)
 
 
 def test_offsets_that_are_kept(store: Path) -> None:
@@ -313,6 +429,27 @@ def test_offsets_that_are_kept(store: Path) -> None:
     of = diagnosis(store, made("commitlog.torn", store=store), clients=clients)
     found = [clients_after(of, Repairs(queues=True), keep_offsets=is_kept) for is_kept in (True, False)]
     assert [len(each.groups) for each in found if each] == [0, 1]
+
+
+@pytest.mark.parametrize("keep_offsets", [True, False])
+def test_why_offsets_stay(store: Path, keep_offsets: bool) -> None:
+    """Where the files are in reach; else a step for people says it."""
+    of = diagnosis(store, made("config.wrong-offset"))
+    (note,) = notes_on_the_rest(of, Repairs(), keep_offsets=keep_offsets)
+    assert ("--keep-offsets" in note.why) == keep_offsets
+    (store / "config").symlink_to(store.parent)
+    assert notes_on_the_rest(of, Repairs(), keep_offsets=keep_offsets) == []
+
+
+def test_what_is_left_of_a_queue_is_said_once_its_log_is_right(store: Path) -> None:
+    """No rebuild changes a queue of which the log has nothing, as far as the log is known."""
+    ahead = made("consumequeue.ahead", store=store, topic="orders", queue_id=0)
+    assert [*diagnosis(store, ahead, queues_in_log={QueueName("orders", 0)}).by_treatment] == ["queues"]
+    of = diagnosis(store, ahead, queues_in_log={QueueName("other", 0)})
+    assert [*of.by_treatment] == ["kept"]
+    for code, is_said in (("commitlog.overlap", False), ("commitlog.stray", False), ("config.row", True)):
+        notes = notes_on_the_rest(of, Repairs((a_file("x", None, code),), goes_on=True))
+        assert any("consumequeue.ahead" in note.codes for note in notes) == is_said
 
 
 def test_units_of_a_queue_that_is_all_damage_stay(store: Path) -> None:
@@ -387,6 +524,39 @@ def test_queues_of_a_topic_that_is_put_back_come_next(
     assert repairs_of(of).goes_on == goes_on
 
 
+@pytest.mark.parametrize(
+    ("served", "lose", "treatment"), [(2, False, "lose"), (2, True, "neutralise"), (0, False, "neutralise")]
+)
+def test_damage_that_clients_get_stays_until_it_is_asked_for(
+    store: Path, served: int, lose: bool, treatment: str
+) -> None:
+    """Though a start after a crash would end the log at it."""
+    of = diagnosis(
+        store,
+        made("start.other-mode-data-loss", store=store),
+        bodies=DamagedMessages(until=1000, served=served),
+        lose={BODY_CRC} if lose else set(),
+    )
+    assert [*of.by_treatment] == [treatment]
+    assert [of.bodies.serves(at) for at in (999, 1000)] == [True, False]
+
+
+@pytest.mark.parametrize("lose", [set(), {BODY_CRC}, {PROPERTIES}, {BODY_CRC, PROPERTIES}])
+def test_only_the_damage_that_is_asked_for_is_taken_away(store: Path, lose: set[str]) -> None:
+    served = DamagedMessages(until=1000, served=1)
+    findings = [made(code, store=store, offset=4) for code in (BODY_CRC, PROPERTIES)]
+    found = diagnosis(store, *findings, bodies=served, properties=served, lose=lose).by_treatment
+    assert {each.code for each in found.get("neutralise", ())} == lose
+
+
+def test_a_batch_queue_is_known_by_its_directory(store: Path) -> None:
+    for name in ("consumequeue/orders", "batchconsumequeue/bulk"):
+        (store / name / "0").mkdir(parents=True)
+    for topic, sizes in (("orders", {"simple"}), ("bulk", {"simple", "batch"})):
+        of = diagnosis(store, made("consumequeue.hole", topic=topic, queue_id=0))
+        assert needed_sizes(of, Repairs(queues=True)) == sizes
+
+
 def test_sizes_that_only_broker_conf_knows(store: Path) -> None:
     """Those of the files that are rebuilt now or later; of batch queues where one of the queues is such."""
     goes_on = Repairs((a_file("x"),), goes_on=True)
@@ -394,6 +564,8 @@ def test_sizes_that_only_broker_conf_knows(store: Path) -> None:
     assert needed_sizes(diagnosis(store, orders), goes_on) == {"simple"}
     assert needed_sizes(diagnosis(store, orders), Repairs((a_file("x"),))) == frozenset()
     assert needed_sizes(diagnosis(store, made("index.slot")), goes_on) == {"index"}
+    for repairs, sizes in ((goes_on, {"index"}), (Repairs(queues=True), {"simple", "index"}), (Repairs(), set())):
+        assert needed_sizes(diagnosis(store, made("timer.log"), keys_missing=True), repairs) == sizes
     (store / "config").mkdir()
     table = {"bulk": {"topicName": "bulk", "attributes": {"queue.type": "BatchCQ"}}}
     (store / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": table}))

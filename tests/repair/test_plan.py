@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -15,13 +17,13 @@ from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.prediction import StartRefusal
 from rmqtool.clients.losses import ClientLosses
 from rmqtool.findings.catalogue import CATALOGUE
-from rmqtool.findings.finding import Finding
+from rmqtool.findings.finding import Finding, Treatment
 from rmqtool.findings.report import to_be_treated
 from rmqtool.repair.diagnosis import BODY_CRC, PROPERTIES, DamagedMessages, Diagnosis, Repairs, repairs_of
 from rmqtool.repair.fields import RightField, RightFields
 from rmqtool.repair.log_files import Renamed
 from rmqtool.repair.not_healed import NotHealed
-from rmqtool.repair.plan import Plan, _is_log_unmended, moving_step, plan_of
+from rmqtool.repair.plan import Plan, PlanStep, _is_log_unmended, _may_start, moving_step, plan_of, start_text
 from rmqtool.repair.proof import Difference
 from rmqtool.store.lock import Holder
 from rmqtool.store.snapshot import Snapshot
@@ -34,6 +36,7 @@ from tests.copies import copied
 from tests.dledger_building import EntryBuilder
 from tests.findings.made import made
 from tests.real_broker.client_damages import records_of
+from tests.rights import needs_root
 
 OF_OTHER_COMMANDS = ("clean.", "rebuild.", "export.", "commitlog.skipped", "commitlog.not-neutralised")
 OPTIONS = ("--broker-version", "5.3.3")
@@ -86,6 +89,9 @@ def test_one_command_for_queues_index_and_log(store: Path) -> None:
     repair, start = found.steps
     assert shlex.split(repair.command or "") == ["rmqtool", "repair", str(store), *OPTIONS]
     assert repair.text == "Repair the store (rmqtool undo takes it back):"
+    of = diagnosis(store, made("index.slot", store=store))
+    (kept, _) = plan_of(of, repairs_of(of), keep_offsets=True).steps
+    assert shlex.split(kept.command or "") == [*shlex.split(repair.command or ""), "--keep-offsets"]
     assert [change.split(" (")[0] for change in repair.changes] == [
         "put dummy records in place of damage in the log",
         "rebuild the consume queues",
@@ -99,10 +105,11 @@ def test_one_command_for_queues_index_and_log(store: Path) -> None:
 def test_each_command_has_the_options_that_it_knows(store: Path) -> None:
     """How much memory may be taken is no option of all of them."""
     memory = ("--memory", "268435456")
-    of = replace(diagnosis(store), options=(*OPTIONS, "--jobs", "2", *memory))
+    tier = ("--tiered-path", "/tier")
+    of = replace(diagnosis(store), options=(*OPTIONS, "--jobs", "2", *memory, *tier))
     for name in ("verify", "repair", "rebuild-cq", "rebuild-index", "salvage"):
         words = shlex.split(of.command(name, "--last"))
-        kept = () if name == "salvage" else memory
+        kept = (*(memory if name != "salvage" else ()), *(tier if name in ("verify", "repair") else ()))
         assert words == ["rmqtool", name, str(store), *OPTIONS, "--jobs", "2", *kept, "--last"]
     assert shlex.split(of.clean_command()) == ["rmqtool", "clean", str(store), *OPTIONS, "--dry-run"]
 
@@ -118,10 +125,22 @@ def test_the_proof_of_a_loss_is_not_rebuilt_over_before_it_is_restored(store: Pa
     assert found.start_after == 2
 
 
+def test_what_is_to_be_restored_is_named(store: Path, tmp_path: Path) -> None:
+    """With its size, where it is known which files are missing."""
+    write_log(tmp_path, {start: message(start).ljust(4096, b"\0") for start in (0, 8192)})
+    found = plan(tmp_path, "commitlog.gap", "config.row")
+    assert found.steps[0].text.startswith(f"Restore commitlog/{4096:020} (4096 bytes) from a backup or a replica")
+    assert [stays.partition(":")[0] for stays in found.remaining] == ["config.row"]
+    restore = plan(store, "commitlog.last-file-missing").steps[0]
+    assert restore.text.startswith("Restore what is missing from a backup or a replica")
+
+
 def test_what_a_start_mends_needs_no_repair(store: Path) -> None:
     found = plan(store, "store.unclean-stop", "consumequeue.behind", mended=True)
     assert [step.command for step in found.steps] == [None]
     assert found.start_after is None
+    behind = made("consumequeue.behind", store=store)
+    assert [bool(repairs_of(diagnosis(store, behind, mended=mended))) for mended in (True, False)] == [False, True]
 
 
 def test_a_recorded_loss_is_shown_beside_what_a_start_mends(store: Path) -> None:
@@ -169,6 +188,8 @@ def test_a_broker_that_refuses_is_not_to_be_started(store: Path) -> None:
     """A file that has to come from elsewhere, or to be moved by hand, is not there yet."""
     found = plan(store, "start.refuses", "commitlog.gap")
     assert [step.text.split()[0] for step in found.steps] == ["Restore"]
+    for codes in (["start.refuses"], ["start.refuses", "commitlog.sys-flag"]):
+        assert "message of start.refuses" in plan(store, *codes).remaining
 
 
 def test_a_repair_that_cuts_queues_says_that_it_goes_on(store: Path) -> None:
@@ -187,7 +208,12 @@ def test_queues_and_index_of_a_lost_log_are_kept(store: Path) -> None:
         ),
     )
     assert not repairs_of(of)
-    assert "consumequeue.ahead" in str(plan_of(of, repairs_of(of)).remaining)
+    why = "the log has nothing from which a rebuild could fix it"
+    assert {f"{code}: {why}" for code in ("consumequeue.ahead", "index.ahead")} <= {
+        *plan_of(of, repairs_of(of)).remaining
+    }
+    unread = plan(store, "commitlog.unreadable", "consumequeue.hole")
+    assert any(each.startswith("consumequeue.hole: it is fixed once the log") for each in unread.remaining)
 
 
 def test_nothing_stands_in_the_place_of_a_missing_file(store: Path) -> None:
@@ -259,9 +285,13 @@ def test_no_start_on_what_nothing_has_mended(store: Path) -> None:
 
 
 def test_equal_findings_are_counted(store: Path) -> None:
-    found = [made("consumequeue.behind", "", store=store)] * 28
+    counts = {"consumequeue.behind": 28, "consumequeue.missing-unit": 2, "consumequeue.hole": 1}
+    found = [made(code, "", store=store) for code, count in counts.items() for _ in range(count)]
     (step, _) = plan_of(of := diagnosis(store, *found), repairs_of(of)).steps
-    assert step.changes == ("rebuild the consume queues (consumequeue.behind 28)",)
+    codes = "consumequeue.behind 28, consumequeue.missing-unit 2, consumequeue.hole"
+    assert step.changes == (f"rebuild the consume queues ({codes})",)
+    step = plan_of(of, Repairs(queues=True, index=True)).steps[0]
+    assert step.changes[1] == "rebuild the index"  # for another reason than what is found of it
 
 
 def test_queues_in_rocksdb_are_not_rebuilt_without_the_library(
@@ -305,6 +335,14 @@ def test_the_cleaner_is_asked_as_the_broker_is_set(store: Path) -> None:
     of = replace(of, options=("--broker-conf", "b.conf", *OPTIONS, "--jobs", "4"))
     commands = [step.command for step in plan_of(of, repairs_of(of)).steps]
     assert f"rmqtool clean {store} --broker-conf b.conf --broker-version 5.3.3 --dry-run" in commands
+
+
+@pytest.mark.parametrize("remedy", [None, "mqadmin topicList"])
+def test_what_can_wait_for_a_running_broker_comes_last(store: Path, remedy: str | None) -> None:
+    """With its command, if there is one."""
+    of = diagnosis(store, made("config.topic-permission", "nobody may read it", remedy=remedy))
+    later = plan_of(of, repairs_of(of)).steps[-1]
+    assert (later.text, later.command) == ("Later: nobody may read it.", remedy)
 
 
 @pytest.mark.parametrize("codes", [["config.consumer-offset"], ["config.consumer-offset", "consumequeue.hole"]])
@@ -391,6 +429,7 @@ def test_whoever_works_on_the_store_comes_first(store: Path, monkeypatch: pytest
     (step,) = plan(store, "index.slot").steps
     assert step.text.startswith("rmqtool repair (process 7) is working" if program else "Stop the broker that runs")
     assert shlex.split(step.command or "") == ["rmqtool", "verify", str(store), *OPTIONS]
+    assert not repairs_of(diagnosis(store, made("index.slot", store=store)))
 
 
 def test_a_recorded_loss_is_shown_after_a_repair(store: Path) -> None:
@@ -435,28 +474,28 @@ def test_what_a_repair_does_for_clients(store: Path) -> None:
         Difference(clients, replace(clients, keys_not_found=2)).as_json(), None
     ]  # fmt: skip
     assert repaired.clients == replace(clients, keys_not_found=2)
+    assert repaired.as_json()["clients"] == repaired.clients.as_json()
 
 
 def test_bodies_that_are_put_right_are_not_taken_away(tmp_path: Path) -> None:
     """What else clients get of damage is; sizes that no file shows are asked for."""
-    fields = tuple(
-        RightField(at, name, 8, 4, 1, 0)
-        for at, name in ((0, "body_crc"), (9, "flag"), (2000, "body_crc"), (3000, "body_crc"))
-    )
+    names = {0: "body_crc", 9: "flag", 10: "flag", 1000: "body_crc", 3000: "body_crc"}
+    fields = tuple(RightField(at, name, 8, 4, 1, 0) for at, name in names.items())
     right = RightFields(codes=frozenset({BODY_CRC}), what="", name="x", path=tmp_path, writes=[], fields=fields)
     (tmp_path / "commitlog").mkdir()
     served = DamagedMessages(until=1000, served=2)
     of = diagnosis(tmp_path, *(made(code, store=tmp_path, offset=4) for code in (BODY_CRC, PROPERTIES)))
-    of = replace(of, bodies=served, properties=served)
-    steps = [step for step in plan_of(of, Repairs((right,))).steps if "--lose" in (step.command or "")]
-    assert [step.lost for step in steps] == [
-        ("1 message with a damaged body, which consumers get until then",),
-        ("2 messages with damaged properties, which consumers get until then",),
-    ]
-    conf = ["--broker-conf", "BROKER_CONF"]
-    assert [shlex.split(step.command or "")[-4:] for step in steps] == [
-        ["--lose", code, *conf] for code in (BODY_CRC, PROPERTIES)
-    ]
+    of_bodies = ("1 message with a damaged body, which consumers get until then",)
+    of_properties = ("2 messages with damaged properties, which consumers get until then",)
+    for bodies, lost in ((served, [of_bodies, of_properties]), (replace(served, served=1), [of_properties])):
+        found = plan_of(replace(of, bodies=bodies, properties=served), Repairs((right,))).steps
+        steps = [step for step in found if "--lose" in (step.command or "")]
+        assert [step.lost for step in steps] == lost
+        assert all("no file shows the size of an index file and a queue file" in step.text for step in steps)
+        conf = ["--broker-conf", "BROKER_CONF"]
+        assert [shlex.split(step.command or "")[-4:] for step in steps] == [
+            ["--lose", code, *conf] for code in (BODY_CRC, PROPERTIES)[-len(lost) :]
+        ]
 
 
 @pytest.mark.parametrize(
@@ -478,11 +517,12 @@ def test_damage_of_which_no_message_is_known(store: Path, is_minimum: bool, lost
 
 
 def test_files_that_cannot_be_read_are_one_step(store: Path) -> None:
-    files = [f"commitlog/{number:020}" for number in range(2)]
-    of = diagnosis(store, *(made("commitlog.unreadable", file=file) for file in files))
-    step, *others = plan_of(of, repairs_of(of)).steps
-    assert f"read and write {', '.join(files)};" in step.text
-    assert not any("read and write" in other.text for other in others)
+    for count, more in ((2, []), (3, []), (4, ["and 1 more"])):
+        files = [f"commitlog/{number:020}" for number in range(count)]
+        of = diagnosis(store, *(made("commitlog.unreadable", file=file) for file in files))
+        step, *others = plan_of(of, repairs_of(of)).steps
+        assert f"read and write {', '.join([*files[:3], *more])};" in step.text
+        assert not any("read and write" in other.text for other in others)
 
 
 def test_entries_that_only_a_scan_of_the_whole_log_keeps(store: Path) -> None:
@@ -496,9 +536,18 @@ def test_entries_that_only_a_scan_of_the_whole_log_keeps(store: Path) -> None:
 
 def test_what_people_decide_is_a_step_for_each(store: Path) -> None:
     """Also where the code is the same."""
-    of = diagnosis(store, *(made("timer.row", f"row {number}") for number in range(2)))
+    of = diagnosis(
+        store, *(made("timer.row", f"row {number}", file="timerrocksdb", remedy="ls") for number in range(2))
+    )
     steps = [(step.text.partition(":")[0], step.command) for step in plan_of(of, repairs_of(of)).steps]
     assert steps[:2] == [("row 0", None), ("row 1", None)]
+
+
+def test_a_database_without_current_has_the_command_that_writes_it(store: Path) -> None:
+    of = diagnosis(store, made("config.rocksdb-damaged", "no CURRENT", file="config/topics/", remedy="echo M"))
+    step = plan_of(of, repairs_of(of)).steps[0]
+    assert step.text.startswith("config/topics: no CURRENT: Write CURRENT again")
+    assert step.command == "echo M"
 
 
 def test_the_command_that_gives_rights_back(tmp_path: Path) -> None:
@@ -509,6 +558,56 @@ def test_the_command_that_gives_rights_back(tmp_path: Path) -> None:
     for mode, command in ((0o600, None), (0o400, f"chmod -R u+w {tmp_path}")):
         (tmp_path / name).chmod(mode)
         assert plan_of(of, repairs_of(of)).steps[0].command == command
+
+
+@needs_root
+def test_the_command_that_gives_a_store_to_one_user(tmp_path: Path) -> None:
+    """To that of most files."""
+    write_log(tmp_path, {start: bytes(4096) for start in (0, 4096, 8192)})
+    name = f"commitlog/{8192:020}"
+    os.chown(tmp_path / name, 7, 8)
+    of = diagnosis(tmp_path, made("store.permission", file=name))
+    assert plan_of(of, repairs_of(of)).steps[0].command == f"chown -R 0:0 {tmp_path}"
+
+
+def test_a_group_of_transactions_that_is_ahead_is_set_back_first() -> None:
+    """Unless somebody meant it."""
+    early = made("config.half-messages-skipped")
+    assert start_text([early]).startswith("Correct the offset of CID_RMQ_SYS_TRANS")
+    assert start_text([]) == "Start the broker."
+
+
+@pytest.mark.parametrize(
+    ("treatments", "may"),
+    [
+        ("start", True),
+        ("start refused", False),
+        ("restore refused", False),
+        ("whole-log", True),
+        ("config", True),
+        ("config files", False),
+        ("lose none", True),
+        ("none settings", False),
+        ("settings ignored running acknowledge config none lose", True),
+    ],
+)
+def test_whether_a_start_is_next_where_nothing_is_repaired(treatments: str, may: bool) -> None:
+    """It fixes something, or all else can wait for it."""
+    assert _may_start({each for each in get_args(Treatment) if each in treatments.split()}) == may
+
+
+def test_what_shows_only_after_a_step_is_not_promised(store: Path) -> None:
+    """What clients get of a store that another broker.conf makes."""
+    setting = made("start.refuses", details={"cause": "setting", "setting": "storeType"})
+    of = replace(diagnosis(store, made("index.slot", store=store), setting), clients=ClientLosses(keys_not_found=5))
+    found = plan_of(of, repairs_of(of))
+    assert (found.clients, {step.clients for step in found.steps}) == (None, {None})
+
+
+@pytest.mark.parametrize("is_sound", [True, False])
+def test_a_broker_may_start_before_a_repair_of_what_it_does_not_need(store: Path, is_sound: bool) -> None:
+    of = replace(diagnosis(store, made("index.slot", store=store)), sound=is_sound)
+    assert plan_of(of, repairs_of(of)).start_after == (None if is_sound else 1)
 
 
 def test_a_wrong_size_in_broker_conf_is_of_the_log() -> None:
@@ -525,6 +624,7 @@ def test_the_plan_of_what_clients_lose_is_not_known(store: Path) -> None:
         "start_after": 1, "remaining": [], "clients": None
     }  # fmt: skip
     assert [step["command"] is not None for step in document["steps"]] == [True, False]
+    assert [bool(each) for each in (Plan(), Plan((PlanStep("x"),)), Plan(remaining=("x",)))] == [False, True, True]
 
 
 @pytest.mark.parametrize("code", ["config.rocksdb-damaged", "config.row"])
@@ -631,8 +731,18 @@ def test_queues_and_index_of_a_node_are_rebuilt(node: Path) -> None:
     commands = [shlex.split(step.command or "") for step in found.steps]
     conf = ["--broker-conf", "BROKER_CONF"]
     assert commands == [["rmqtool", f"rebuild-{what}", str(node), *OPTIONS, *conf] for what in ("cq", "index")]
+    why = "with its broker.conf, because no file shows the size of"
+    assert [step.text for step in found.steps] == [
+        f"Rebuild the consume queues, {why} a queue file:", f"Rebuild the index, {why} an index file:"
+    ]  # fmt: skip
     assert (found.start_after, bool(found)) == (2, True)
     assert [each.partition(":")[0] for each in found.remaining] == ["timer.chain"]
+    queue = node / "consumequeue" / "orders" / "0" / f"{0:020}"
+    queue.parent.mkdir(parents=True)
+    queue.write_bytes(bytes(600))
+    (alone,) = plan(node, "consumequeue.hole").steps
+    assert alone.text == "Rebuild the consume queues (rmqtool undo takes it back):"
+    assert shlex.split(alone.command or "") == ["rmqtool", "rebuild-cq", str(node), *OPTIONS]
     (alone,) = plan(node, "index.slot").steps
     assert "the index" in alone.text
     assert not plan(node, "timer.chain").steps

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.findings.finding import Finding
-from rmqtool.repair.diagnosis import Diagnosis, Repairs, repairs_of
+from rmqtool.repair.diagnosis import BODY_CRC, DamagedMessages, Diagnosis, Repairs, repairs_of
 from rmqtool.repair.plan import Plan, plan_of
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.store.snapshot import Snapshot
@@ -66,6 +66,9 @@ def test_damage_of_a_log_elsewhere_is_for_a_new_store(store: Path, away: object)
     lossy = planned(store, "consumequeue.hole", "commitlog.zeroed", "start.data-loss", conf=conf)[1]
     assert [step.command for step in lossy.steps] == [new.command, repair.command]
     assert lossy.start_after == 2
+    for codes in (["consumequeue.hole"], ["consumequeue.hole", "commitlog.stray"], ["index.slot", "timer.log"]):
+        others = planned(store, *codes, conf=conf)[1]
+        assert not any("salvage" in (step.command or "") for step in others.steps)
     sound = planned(store, "consumequeue.hole", conf=conf)[1]
     assert [step.command for step in sound.steps] == [repair.command, None]
 
@@ -100,6 +103,15 @@ def test_a_link_to_a_disk_that_is_not_mounted(store: Path) -> None:
     assert "in a linked directory" in plan.steps[0].text
 
 
+def test_what_is_sound_behind_a_link_stays_there(store: Path) -> None:
+    """Configuration that lacks nothing, and some that is not behind it."""
+    linked(store, "index")
+    plans = [planned(store, code)[1] for code in ("consumequeue.hole", "config.unreadable")]
+    linked(store, "config")
+    for plan in (*plans, planned(store, "consumequeue.hole")[1]):
+        assert not any("in a linked directory" in step.text for step in plan.steps)
+
+
 def test_config_behind_a_link_is_moved_first(store: Path) -> None:
     (linked(store, "config") / "topics.json").write_text("{")
     of = Diagnosis(Snapshot(open_store(store)), [made("config.unreadable", "", file="config/topics.json")])
@@ -107,6 +119,26 @@ def test_config_behind_a_link_is_moved_first(store: Path) -> None:
     assert not repairs
     assert str(store / "config") in plan_of(of, repairs).steps[0].text
     assert plan_of(of, repairs).remaining == ()
+
+
+def test_damage_behind_a_link_is_taken_from_nobody(store: Path) -> None:
+    """Dummy records can stand in the place of what clients get only where a repair writes."""
+    served = DamagedMessages(until=1000, served=2)
+    for is_linked in (False, True):
+        if is_linked:
+            linked(store, "commitlog")
+        of = Diagnosis(Snapshot(open_store(store)), [made(BODY_CRC, offset=4)], options=OPTIONS, bodies=served)
+        commands = [step.command or "" for step in plan_of(of, repairs_of(of)).steps]
+        assert any("--lose" in command for command in commands) != is_linked
+
+
+def test_what_is_in_the_way_behind_a_link_is_moved_by_people(store: Path) -> None:
+    """Before all else, for a start refuses it."""
+    (linked(store, "commitlog") / "notes.txt").touch()
+    stray = made("commitlog.stray", file="commitlog/notes.txt")
+    of = Diagnosis(Snapshot(open_store(store)), [made("index.slot"), stray])
+    first, *_ = plan_of(of, repairs_of(of)).steps
+    assert first.command == f"mv {store}/commitlog/notes.txt DIRECTORY"
 
 
 @pytest.mark.slow

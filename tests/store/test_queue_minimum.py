@@ -13,6 +13,7 @@ from rmqtool.base.mapped_files import MappedFiles, list_mapped_files
 from rmqtool.formats.consume_queue import BATCH_UNIT_DTYPE, UNIT_SIZE, build_unit
 from rmqtool.formats.file_name import file_name
 from rmqtool.rules.versions import EXPIRED_QUEUE_MIN_IS_MAX, NEWEST, OLDEST, Version
+from rmqtool.store import unit_files
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.queue_units import (
     QueueRange,
@@ -185,11 +186,11 @@ def test_the_range_by_rows(
     assert queue_range(Queue("orders", 0, "simple", MappedFiles(), database), log_min_offset, NEWEST) == expected
 
 
-def small_queue(directory: Path, *files: list[int]) -> Queue:
-    """A queue with files of three units, which point to these physical offsets."""
+def small_queue(directory: Path, *files: list[int], room: int = 3) -> Queue:
+    """A queue with files for some units, which point to these physical offsets."""
     for number, offsets in enumerate(files):
         data = b"".join(build_unit(offset, 100, 0) for offset in offsets)
-        (directory / file_name(number * 3 * UNIT_SIZE)).write_bytes(data.ljust(3 * UNIT_SIZE, b"\0"))
+        (directory / file_name(number * room * UNIT_SIZE)).write_bytes(data.ljust(room * UNIT_SIZE, b"\0"))
     return Queue("orders", 0, "simple", list_mapped_files(directory))
 
 
@@ -207,6 +208,26 @@ def test_a_range_that_moves(tmp_path: Path, version: Version, log_min_offset: in
     expected = queue_range(queue, log_min_offset, version, known.min_offset)
     assert moved_range(queue, known, log_min_offset, version) == expected
     assert expected.expired == (log_min_offset > 500)
+
+
+@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+@pytest.mark.parametrize("is_searched", [False, True])
+def test_units_that_are_not_written_do_not_count(
+    tmp_path: Path, version: Version, is_searched: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are most of the last file, which is the first one once the others are deleted; a large one is searched."""
+    if is_searched:
+        monkeypatch.setattr(unit_files, "_READ_WHOLE", 0)
+    queue = small_queue(tmp_path, [*range(100, 1100, 100)], [1100, 1200], room=10)
+    known = queue_range(queue, 0, version)
+    assert known == QueueRange(0, 12, 1200)
+    assert queue_range(queue, 950, version) == moved_range(queue, known, 950, version) == QueueRange(9, 12, 1200)
+    assert (
+        queue_range(queue, 1050, version) == moved_range(queue, known, 1050, version) == known
+    )  # not in the first file
+    (tmp_path / file_name(0)).unlink()
+    queue = Queue("orders", 0, "simple", list_mapped_files(tmp_path))
+    assert queue_range(queue, 1150, version) == moved_range(queue, known, 1150, version) == QueueRange(11, 12, 1200)
 
 
 def test_a_minimum_that_has_moved_stays(tmp_path: Path) -> None:
@@ -266,3 +287,21 @@ def test_the_range_of_batches(
     queue = batch_queue(tmp_path, *files)
     assert queue_range(queue, log_min_offset, NEWEST) == expected
     assert moved_range(queue, queue_range(queue, 0, NEWEST), log_min_offset, NEWEST) == expected
+
+
+def test_an_empty_last_file_of_batches_that_is_short(tmp_path: Path) -> None:
+    """The one before it is full, whatever has room in the last one."""
+    batch_queue(tmp_path, FULL, [])
+    with (tmp_path / file_name(2 * BATCH_UNIT_DTYPE.itemsize)).open("r+b") as last:
+        last.truncate(BATCH_UNIT_DTYPE.itemsize)
+    queue = Queue("orders", 0, "batch", list_mapped_files(tmp_path))
+    assert queue_range(queue, 0, NEWEST) == QueueRange(0, 9, 200)
+
+
+def test_a_last_file_that_is_short(tmp_path: Path) -> None:
+    """The first one is full all the same."""
+    small_queue(tmp_path, [100, 200, 300], [400])
+    with (tmp_path / file_name(3 * UNIT_SIZE)).open("r+b") as last:
+        last.truncate(UNIT_SIZE)
+    queue = Queue("orders", 0, "simple", list_mapped_files(tmp_path))
+    assert queue_range(queue, 250, NEWEST) == QueueRange(2, 4, 400)

@@ -9,8 +9,9 @@ import signal
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -27,6 +28,7 @@ from rmqtool.transaction.transaction import Transaction
 from rmqtool.transaction.undo import Undo, kept_transactions
 from tests.conftest import GoldenStore
 from tests.rights import needs_root
+from tests.transaction.disk import Recorder
 from tests.transaction.faults import CHANGES, Faulty
 from tests.transaction.small import (
     FILES,
@@ -71,6 +73,33 @@ def test_a_lock_that_cannot_be_closed_hides_no_error(store: Path, monkeypatch: p
         change()
 
 
+@pytest.mark.parametrize(("run", "states"), [(repair, ["done"]), (trim, ["done", "deleting"])])
+def test_what_has_begun_needs_no_room(store: Path, run: Callable[[Path, System], None], states: list[str]) -> None:
+    """All is written before; that it has begun is on the disk before anything of the store changes."""
+    recorder = Recorder(SYSTEM)
+    run(store, cast("System", recorder))
+    home, calls = str(store / ".rmqtool"), recorder.calls
+    begun = next(at for at, (name, paths) in enumerate(calls) if name == "rename" and os.path.dirname(paths[1]) == home)
+    assert calls[begun + 1] == ("sync", (home,))
+    assert not {name for name, _ in calls[begun:]} & {"create", "write", "set_size", "make_directory", "link"}
+    created = [os.path.basename(paths[0]) for name, paths in calls if name == "create"]
+    assert [name for name in created if name.startswith("state.")] == [
+        f"state.{each}" for each in [*states, "committing"]
+    ]
+
+
+def test_what_stays_as_it_is_is_not_replaced(store: Path) -> None:
+    """Not even where the directory above it is replaced."""
+    before, data = (store / FIRST).stat(), (store / FIRST).read_bytes()
+    with Transaction(store, "test") as transaction:
+        transaction.file(FIRST, mtime_ns=before.st_mtime_ns).write(data, 0)
+        transaction.put(FIRST)
+        for queue in ("consumequeue/A/7", "consumequeue/C/7"):
+            put(transaction, f"{queue}/00000000000000000000", b"new", at=queue)
+        assert transaction.commit().changed == ("consumequeue/A/7", "consumequeue/C/7")
+    assert (store / FIRST).stat().st_ino == before.st_ino
+
+
 # Names
 
 
@@ -81,7 +110,11 @@ def test_a_lock_that_cannot_be_closed_hides_no_error(store: Path, monkeypatch: p
 )  # fmt: skip
 def test_a_name_outside_the_store_is_refused(store: Path, name: str) -> None:
     with Transaction(store, "test") as transaction:
-        for call in (transaction.file, transaction.put, transaction.remove, transaction.directory, transaction.delete):
+        calls: list[Callable[[str], object]] = [
+            transaction.file, transaction.put, transaction.remove, transaction.directory, transaction.delete,
+            partial(transaction.link, source=FIRST), partial(transaction.link, "index/7"),
+        ]  # fmt: skip
+        for call in calls:
             with pytest.raises((UnwritableError, UnsupportedError)):
                 call(name)
     assert not (store / ".rmqtool").exists()
