@@ -28,6 +28,7 @@ from tests.copies import copied
 from tests.fuzz.harness import MEMORY
 from tests.golden import stores
 from tests.real_broker.client_damages import all_damages
+from tests.real_broker.copies import ROCKSDB
 from tests.real_broker.harness import SHOP_SETTINGS
 from tests.repair.checked_repair import Repair, checked_repair
 from tests.trust import results
@@ -177,7 +178,7 @@ def fuzz(name: str, seconds: int) -> Tally:
     """Damage one store for some time."""
     tally, chance, seen = Tally(name), random.Random(f"{SEED} {name}"), set[str]()
     version = name.removeprefix("more/").partition("-")[0]
-    settings = SHOP_SETTINGS if name.endswith("shop") else {}
+    settings = SHOP_SETTINGS if name.endswith("shop") else ROCKSDB if name.endswith("rocksdb") else {}
     until, kept = time.monotonic() + seconds, list[Damage]([()])
     with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as directory:
         base = stores.unpack(name, Path(directory))

@@ -16,6 +16,7 @@ from tests.commands.running import rmqtool
 
 GOES_ON = "verifies again and repairs the rest"
 _RESTORED = [code for code, page in CATALOGUE.items() if page.treatment == "restore"]
+_LEFT_TO_A_START = {code for code, page in CATALOGUE.items() if page.treatment == "start"}
 
 
 @dataclass
@@ -74,7 +75,7 @@ def _unsaid(done: Repair) -> Iterator[str]:
     if stays and not (result["plan"]["steps"] or result["plan"]["remaining"]):
         yield f"stuck: {sorted(each['code'] for each in stays)}"
     # What a kill leaves is fixed by any start, and may be told only once a start can be foreseen.
-    said = {"store.recorded-loss", "store.unclean-stop", "upgrade.setting"}
+    said = {"store.recorded-loss", "upgrade.setting", *_LEFT_TO_A_START}
     said |= set(_RESTORED if "'Restore " in planned or "'Mount the disk of the log" in planned else ())
     said |= {"config.delay-offset"} if "they may deliver it again" in planned else set()
     said |= {code for code, _, why in (text.partition(": ") for text in result["plan"]["remaining"]) if why in planned}
