@@ -50,6 +50,7 @@ def fuzz(name: str, seconds: int, base: Path) -> dict[str, Any]:
     while found is None and (left := round(seconds - (time.monotonic() - begin))) > 0:
         more, coverage, found = _round(name, min(left, _ROUND_S), base, SEED + number)
         runs, number = runs + more, number + 1
+        print(f"{name}: {runs} runs after {time.monotonic() - begin:.0f} s", file=sys.stderr, flush=True)
     lasted = round(time.monotonic() - begin)
     return {"target": name, "runs": runs, "seconds": lasted, "coverage": coverage, "found": found}
 
