@@ -294,11 +294,12 @@ def main() -> None:
     options = [*(["--raw"] if given.raw else []), *(["--limit-rate", given.limit_rate] if given.limit_rate else [])]
     if given.pause:
         pausing(given.pause)
-    print("| release | copies | messages before | later ones | log files deleted, new meanwhile | lost |")
-    print("|---|---|---|---|---|---|", flush=True)
+    files = " log files deleted | new meanwhile |" if given.cleaning else ""
+    print(f"| release, form | copies | messages before | later ones |{files} lost |")
+    print(f"|---|---|---|---|{'---|' * (files.count('|') + 1)}", flush=True)
     failed = False
     for version in given.versions:
-        total, broker, asked = Judged(), Harness(version), 0
+        total, broker = Judged(), Harness(version)
         server = s3_server() if given.form == "s3" else nullcontext("")
         with TemporaryDirectory(prefix="rmqtool-copies-") as directory, server as s3:
             made = copies(broker, Path(directory), given.count, settings, options, given.form, s3)
@@ -307,9 +308,10 @@ def main() -> None:
             except HarnessError:
                 _keep(Path(directory))
                 raise
+            # Without messages from before it proves nothing: the cleaner has deleted all of them meanwhile.
+            asked = [each for each, judged in zip(made, found, strict=True) if judged.before]
             for each, judged in zip(made, found, strict=True):
                 print(f"{version} {each}: {judged}", file=sys.stderr)
-                asked += judged.before > 0  # else the cleaner has deleted all of them meanwhile
                 total.before += judged.before
                 total.later += judged.later
                 total.wrong += judged.wrong
@@ -321,8 +323,9 @@ def main() -> None:
         name += {"full": "", "update": ", --update", "killed": ", killed and continued", "s3": ", S3"}[given.form]
         name += ", beside the cleaner" if given.cleaning else ""
         name += f", {given.pause:g} s between steps" if given.pause else ""
-        files = f"{sum(each.deleted for each in made)}, {sum(each.rolled for each in made)}"
-        print(f"| {name} | {asked} | {total.before} | {total.later} | {files} | {lost} |", flush=True)
+        if given.cleaning:
+            files = f" {sum(each.deleted for each in asked)} | {sum(each.rolled for each in asked)} |"
+        print(f"| {name} | {len(asked)} | {total.before} | {total.later} |{files} {lost} |", flush=True)
         failed |= bool(total.wrong)
     sys.exit(failed)
 
