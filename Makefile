@@ -119,6 +119,7 @@ copies: $(VENV)/.test ## copy stores of running brokers, and let RocketMQ say wh
 	@tests/setup-java.sh
 	$(BIN)/python -m tests.real_broker.copies
 	$(BIN)/python -m tests.real_broker.copies --rocksdb 5.5.0
+	$(BIN)/python -m tests.real_broker.copies --cleaning --limit-rate 12MiB
 
 randoms: $(VENV)/.test ## compare random stores, with and without RocksDB, with what RocketMQ itself answers about them
 	@tests/setup-java.sh

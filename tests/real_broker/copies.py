@@ -18,20 +18,23 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any, NamedTuple
+
+import pyarrow as pa
 
 import rmqtool
 from rmqtool.copy.manifest import Manifest, read_manifest
 from rmqtool.copy.objects import read_remote_manifest
 from rmqtool.copy.order import Step
 from rmqtool.copy.run import Copying
+from rmqtool.salvage.new_store import partial_directory
 from tests.commands.running import rmqtool as run
 from tests.commands.running import spawn
 from tests.copies import copied
 from tests.other_machines.conftest import remote
 from tests.other_machines.servers import s3_server, s3_uri
-from tests.real_broker.harness import Harness
+from tests.real_broker.harness import Harness, HarnessError
 
 ROCKSDB = {"storeType": "defaultRocksDB"}
 LOAD = {
@@ -42,18 +45,24 @@ LOAD = {
     # Instead of 60 s and 10 s: a copy of seconds stands for one of minutes.
     **dict.fromkeys(("flushConsumeQueueThoroughInterval", "flushCommitLogThoroughInterval"), "2000"),
 }
-CLEANING = {  # two files of the log every few seconds: of those of a minute some are left when a copy is done
+CLEANING = {  # a few files at a time (4.9.7: ten) of a log that has more than 24: about as many as it gets
+    "harnessCleansAbove": "24",
     "deleteFileBatchMax": "2",
+    "deleteConsumeQueueFilesInterval": "10",
     "fileReservedTime": "0",
     "deleteWhen": ";".join(f"{hour:02}" for hour in range(24)),
-    "cleanResourceInterval": "3000",
+    "cleanResourceInterval": "3600000",
+    # Files of 120 messages: they roll and are deleted, too.
+    **dict.fromkeys(("mappedFileSizeConsumeQueue", "mapedFileSizeConsumeQueue"), "2400"),
 }
 RATE = 2000  # messages a second
 _VERSIONS = ("4.9.7", "5.3.3", "5.5.0")
 _UPDATED_AFTER_S = 3.0
-_KILLED_AFTER_S = (0.8, 3.0)  # of which one goes by before it copies
-_BEFORE_S, _BEFORE_CLEANING_S = 8.0, 66.0  # between the start of the load, or of the cleaner, and the first copy
-_AT_ONCE = 30  # messages of a pull, which ends at the end of a queue file of 300 units
+_KILLED_AFTER_S = (0.0, 2.0)  # once it has begun to copy
+_BEFORE_S = 8.0  # between the start of the load and the first copy
+_CLEANING_WITHIN_S = 120
+_JUDGED_AT_ONCE = 10  # by one process: 4.9.7 closes no files of a store that it has stopped
+_AT_ONCE = 30  # messages of a pull, which ends at the end of a queue file
 _KEY_ONE_IN = 7
 
 
@@ -83,46 +92,73 @@ class Judged:
 
 def sent_messages(root: Path) -> list[Sent]:
     """All messages of a store that is stopped, in the order of its log."""
-    found = rmqtool.open(root).messages()
-    return [
-        Sent(each.topic, each.queue_id, each.queue_offset, each.physical_offset,
-             int(each.store_timestamp.timestamp() * 1000), each.keys[0])
-        for each in found
-    ]  # fmt: skip
+    found = rmqtool.open(root).messages().to_arrow([*Sent._fields[:-1], "keys"])
+    stored = found["store_timestamp"].cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
+    found = found.set_column(Sent._fields.index("store_timestamp"), "store_timestamp", stored)
+    *columns, keys = (column.to_pylist() for column in found.columns)
+    return [*map(Sent, *columns, (each[0] for each in keys))]
+
+
+class Made(NamedTuple):
+    """A copy, with the exit status; the log of the store when it was done; the files deleted and begun meanwhile."""
+
+    copy: Path
+    status: int
+    log: Path
+    deleted: int
+    rolled: int
+
+
+def _log_files(root: Path) -> set[str]:
+    return {file.name for file in (root / "commitlog").iterdir()}
 
 
 def _log_now(root: Path, links: Path) -> Path:
     """The files of the log that a store has now whose broker deletes files: as links, which stay."""
     (links / "commitlog").mkdir(parents=True)
-    for file in sorted((root / "commitlog").iterdir()):
+    for name in sorted(_log_files(root), reverse=True):  # the oldest are deleted first
         with suppress(FileNotFoundError):
-            os.link(file, links / "commitlog" / file.name)
+            os.link(root / "commitlog" / name, links / "commitlog" / name)
     return links
 
 
-def judge(broker: Harness, copy: Path, sent: Sequence[Sent], settings: dict[str, str]) -> Judged:
-    """Start the broker on a copy, and ask for each message that it must have."""
-    manifest = read_manifest(copy)
-    assert manifest
-    wanted = [each for each in sent if _must_have(each, manifest)]
-    judged = Judged()
-    judged.before = sum(each.store_timestamp < manifest.started for each in wanted)
-    judged.later = len(wanted) - judged.before
-    pulls = [*pulls_of(wanted)]
-    with_keys = wanted[::_KEY_ONE_IN]
-    questions = {
-        "look": [[each.physical_offset] for each in wanted],
-        "pull": [[*pull, _AT_ONCE, None] for pull in pulls],
-        "query": [[each.topic, each.key, _AT_ONCE, 0, 1 << 50] for each in with_keys],
-    }
-    with TemporaryDirectory(prefix="rmqtool-judged-") as scratch:
-        answers = broker.ask(copied(copy, Path(scratch, "store")), questions, settings)
-    judged.wrong = wrong_answers(wanted, pulls, with_keys, answers)
-    return judged
+def judge(broker: Harness, made: Sequence[Made], settings: dict[str, str]) -> list[Judged]:
+    """Start the broker on each copy, and ask for each message that it must have."""
+    manifests = [_manifest(each.copy) for each in made]
+    wanted = [
+        [sent for sent in sent_messages(each.log) if _must_have(sent, manifest)]
+        for each, manifest in zip(made, manifests, strict=True)
+    ]
+    answers = []
+    for start in range(0, len(made), _JUDGED_AT_ONCE):
+        with TemporaryDirectory(prefix="rmqtool-judged-") as scratch:
+            some = slice(start, start + _JUDGED_AT_ONCE)
+            stores = [copied(each.copy, Path(scratch, each.copy.name)) for each in made[some]]
+            answers += broker.ask_each([*zip(stores, map(_questions, wanted[some]), strict=True)], settings)
+    found = []
+    for sent, manifest, given in zip(wanted, manifests, answers, strict=True):
+        before = sum(each.store_timestamp < manifest.started for each in sent)
+        wrong = wrong_answers(sent, [*pulls_of(sent)], sent[::_KEY_ONE_IN], given)
+        found.append(Judged(before, len(sent) - before, wrong))
+    return found
+
+
+def _manifest(copy: Path) -> Manifest:
+    found = read_manifest(copy)
+    assert found
+    return found
 
 
 def _must_have(sent: Sent, manifest: Manifest) -> bool:
     return sent.store_timestamp < manifest.started or sent.physical_offset < manifest.end_offset
+
+
+def _questions(wanted: Sequence[Sent]) -> dict[str, Any]:
+    return {
+        "look": [[each.physical_offset] for each in wanted],
+        "pull": [[*pull, _AT_ONCE, None] for pull in pulls_of(wanted)],
+        "query": [[each.topic, each.key, _AT_ONCE, 0, 1 << 50] for each in wanted[::_KEY_ONE_IN]],
+    }
 
 
 def pulls_of(wanted: Sequence[Sent]) -> Iterator[tuple[str, int, int]]:
@@ -131,7 +167,8 @@ def pulls_of(wanted: Sequence[Sent]) -> Iterator[tuple[str, int, int]]:
     for each in wanted:
         offsets.setdefault((each.topic, each.queue_id), []).append(each.queue_offset)
     for (topic, queue_id), found in sorted(offsets.items()):
-        yield from ((topic, queue_id, offset) for offset in range(min(found), max(found) + 1, _AT_ONCE))
+        starts = {max(min(found), offset // _AT_ONCE * _AT_ONCE) for offset in found}
+        yield from ((topic, queue_id, offset) for offset in sorted(starts))
 
 
 def wrong_answers(
@@ -166,52 +203,54 @@ def copies(
     options: Sequence[str],
     form: str = "full",
     s3: str = "",
-) -> Iterator[tuple[Path, int, Path]]:
-    """Copy a store while its broker is sent to; the copies with the exit statuses, then nothing more is sent.
-
-    Each with a store that has the log it is compared with: of one that is cleaned meanwhile, the log that it still had
-    when the copy was done.
+) -> list[Made]:
+    """Copy a store while its broker is sent to, then send nothing more.
 
     A copy of the form ``update`` is made earlier, and brought up to date; one that is ``killed`` is made again; one of
     the form ``s3`` is made on the server at `s3`, brought up to date there, and restored.
     """
     root = scratch / "store"
     root.mkdir()
-    made: list[tuple[Path, int, Path]] = []
-    is_cleaning = settings.keys() >= CLEANING.keys()
+    made: list[Made] = []
     with broker.hold(root, RATE, settings, many=True):
-        time.sleep(_BEFORE_CLEANING_S if is_cleaning else _BEFORE_S)
+        time.sleep(_BEFORE_S)
+        until = time.monotonic() + _CLEANING_WITHIN_S
+        while settings.keys() >= CLEANING.keys() and (root / "commitlog" / f"{0:020}").exists():
+            assert time.monotonic() < until, "the cleaner has deleted nothing yet"
+            time.sleep(1)
         for number in range(count):
             copy = scratch / f"copy-{number}"
-            words: tuple[str | Path, ...] = (
-                "copy",
-                root,
-                "--output",
-                copy,
-                "--broker-version",
-                broker.version,
-                *options,
-            )
-            if form == "s3":
-                made.append((copy, _there_and_back(root, copy, s3, words[4:]), root))
-                continue
+            words: list[str | Path] = ["copy", root, "--output", copy, "--broker-version", broker.version, *options]
             if form == "update":
                 run(*words)
                 time.sleep(_UPDATED_AFTER_S)
-                words = (*words, "--update")
-            elif form == "killed":
-                with spawn(*words) as process:
-                    time.sleep(random.uniform(*_KILLED_AFTER_S))
-                    process.kill()
-            found = run(*words) if form != "killed" or not copy.exists() else None
-            if found is None:
+                words.append("--update")
+            before = _log_files(root)
+            if form == "s3":
+                status = _there_and_back(root, copy, s3, words[4:])
+            elif form == "killed" and not _killed(copy, *words):
                 print("it was done before it was killed", file=sys.stderr)
                 continue
-            if found.status:
-                print(found.out, found.err, file=sys.stderr)
-            made.append((copy, found.status, _log_now(root, scratch / f"log-{number}") if is_cleaning else root))
+            else:
+                found = run(*words)
+                status = found.status
+                if status:
+                    print(found.out, found.err, file=sys.stderr)
+            log = _log_now(root, scratch / f"log-{number}")
+            after = _log_files(log)
+            made.append(Made(copy, status, log, len(before - after), len(after - before)))
             time.sleep(1)
-    yield from made
+    return made
+
+
+def _killed(copy: Path, *words: str | Path) -> bool:
+    """Kill a copy that has begun; whether it was not done by then."""
+    with spawn(*words) as process:
+        while process.poll() is None and not partial_directory(copy).exists():
+            time.sleep(0.01)
+        time.sleep(random.uniform(*_KILLED_AFTER_S))
+        process.kill()
+    return not copy.exists()
 
 
 def _there_and_back(root: Path, copy: Path, s3: str, words: Sequence[str | Path]) -> int:
@@ -239,6 +278,10 @@ def pausing(seconds: float) -> None:
     Copying._copy_step = slow  # type: ignore[assignment,method-assign]
 
 
+def _keep(directory: Path) -> None:
+    print(f"kept: {copied(directory, Path(mkdtemp(prefix='rmqtool-lost-'), 'all'))}", file=sys.stderr)
+
+
 def main() -> None:
     """Judge copies of each release, and print what is missing in them."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -249,32 +292,44 @@ def main() -> None:
     parser.add_argument("--cleaning", action="store_true", help="the broker deletes old files meanwhile")
     parser.add_argument("--form", choices=["full", "update", "killed", "s3"], default="full")
     parser.add_argument("--pause", type=float, default=0, help="between two steps: stands for a large store (s)")
+    parser.add_argument("--limit-rate", default="", help="for the copies: they take longer")
     given = parser.parse_args()
     settings = {**LOAD, **(ROCKSDB if given.rocksdb else {}), **(CLEANING if given.cleaning else {})}
+    options = [*(["--raw"] if given.raw else []), *(["--limit-rate", given.limit_rate] if given.limit_rate else [])]
     if given.pause:
         pausing(given.pause)
-    print("| release | copies | messages before | later ones | lost |\n|---|---|---|---|---|")
+    files = " log files deleted | new meanwhile |" if given.cleaning else ""
+    print(f"| release, form | copies | messages before | later ones |{files} lost |")
+    print(f"|---|---|---|---|{'---|' * (files.count('|') + 1)}", flush=True)
     failed = False
     for version in given.versions:
-        total, broker, asked = Judged(), Harness(version), 0
+        total, broker = Judged(), Harness(version)
         server = s3_server() if given.form == "s3" else nullcontext("")
         with TemporaryDirectory(prefix="rmqtool-copies-") as directory, server as s3:
-            options = ["--raw"] if given.raw else []
-            made = [*copies(broker, Path(directory), given.count, settings, options, given.form, s3)]
-            for copy, status, root in made:
-                judged = judge(broker, copy, sent_messages(root), {**LOAD, **settings, "deleteWhen": "24"})
-                print(f"{version} {copy.name}: {judged}; exit {status}", file=sys.stderr)
-                asked += judged.before > 0  # else the cleaner has deleted all of them meanwhile
+            made = copies(broker, Path(directory), given.count, settings, options, given.form, s3)
+            try:
+                found = judge(broker, made, {**settings, "deleteWhen": "24"})
+            except HarnessError:
+                _keep(Path(directory))
+                raise
+            # Without messages from before it proves nothing: the cleaner has deleted all of them meanwhile.
+            asked = [each for each, judged in zip(made, found, strict=True) if judged.before]
+            for each, judged in zip(made, found, strict=True):
+                print(f"{version} {each}: {judged}", file=sys.stderr)
                 total.before += judged.before
                 total.later += judged.later
                 total.wrong += judged.wrong
-                failed |= bool(status)
+                failed |= bool(each.status)
+            if total.wrong:
+                _keep(Path(directory))
         lost = ", ".join(f"{count} {what}" for what, count in sorted(total.wrong.items())) or "nothing"
         name = f"{version}{', RocksDB' if given.rocksdb else ''}{', --raw' if given.raw else ''}"
         name += {"full": "", "update": ", --update", "killed": ", killed and continued", "s3": ", S3"}[given.form]
         name += ", beside the cleaner" if given.cleaning else ""
         name += f", {given.pause:g} s between steps" if given.pause else ""
-        print(f"| {name} | {asked} | {total.before} | {total.later} | {lost} |", flush=True)
+        if given.cleaning:
+            files = f" {sum(each.deleted for each in asked)} | {sum(each.rolled for each in asked)} |"
+        print(f"| {name} | {len(asked)} | {total.before} | {total.later} |{files} {lost} |", flush=True)
         failed |= bool(total.wrong)
     sys.exit(failed)
 

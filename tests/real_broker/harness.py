@@ -218,16 +218,24 @@ class Harness:
 
     def ask(self, root: Path, questions: dict[str, Any], settings: dict[str, str] | None = None) -> dict[str, Any]:
         """Start on `root` itself, put all questions (see Questions.java) to the store, stop; the answers in order."""
+        return self.ask_each([(root, questions)], settings)[0]
+
+    def ask_each(
+        self, stores: Sequence[tuple[Path, dict[str, Any]]], settings: dict[str, str] | None = None
+    ) -> list[dict[str, Any]]:
+        """`ask` for each store with its own questions, in one process."""
         with TemporaryDirectory(prefix="rmqtool-harness-") as scratch:
-            file = Path(scratch, "questions.jsonl")  # line by line: the JVM holds one at a time
-            with file.open("w", encoding="utf-8") as lines:
-                for kind, asked in questions.items():
-                    lines.writelines(f"{json.dumps([kind, each])}\n" for each in asked)
-            with self._jvm(["ask", str(root), str(file)], settings) as jvm:
+            files = [Path(scratch, f"{number}.jsonl") for number in range(len(stores))]
+            for file, (_, questions) in zip(files, stores, strict=True):
+                with file.open("w", encoding="utf-8") as lines:  # line by line: the JVM holds one at a time
+                    for kind, asked in questions.items():
+                        lines.writelines(f"{json.dumps([kind, each])}\n" for each in asked)
+            names = Path(scratch, "stores.txt")
+            rows = zip((root for root, _ in stores), files, strict=True)
+            names.write_text("".join(f"{root}\t{file}\n" for root, file in rows), encoding="utf-8")
+            with self._jvm(["ask", str(names), ""], settings) as jvm:
                 jvm.finish()
-            with Path(f"{file}.answers").open(encoding="utf-8") as lines:
-                answers = {kind: [json.loads(next(lines)) for _ in asked] for kind, asked in questions.items()}
-            return {kind: answers.get(kind, []) for kind in _QUESTIONS}
+            return [_answers(file, questions) for file, (_, questions) in zip(files, stores, strict=True)]
 
     def filter_rows(self, root: Path, settings: dict[str, str]) -> int:
         """Let the store at `root` clean itself and its queues in RocksDB once; where its log begins then."""
@@ -417,6 +425,12 @@ def tiered_settings(version: str, tree: Path) -> dict[str, str]:
         "tieredStoreIndexFileMaxHashSlotNum": "50",
         "tieredStoreIndexFileMaxIndexNum": "1000",
     }
+
+
+def _answers(file: Path, questions: dict[str, Any]) -> dict[str, Any]:
+    with Path(f"{file}.answers").open(encoding="utf-8") as lines:
+        answers = {kind: [json.loads(next(lines)) for _ in asked] for kind, asked in questions.items()}
+    return {kind: answers.get(kind, []) for kind in _QUESTIONS}
 
 
 def _pulled(scratch: str, number: int, queues: Sequence[Iterable[tuple[str, int]]] | None) -> str:

@@ -28,7 +28,7 @@ from tests.trust import results
 
 _RATE = 1000  # messages a second
 _CONF = "broker.conf"
-_TOPICS = 2000  # one for each 2,000 messages: more than an hour
+_TOPICS = 500  # one for each 8,000 messages: more than an hour
 _MORE_MEMORY = 1.25
 """By so much a command may need more memory at the end; its log is several times as long then."""
 _ROCKSDB = {"storeType": "defaultRocksDB", **LONG_LIVED}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.real_broker.copies import LOAD, ROCKSDB, copies, judge, sent_messages
+from tests.real_broker.copies import LOAD, ROCKSDB, copies, judge
 from tests.real_broker.harness import Harness
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -27,7 +27,7 @@ def test_a_copy_of_a_running_broker(
 ) -> None:
     """The broker that starts on it has each message by its place, in its queue, and by its key."""
     broker, settings = harness(version), {**LOAD, **more}
-    [(copy, status, _)] = copies(broker, tmp_path, 1, settings, options)
-    judged = judge(broker, copy, sent_messages(tmp_path / "store"), settings)
-    assert (status, judged.wrong) == (0, {})
+    [made] = copies(broker, tmp_path, 1, settings, options)
+    [judged] = judge(broker, [made], settings)
+    assert (made.status, judged.wrong) == (0, {})
     assert judged.before > 1000

@@ -30,7 +30,7 @@ public final class Main {
                 save(Oracle.recover(root), Path.of(argument));
                 break;
             case "ask":
-                Questions.answer(root, Path.of(argument));
+                Questions.answer(root);
                 break;
             case "judge":
                 save(Judge.all(root), Path.of(argument));

@@ -12,6 +12,9 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Set;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.GetMessageResult;
@@ -31,19 +34,34 @@ final class Questions {
         this.store = store;
     }
 
-    /** Start on `root` itself, answer each line of `file`, [kind, arguments], as a line of `file`.answers, stop. */
-    static void answer(Path root, Path file) throws Exception {
-        Session session = Session.start(root);
-        Questions questions = new Questions(session.store);
+    /** For each line of `list`, root and file, start on the root itself, answer the file, stop. */
+    static void answer(Path list) throws Exception {
+        ExecutorService stopping = Executors.newCachedThreadPool(); // takes seconds: meanwhile the next one starts
+        List<Future<?>> stops = new ArrayList<>();
+        for (String line : Files.readAllLines(list)) {
+            String[] names = line.split("\t");
+            Session session = Session.start(Path.of(names[0]));
+            new Questions(session.store).answerFile(Path.of(names[1]));
+            stops.add(stopping.submit(() -> {
+                session.stop();
+                return null;
+            }));
+        }
+        for (Future<?> stop : stops) {
+            stop.get();
+        }
+    }
+
+    /** Answer each line of `file`, [kind, arguments], as a line of `file`.answers. */
+    private void answerFile(Path file) throws Exception {
         try (BufferedReader asked = Files.newBufferedReader(file);
              OutputStream answers = new BufferedOutputStream(Files.newOutputStream(Path.of(file + ".answers")))) {
             for (String line = asked.readLine(); line != null; line = asked.readLine()) {
                 JSONArray question = JSON.parseArray(line);
-                answers.write(Json.bytes(questions.answer(question.getString(0), question.getJSONArray(1))));
+                answers.write(Json.bytes(answer(question.getString(0), question.getJSONArray(1))));
                 answers.write('\n');
             }
         }
-        session.stop();
     }
 
     private Object answer(String kind, JSONArray asked) throws Exception {

@@ -1,3 +1,4 @@
+import java.io.IOException;
 import java.io.InputStream;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
@@ -74,11 +75,17 @@ final class Session {
         return result.getAppendMessageResult();
     }
 
-    private static MessageStoreConfig config(Path root) throws Exception {
+    /** What the parent has set. */
+    static Properties settings() throws IOException {
         Properties settings = new Properties();
         try (InputStream file = Files.newInputStream(Path.of(System.getProperty("harness.settings")))) {
             settings.load(file);
         }
+        return settings;
+    }
+
+    private static MessageStoreConfig config(Path root) throws Exception {
+        Properties settings = settings();
         settings.setProperty("storePathRootDir", root.toString());
         settings.setProperty("storePathCommitLog", root.resolve("commitlog").toString());
         MessageStoreConfig config = new MessageStoreConfig();
