@@ -50,6 +50,7 @@ _HARMLESS = COMPRESSED | _LAST_COMPRESSION_TYPE | MULTI_TAGS | TRANSACTION_COMMI
 
 _COMPRESSION_TYPES = (0x000, 0x100, 0x200)  # zlib, lz4, zstd
 _MAX_UNFLAGGED = 64
+_MAX_UNDELIVERABLE = 10_000  # that are remembered one by one
 _CLOCK_STEP = 60_000  # clocks are often set back by less, ms
 
 
@@ -106,7 +107,7 @@ class RecordTotals:
         self.last_timestamp, self.unwritten_end, self.held = other.last_timestamp, other.unwritten_end, other.held
         self.compressing |= other.compressing
         self.unflagged.extend(other.unflagged[: _MAX_UNFLAGGED - len(self.unflagged)])
-        self.undeliverable += other.undeliverable
+        self.undeliverable += other.undeliverable[: _MAX_UNDELIVERABLE - len(self.undeliverable)]
         if other.latest > self.latest:
             self.latest, self.latest_offset = other.latest, other.latest_offset
 
@@ -269,7 +270,8 @@ class RecordChecks:
     def _check_destinations(self, frames: RecordRun, dispatched: Dispatched) -> None:
         self.report.check("commitlog.destination", len(frames))
         for each in undeliverable(frames, dispatched):
-            self.totals.undeliverable.append(each)
+            if len(self.totals.undeliverable) < _MAX_UNDELIVERABLE:
+                self.totals.undeliverable.append(each)
             facts = {"problem": "timer" if each.queue.topic == TIMER_TOPIC else "level",
                      "queue_id": each.queue.queue_id, "queue_offset": each.queue_offset}  # fmt: skip
             self.report.add("commitlog.destination", offset=each.physical_offset, details=facts)
