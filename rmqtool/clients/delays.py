@@ -58,8 +58,8 @@ class DelayRequest:
     unit's time is compared with its record, as where a verification has found wrong ones; else only those that cannot
     be times at all. Messages before the physical offset `lacks_until` may be missing in the log. `is_rebuilt`
     asks about queues that this program derives again, with the times that they had. `undeliverable` are the queue
-    offsets of messages that no broker can deliver. `led_to` counts units that lead to
-    what the log has no more, `put_right` messages that are whole again.
+    offsets of messages that no broker can deliver. `led_to` counts units that lead to what the log has no more,
+    `put_right` messages that are whole again.
     """
 
     now: int
