@@ -322,6 +322,7 @@ def test_proven_fields_count(tmp_path: Path) -> None:
     assert found.keys.store_timestamps.tolist() == [0, 0, 1, 1, 1, 2, 2]
     assert [found.has_proven_unit(row) for row in range(3)] == [False, True, False]
     assert found.topics_of(np.array([2, 1, 0])) == ["wrong", "right"]
+    assert [found.rows_of(topic).tolist() for topic in ("right", "wrong", "none")] == [[1], [0, 2], []]
 
 
 def test_keys_of_the_kinds_that_the_record_has(tmp_path: Path) -> None:
