@@ -33,6 +33,7 @@ _LEVEL = 1  # of compression
 _HEADER_SIZE = 1 << 20  # bytes at most
 _CLASSES = {
     "array": ("array", "_array_reconstructor"),
+    "collections": ("Counter",),
     "pathlib": ("PosixPath", "Path"),
     "pathlib._local": ("PosixPath", "Path"),  # of Python 3.13
     "rmqtool.base.errors": ("UnreadableError", "WrongKindError", "ExhaustedError"),
@@ -47,11 +48,12 @@ _CLASSES = {
     "rmqtool.scan.filters": ("TopicChoice",),
     "rmqtool.store.rocksdb": ("DamagedDatabaseError",),
     "rmqtool.verify.bad_extents": ("Extents",),
+    "rmqtool.verify.destinations": ("Undeliverable",),
     "rmqtool.verify.part_result": ("PartBoundary", "PartMerger", "PartResult"),
-    "rmqtool.verify.task": ("LogPart",),
     "rmqtool.verify.queue_progress": ("MissingUnits", "QueueProgress"),
     "rmqtool.verify.read_errors": ("UnreadFiles",),
     "rmqtool.verify.record_checks": ("HeldFinding", "RecordTotals", "Unflagged"),
+    "rmqtool.verify.task": ("LogPart",),
 }
 _UNPICKLING = (pickle.UnpicklingError, zlib.error, AttributeError, EOFError, LookupError, TypeError, ValueError)
 _DAMAGED = "is not the progress of a verification, or is damaged"

@@ -17,6 +17,7 @@ import pytest
 
 from rmqtool.base.errors import Exit, UsageError
 from rmqtool.formats.file_name import file_name
+from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.show.verify_reports import outcome_json
 from rmqtool.store.store import open_store
 from rmqtool.verify import log_pass
@@ -28,6 +29,7 @@ from rmqtool.verify.verification import Verification
 from tests.commands.running import rmqtool
 from tests.store.other_process import JAVA, another_process
 from tests.unchanged import unchanged
+from tests.verify.circumstances import log_of
 from tests.verify.small_store import FILE_SIZE, small_store
 
 PART_SIZE = 350
@@ -47,6 +49,12 @@ def damaged(store: Path) -> Path:
         data[2000:2700] = b"\xaa" * 700
         path.write_bytes(data)
     return store
+
+
+@pytest.fixture
+def delayed(tmp_path: Path) -> Path:
+    """Delayed messages that no broker can deliver."""
+    return log_of(*[{"topic": SCHEDULE_TOPIC, "queue_id": 2}, {"topic": "orders"}] * 20)(tmp_path / "delayed")
 
 
 @pytest.fixture
@@ -88,7 +96,7 @@ def ended_by(error: type[BaseException], after: int) -> Callable[[int], None]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("end", [KeyboardInterrupt, SystemExit])
-@pytest.mark.parametrize("kind", ["store", "damaged"])
+@pytest.mark.parametrize("kind", ["store", "damaged", "delayed"])
 def test_runs_that_are_interrupted(
     end: type[BaseException], kind: str, progress: Path, request: pytest.FixtureRequest
 ) -> None:
