@@ -8,7 +8,7 @@ import os
 import pickle
 import shlex
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -54,7 +54,8 @@ def damaged(store: Path) -> Path:
 @pytest.fixture
 def delayed(tmp_path: Path) -> Path:
     """Delayed messages that no broker can deliver."""
-    return log_of(*[{"topic": SCHEDULE_TOPIC, "queue_id": 2}, {"topic": "orders"}] * 20)(tmp_path / "delayed")
+    delayed: Mapping[str, object] = {"topic": SCHEDULE_TOPIC, "queue_id": 2}
+    return log_of(*[delayed, {"topic": "orders"}] * 20)(tmp_path / "delayed")
 
 
 @pytest.fixture
