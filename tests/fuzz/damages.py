@@ -16,7 +16,7 @@ import struct
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import redirect_stderr, suppress
 from dataclasses import asdict, dataclass, field
@@ -41,6 +41,8 @@ _NUMBERS = (0, 1, -1, 20, 1 << 20, 1 << 30, (1 << 31) - 1, 1 << 40, (1 << 63) - 
 Edit = tuple[str, int]
 """The name of a loss or a change, and the seed of its chance."""
 Damage = tuple[Edit, ...]
+Tried = tuple[Damage, Repair | None, list[str]]
+"""What of a damage was done, the repair where it ended, and what is wrong."""
 
 
 @dataclass
@@ -138,10 +140,8 @@ def outcomes(repair: Repair) -> Iterator[str]:
         yield from (finding["code"] for finding in said.get("findings", ()))
 
 
-def tried(
-    damage: Damage, base: Path, version: str, settings: Mapping[str, str]
-) -> tuple[Damage, Repair | None, list[str]]:
-    """What a damage gives in a copy of a store: what of it was done, and what is wrong."""
+def tried(damage: Damage, base: Path, version: str, settings: Mapping[str, str]) -> Tried:
+    """What a damage gives in a copy of a store."""
     with tempfile.TemporaryDirectory(dir=base.parent) as directory:
         root, conf = Path(directory, "store"), Path(directory, "broker.conf")
         copied(base, root)
@@ -165,13 +165,13 @@ def _broken_promises(repair: Repair) -> Iterator[str]:
             yield f"takes {step['clients']['takes']} without a word"
 
 
-def reduced(damage: Damage, base: Path, version: str, settings: Mapping[str, str]) -> Damage:
-    """The fewest edits that still give a problem."""
+def reduced(damage: Damage, problems: list[str], again: Callable[[Damage], Tried]) -> tuple[Damage, list[str]]:
+    """The fewest edits that still give a problem, and what is wrong then."""
     for at in range(len(damage)):
         fewer = damage[:at] + damage[at + 1 :]
-        if fewer and tried(fewer, base, version, settings)[2]:
-            return reduced(fewer, base, version, settings)
-    return damage
+        if fewer and (left := again(fewer)[2]):
+            return reduced(fewer, left, again)
+    return damage, problems
 
 
 def fuzz(name: str, seconds: int) -> Tally:
@@ -181,14 +181,14 @@ def fuzz(name: str, seconds: int) -> Tally:
     settings = SHOP_SETTINGS if name.endswith("shop") else ROCKSDB if name.endswith("rocksdb") else {}
     until, kept = time.monotonic() + seconds, list[Damage]([()])
     with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as directory:
-        base = stores.unpack(name, Path(directory))
+        attempt = partial(tried, base=stores.unpack(name, Path(directory)), version=version, settings=settings)
         while time.monotonic() < until:
             wanted = changed(chance.choice(kept[-50:] if chance.random() < 0.7 else kept), chance)
-            damage, repair, problems = tried(wanted, base, version, settings)
+            damage, repair, problems = attempt(wanted)
             tally.runs += 1
             if problems:
-                least = reduced(damage, base, version, settings)
-                tally.problems.append(f"{name} {least}: {tried(least, base, version, settings)[2]}")
+                least, why = reduced(damage, problems, attempt)
+                tally.problems.append(f"{name} {least}: {why}")
                 print(tally.problems[-1], file=sys.stderr, flush=True)
             if repair is None:
                 continue
