@@ -22,10 +22,10 @@ class SyncedFiles(PyArrowFileIO):
 
     def new_output(self, location: str) -> PyArrowFile:
         """The place of a file that is written."""
-        file = super().new_output(location)
-        if self.parse_location(location, self.properties)[0] in SCHEMES:
-            file.__class__ = _SyncedOutput
-        return file
+        scheme, host, path = self.parse_location(location, self.properties)
+        if scheme in SCHEMES:
+            return _SyncedOutput(location, path, self.fs_by_scheme(scheme, host))
+        return super().new_output(location)
 
 
 class _SyncedOutput(PyArrowFile):
