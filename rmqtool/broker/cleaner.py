@@ -203,7 +203,7 @@ def _kept(index: int, counted: int, young: int, *, is_young: bool, trigger: Trig
 
 
 def _spared(index: int, young: int, *, is_young: bool, trigger: Trigger) -> Reason:
-    """The same of a file that may go; `young` is the index of the first one that has not expired."""
+    """Why a file that may be deleted is kept; `young` is the index of the first one that has not expired."""
     if index >= young and not (trigger.runs and trigger.forced):
         return "not-expired" if is_young else "shielded"
     if trigger.failure is not None:

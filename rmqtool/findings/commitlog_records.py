@@ -436,11 +436,11 @@ MESSAGES = (
         "it is due, also none of the messages that are sent later",
         versions={
             "4.9.3 to 4.9.8": "deliver nothing more of the level, which stays at the message; others drop it.",
-            "since 5.0.0": "a timer stands still at the message, since 5.2.0 unless timerSkipUnknownError=true.",
+            "since 5.0.0": "a timer stops at the message, since 5.2.0 unless timerSkipUnknownError=true.",
         },
-        repair="Restore the bytes from a replica or a backup. A level that stays at the message goes on once the "
-        "broker is stopped and the level's offset in config/delayOffset.json is set to the next message; a timer goes "
-        "on, since 5.2.0, with timerSkipUnknownError=true in broker.conf.",
+        repair="Restore the bytes from a replica or a backup. A level that stays at the message continues once "
+        "the broker is stopped and the level's offset in config/delayOffset.json is set to the next message; a timer "
+        "continues, since 5.2.0, with timerSkipUnknownError=true in broker.conf.",
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
     ),
     Entry(
