@@ -30,6 +30,11 @@ class Undeliverable(NamedTuple):
     physical_offset: int
 
 
+def is_queue_id(text: str) -> bool:
+    """Whether a broker reads a number from REAL_QID (`Integer#parseInt`)."""
+    return whole_number(text, _INT) is not None
+
+
 def undeliverable(frames: RecordRun, dispatched: Dispatched) -> Iterator[Undeliverable]:
     """Those of a run that name no topic, or no queue (`ScheduleMessageService#messageTimeUp`)."""
     for topic in (SCHEDULE_TOPIC, TIMER_TOPIC):
@@ -39,7 +44,7 @@ def undeliverable(frames: RecordRun, dispatched: Dispatched) -> Iterator[Undeliv
         topics, queue_ids = dispatched.values(REAL_TOPIC), dispatched.values(REAL_QUEUE_ID)
         numbers, offsets = (frames.headers.field(name) for name in ("queue_id", "queue_offset"))
         for row in rows[(topics.sizes[rows] == 0) | ~_are_short_numbers(queue_ids, rows)].tolist():
-            if not topics.sizes[row] or whole_number(decode_text(queue_ids.text(row)), _INT) is None:
+            if not topics.sizes[row] or not is_queue_id(decode_text(queue_ids.text(row))):
                 name = QueueName(topic, int(numbers[row]))
                 yield Undeliverable(name, int(offsets[row]), int(frames.physical_offsets[row]))
 

@@ -508,12 +508,11 @@ class Dispatched:
 
         Of a delayed message it is the time of its delivery (`CommitLog#checkMessageAndReturnSize`).
         """
-        schedule_topic = self._dispatcher.number_of(SCHEDULE_TOPIC)
-        if schedule_topic is None:
+        rows = self.rows_of(SCHEDULE_TOPIC)
+        if not rows.size:
             return self._tags_hashes
-        delayed = self._topics == schedule_topic
         levels = self.values(names.DELAY)
-        rows = np.flatnonzero(delayed & (levels.sizes > 0))
+        rows = rows[levels.sizes[rows] > 0]
         codes = self._tags_hashes.copy() if len(rows) else self._tags_hashes
         times = self._frames.headers.field("store_timestamp")
         for row, level in self._integers(rows, levels, _INT):

@@ -192,14 +192,14 @@ class _Levels:
         elsewhere = after.led_to(begin, first, min(delivered, whole_end))
         yield Due(again=len(again) - _common(again, after.elsewhere) + len(elsewhere))
         reached_from, state = max(waits_from, begin), self._log.get(name)
-        reached = self._reached(name, reached_from, served_end, after) - len(undelivered)
+        reached = max(0, self._reached(name, reached_from, served_end, after) - len(undelivered))
         elsewhere = after.led_to(begin, waits_from, whole_end)
         if state and elsewhere:
             own = after.stored(max(reached_from, elsewhere.start), min(served_end, elsewhere.stop))
             elsewhere = elsewhere[sum(state.right_between(*part) for part in own) :]
             yield self._derived(level, elsewhere)
-        yield Due(never=max(0, end - waits_from - max(0, reached) - len(elsewhere)))
-        if reached > 0:
+        yield Due(never=max(0, end - waits_from - reached - len(elsewhere)))
+        if reached:
             yield self._moved(level, queue, range(reached_from, served_end), after, undelivered)
 
     def _reached(self, name: QueueName, first: int, end: int, after: _After) -> int:

@@ -73,10 +73,11 @@ def timers_due(
     next_read = next_timer_read(state, queue)
     again = delivered_after(state, queue, next_read, SingleMessages(snapshot))
     due = _of_other_slots(snapshot, next_read)
-    never = np.isin(queue.physical_offsets, _never(snapshot, start, state, queue, next_read, now))
+    never = _never(snapshot, start, state, queue, next_read, now)
     if undeliverable:
-        never |= _behind(snapshot, start, state, queue, next_read, undeliverable)
-    due.never = gone + int(np.count_nonzero(never))
+        stopped = _stopped_at(undeliverable, snapshot, start, state, queue, next_read)
+        never = np.union1d(never, queue.physical_offsets[stopped])
+    due.never = gone + len(never)
     due.again += len(again) + _read_again(snapshot, state, queue, next_read)
     if state.ran_until is None:  # nothing says what was delivered: the wheel is read from the beginning
         slots = next_read.slots
@@ -190,17 +191,17 @@ def _never(
     return queue.physical_offsets[never | np.isin(queue.queue_offsets, waiting)]
 
 
-def _behind(
+def _stopped_at(
+    undeliverable: Sequence[int],
     snapshot: Snapshot,
     start: StartPrediction,
     state: TimerState,
     queue: TimerQueue,
     next_read: NextRead,
-    undeliverable: Sequence[int],
 ) -> NDArray[np.bool_]:
-    """Messages that wait and that no broker can deliver, and all that are due later: the timer stands still there.
+    """Waiting messages that no broker can deliver, and all that are due later: the timer stops at the first of them.
 
-    With `timerSkipUnknownError` it drops them (`TimerMessageStore.TimerDequeuePutMessageService`).
+    With `timerSkipUnknownError` it drops each (`TimerMessageStore.TimerDequeuePutMessageService`).
     """
     is_odd, unread = np.isin(queue.queue_offsets, undeliverable), queue.queue_offsets >= next_read.begin
     waits = next_read.logged & ~unread & (next_read.slots >= state.read_until)

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from rmqtool.base.errors import RmqtoolError, UnreadableError, UnsupportedError
 from rmqtool.base.files import list_directory
 from rmqtool.broker.check_points import Pop, Taken, in_flight
+from rmqtool.broker.destinations import is_queue_id
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.timer_deliveries import TimerCopies, never_delivered
 from rmqtool.broker.timer_start import (
@@ -282,7 +283,6 @@ def _in_slot(due: pa.Array, precision: int, keys: pa.ChunkedArray) -> pa.Array:
 
 
 _DELAYS: tuple[Kind, Kind] = ("delay", "lost-delay")
-_NUMBER = r"^[+-]?[0-9]{1,10}$"
 _OF_DELAYED = (REAL_TOPIC, REAL_QUEUE_ID, RETRY_TOPIC)
 
 
@@ -323,9 +323,10 @@ def delayed(view: View, *, are_lost: bool = False) -> Iterator[pa.RecordBatch]:
 
 def _have_destination(messages: pa.Table) -> NDArray[np.bool_]:
     """Which messages name the topic and queue to which a level delivers them."""
-    topics = pc.greater(pc.binary_length(messages.column(REAL_TOPIC)), 0)
-    numbers = pc.match_substring_regex(messages.column(REAL_QUEUE_ID), _NUMBER)
-    found: NDArray[np.bool_] = np.asarray(pc.fill_null(pc.and_(topics, numbers), False))
+    topics, queue_ids = messages.column(REAL_TOPIC), messages.column(REAL_QUEUE_ID)
+    numbers = [text for text in queue_ids.unique().to_pylist() if text and is_queue_id(text)]
+    is_named = pc.and_(pc.greater(pc.binary_length(topics), 0), pc.is_in(queue_ids, pa.array(numbers, queue_ids.type)))
+    found: NDArray[np.bool_] = np.asarray(pc.fill_null(is_named, False))
     return found
 
 

@@ -10,6 +10,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from rmqtool.base.errors import UnreadableError
+from rmqtool.broker.destinations import offsets_by_queue
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_record import DecodedDamage
 from rmqtool.broker.dispatched_units import QueueName
@@ -59,7 +60,6 @@ from rmqtool.store.queue_units import QueueRange, queue_range
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG
 from rmqtool.transaction.losses import recorded_losses
-from rmqtool.verify.destinations import offsets_by_queue
 from rmqtool.verify.part_result import PartResult
 from rmqtool.verify.queue_progress import QueueProgress
 
@@ -149,7 +149,7 @@ class ClientView:
         totals = self.total.totals
         has_wrong_times = bool(self.total.report.all_totals().get("consumequeue.tags-code"))
         until = self.total.extents.lacks_until
-        undeliverable = offsets_by_queue(self.total.totals.undeliverable)
+        undeliverable = offsets_by_queue(totals.undeliverable)
         request = DelayRequest(totals.latest, totals.latest, known_until(), has_wrong_times, until,
                                undeliverable=undeliverable, beyond=self.beyond, led_to=self.led_to)  # fmt: skip
         losses.delayed = self.delayed(start, self.in_log(), request)

@@ -11,6 +11,7 @@ import numpy as np
 from rmqtool.base.errors import UnreadableError
 from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile, file_at, read_at
+from rmqtool.broker.destinations import Undeliverable, undeliverable
 from rmqtool.broker.dispatcher import Dispatched
 from rmqtool.findings.report import Report
 from rmqtool.formats.dledger import MAGIC_BLANK, MAGIC_ENTRY, DLedgerBlank
@@ -41,7 +42,6 @@ from rmqtool.scan.frames import RecordRun, crcs_of, wrong_property_crcs
 from rmqtool.scan.inert_records import inert_rows
 from rmqtool.store.store import Store
 from rmqtool.verify.bad_extents import Extents
-from rmqtool.verify.destinations import Undeliverable, undeliverable
 
 _KNOWN_FLAGS = 0x7FF
 _LAST_COMPRESSION_TYPE = 0x300  # 0 to 3 are zlib, lz4, zstd, zlib; Java refuses 4 to 7
