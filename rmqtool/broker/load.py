@@ -173,7 +173,7 @@ def _wrong_size(snapshot: Snapshot) -> str | None:
 
 def _loaded_kinds(snapshot: Snapshot, rules: RecoveryRules) -> tuple[Kind, ...]:
     """The kinds of queues that are loaded from files, the first ones of the snapshot."""
-    if snapshot.store.layout == "rocksdb" and not snapshot.has_queues_twice:
+    if snapshot.has_rows_only:
         return ()
     return ("simple", "batch") if rules.version >= BATCH_QUEUES else ("simple",)
 

@@ -1,7 +1,8 @@
 """How long a start takes: bounds, from what it reads and derives, the rate of the disk and this machine's speed.
 
-`DefaultMessageStore#load` in a JVM without the second compiler, on two cores, measured with stores of 1 to 4 GiB and of
-4,000 queues. One thread scans the log; a start after a crash makes units and index again.
+`DefaultMessageStore#load` in a JVM without the second compiler, on two cores, measured with stores of up to 2 GiB, of
+messages of 0.3, 1.2 and 20 KB, and of 4,000 queues. One thread scans the log; a start after a crash makes units and
+index again.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Literal
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.broker.prediction import Mode, ScanFrom, StartPrediction
 from rmqtool.rules.recovery import RecoveryRules
-from rmqtool.rules.versions import RECOVERED_FILES_LIMITED, parse_version
+from rmqtool.rules.versions import BATCH_QUEUES, RECOVERED_FILES_LIMITED, Version, parse_version
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
 from rmqtool.store.checkpoint import CHECKPOINT_TIMES, credible
@@ -35,10 +36,12 @@ WORTH_SAYING = 2.0
 """A start that may take so long is worth a word, seconds."""
 
 _GIB = 1 << 30
-_SCAN_S = 1.1  # of a GiB of the log
-_RECORD_S = 0.8e-6  # of each record in it
-_DISPATCH_S = 4.5e-6  # of a record whose units and keys are derived again
-_NEWER_DISPATCH_S = 1.6e-6  # the same since 5.4.0
+_WARM_UP_S = 0.1  # until the JVM has compiled what scans
+_SCAN_S = 0.4  # of a GiB of the log
+_RECORD_S = 1.4e-6  # of each record in it
+_DISPATCH_S = 3.7e-6  # of a record whose units and keys are derived again
+_OLDER_DISPATCH_S = 3.0e-6  # the same before 5.0.0
+_NEWER_DISPATCH_S = 1.3e-6  # since 5.4.0, and where units are rows of RocksDB, which has threads of its own
 _QUEUE_S = 0.002  # of a queue of one file
 _LOW, _HIGH = 0.5, 2.0
 _LEAST_S = 0.2  # for which this machine's speed counts
@@ -99,6 +102,7 @@ def duration_of(
     queues: int,
     disk_rate: int | None,
     *,
+    has_rows_only: bool = False,
     measures: bool = True,
 ) -> StartDuration | None:
     """The duration of a predicted start; None where no broker comes up. Records have `record_size` bytes on average.
@@ -113,13 +117,12 @@ def duration_of(
     size = max(0, end - begin)
     if measures and disk_rate is None and size >= _LEAST_MEASURED:
         disk_rate = measured_disk_rate(scanned)
-    is_newer = parse_version(start.version) >= RECOVERED_FILES_LIMITED
     records = int(size / record_size) if record_size else 0
     derived = max(0, end - start.dispatched_from) if start.dispatched_from is not None else 0
     derived_records = int(derived / record_size) if record_size else 0
     scan_s = size / _GIB * _SCAN_S
-    of_log, of_queues = scan_s + records * _RECORD_S, queues * _QUEUE_S
-    of_dispatch = derived_records * (_NEWER_DISPATCH_S if is_newer else _DISPATCH_S)
+    of_log, of_queues = (_WARM_UP_S if size else 0) + scan_s + records * _RECORD_S, queues * _QUEUE_S
+    of_dispatch = derived_records * _dispatch_seconds(parse_version(start.version), has_rows_only=has_rows_only)
     factor = machine_factor() if of_queues + of_log + of_dispatch >= _LEAST_S else 1.0
     waiting = max(0.0, size / disk_rate - scan_s * factor) if disk_rate else 0.0
     steps = (
@@ -129,6 +132,12 @@ def duration_of(
     )
     found = StartDuration(steps, disk_rate, factor)
     return replace(found, shorter=tuple(_shorter(start, found)))
+
+
+def _dispatch_seconds(version: Version, *, has_rows_only: bool) -> float:
+    if has_rows_only or version >= RECOVERED_FILES_LIMITED:
+        return _NEWER_DISPATCH_S
+    return _DISPATCH_S if version >= BATCH_QUEUES else _OLDER_DISPATCH_S
 
 
 def rough_duration(
@@ -153,7 +162,8 @@ def rough_duration(
     mode: Mode = "abnormal" if is_crashed else "normal"
     assumed = StartPrediction(mode, str(snapshot.release), ScanFrom("", start), start if is_crashed else None,
                               log_range.max_offset)  # fmt: skip
-    return duration_of(assumed, files, _record_size(snapshot, log_range), queues, disk_rate, measures=False)
+    size = _record_size(snapshot, log_range)
+    return duration_of(assumed, files, size, queues, disk_rate, has_rows_only=snapshot.has_rows_only, measures=False)
 
 
 def _record_size(snapshot: Snapshot, log_range: LogRange) -> float:

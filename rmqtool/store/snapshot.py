@@ -203,6 +203,11 @@ class Snapshot:
         return self.store.writes_queues_twice or any(queue.database is None for queue in self.queues)
 
     @property
+    def has_rows_only(self) -> bool:
+        """Whether queues are in RocksDB and in no files."""
+        return self.store.layout == "rocksdb" and not self.has_queues_twice
+
+    @property
     def leaves_queues_out(self) -> bool:
         """Whether queues may be in RocksDB that are not read, without the library."""
         return self.store.layout == "rocksdb" and self.database is None

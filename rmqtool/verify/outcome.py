@@ -167,7 +167,10 @@ class Outcome:
         if start is None:
             return None
         size = totals.bytes / totals.messages if totals.messages else 0
-        return duration_of(start, self.snapshot.log.files, size, len(self.snapshot.queues), disk_rate)
+        snapshot = self.snapshot
+        return duration_of(
+            start, snapshot.log.files, size, len(snapshot.queues), disk_rate, has_rows_only=snapshot.has_rows_only
+        )
 
     @property
     def start(self) -> StartPrediction | None:

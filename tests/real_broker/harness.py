@@ -5,7 +5,7 @@ import os
 import random
 import socket
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -124,6 +124,29 @@ class Harness:
     ) -> dict[str, list[str]]:
         """Let a POP consumer of a whole broker take messages, and later so many that come again; see Pops.java."""
         return self._run_whole(["pops"], root, settings, str(wanted), str(acknowledges).lower())
+
+    @contextmanager
+    def trade(self, root: Path, settings: dict[str, str]) -> Iterator[dict[str, dict[str, int]]]:
+        """Keep clients of all sorts at work on a whole broker; when they have ended, what they knew, see Trade.java."""
+        known: dict[str, dict[str, int]] = {}
+        with TemporaryDirectory(prefix="rmqtool-harness-") as scratch:
+            file = Path(scratch, "known.json")
+            all_settings = {**SETTINGS, **SHOP_SETTINGS, **settings}
+            with Jvm(self.version, Path(scratch), all_settings, ["trade", str(root), str(file)], whole=True) as jvm:
+                jvm.wait_ready()
+                yield known
+                jvm.finish()
+            known.update(json.loads(file.read_bytes()))
+
+    def rest_of_trade(
+        self, root: Path, settings: dict[str, str], wanted: Mapping[str, Iterable[str]]
+    ) -> dict[str, dict[str, int]]:
+        """Let the same clients go on until the wanted keys of each kind have come, or much time is gone; what came."""
+        with TemporaryDirectory(prefix="rmqtool-harness-") as scratch:
+            file = Path(scratch, "wanted")
+            lines = [f"{kind}\t{key}\n" for kind, keys in wanted.items() for key in keys]
+            file.write_text("".join(lines), encoding="utf-8")
+            return self._run_whole(["trade-rest"], root, settings, str(file))
 
     def write_traced(self, root: Path) -> dict[str, Any]:
         """Let a whole broker and clients with message trace write a store into `root`; see Traced.java."""

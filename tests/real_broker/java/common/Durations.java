@@ -6,16 +6,16 @@ import java.util.Map;
 /** A large store, and how long its start takes. */
 final class Durations {
     private static final int QUEUES = 32;
-    private static final String BODY = "x".repeat(1000);
 
     private Durations() {
     }
 
-    /** Write so many messages of 1.2 KB with a key and a unique key, and stop when the input ends. */
+    /** Write so many messages, by default of 1.2 KB, with a key and a unique key, and stop when the input ends. */
     static void fill(Path root, int count) throws Exception {
         Session session = Session.start(root);
+        String body = "x".repeat(Integer.parseInt(Session.settings().getProperty("harnessBodySize", "1000")));
         for (int number = 0; number < count; number++) {
-            session.put(Draft.to("large", number % QUEUES).body(BODY).tags("Aa").keys("large-" + number)
+            session.put(Draft.to("large", number % QUEUES).body(body).tags("Aa").keys("large-" + number)
                 .unique(number));
         }
         session.settle();

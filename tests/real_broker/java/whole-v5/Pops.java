@@ -35,8 +35,8 @@ final class Pops {
 
     private final MQClientAPIImpl client;
 
-    private Pops(MQClientAPIImpl client) {
-        this.client = client;
+    Pops(DefaultMQProducer producer) {
+        client = producer.getDefaultMQProducerImpl().getMqClientFactory().getMQClientAPIImpl();
     }
 
     /** A later run takes so many different tasks, within its patience, and acknowledges them or does not. */
@@ -46,7 +46,7 @@ final class Pops {
         DefaultMQProducer producer = new DefaultMQProducer("boss");
         producer.setNamesrvAddr(WholeBroker.NAME_SERVER);
         producer.start();
-        Pops pops = new Pops(producer.getDefaultMQProducerImpl().getMqClientFactory().getMQClientAPIImpl());
+        Pops pops = new Pops(producer);
         Map<String, Object> facts = broker.max(TOPIC, 0) == 0 ? pops.first(producer)
             : pops.later(producer, TASKS - (int) broker.max(TOPIC, 0), wanted, acknowledges);
         producer.shutdown();
@@ -61,7 +61,7 @@ final class Pops {
         }
         List<MessageExt> taken = new ArrayList<>();
         while (taken.size() < TAKEN) { // 5.5.0 may give none for a moment
-            taken.addAll(pop(Math.min(5, TAKEN - taken.size())));
+            taken.addAll(pop(Math.min(5, TAKEN - taken.size()), INVISIBLE_MS));
         }
         List<MessageExt> done = List.of(taken.get(0), taken.get(2), taken.get(6));
         for (MessageExt message : done) {
@@ -81,7 +81,7 @@ final class Pops {
         List<MessageExt> taken = new ArrayList<>();
         long deadline = System.currentTimeMillis() + PATIENCE_MS;
         while (new HashSet<>(keys(taken)).size() < wanted && System.currentTimeMillis() < deadline) {
-            List<MessageExt> more = pop(8);
+            List<MessageExt> more = pop(8, INVISIBLE_MS);
             for (MessageExt message : acknowledges ? more : List.<MessageExt>of()) {
                 acknowledge(message);
             }
@@ -90,13 +90,13 @@ final class Pops {
         return Json.object("sent", sent, "taken", keys(taken), "acknowledged", acknowledges ? keys(taken) : List.of());
     }
 
-    private List<MessageExt> pop(int most) throws Exception {
+    List<MessageExt> pop(int most, long invisibleMs) throws Exception {
         PopMessageRequestHeader header = new PopMessageRequestHeader();
         header.setConsumerGroup(GROUP);
         header.setTopic(TOPIC);
         header.setQueueId(0);
         header.setMaxMsgNums(most);
-        header.setInvisibleTime(INVISIBLE_MS);
+        header.setInvisibleTime(invisibleMs);
         header.setPollTime(1000);
         header.setBornTime(System.currentTimeMillis());
         header.setInitMode(0); // ConsumeInitMode.MIN
@@ -119,7 +119,7 @@ final class Pops {
         return found.get(TIMEOUT_MS * 2, TimeUnit.MILLISECONDS);
     }
 
-    private void acknowledge(MessageExt message) throws Exception {
+    void acknowledge(MessageExt message) throws Exception {
         String[] info = ExtraInfoUtil.split(message.getProperty(MessageConst.PROPERTY_POP_CK));
         AckMessageRequestHeader header = new AckMessageRequestHeader();
         header.setTopic(ExtraInfoUtil.getRealTopic(info, TOPIC, GROUP));

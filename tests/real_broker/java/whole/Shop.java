@@ -166,7 +166,7 @@ final class Shop {
         note(fate, message.getKeys());
     }
 
-    private static void require(SendResult result) {
+    static void require(SendResult result) {
         if (result.getSendStatus() != SendStatus.SEND_OK) {
             throw new IllegalStateException("not sent: " + result);
         }

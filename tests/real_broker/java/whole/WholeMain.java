@@ -31,6 +31,11 @@ public final class WholeMain {
                 Serve.run(Path.of(arguments[1]));
             } else if (arguments[0].equals("frames")) {
                 Files.write(Path.of(arguments[1]), Json.bytes(Frames.all()));
+            } else if (arguments[0].equals("trade")) {
+                Files.write(Path.of(arguments[2]), Json.bytes(Trade.work(Path.of(arguments[1]))));
+            } else if (arguments[0].equals("trade-rest")) {
+                Files.write(Path.of(arguments[2]),
+                    Json.bytes(Trade.rest(Path.of(arguments[1]), Path.of(arguments[3]))));
             } else if (arguments[0].equals("traced")) {
                 Files.write(Path.of(arguments[2]), Json.bytes(Traced.run(Path.of(arguments[1]))));
             } else {
