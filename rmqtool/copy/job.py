@@ -28,6 +28,7 @@ from rmqtool.copy.run import (
     stamp_of,
 )
 from rmqtool.copy.settle import Settled, copy_store, leave_unsettled, problems, settle
+from rmqtool.copy.side import needs_rows
 from rmqtool.copy.transfer import content_of
 from rmqtool.findings.finding import Finding
 from rmqtool.rules.broker_conf import BrokerConf
@@ -157,13 +158,13 @@ class CopyJob:
         if request.fresh_times and self.mode != "restore":
             raise UsageError("--fresh-times is for restoring a copy, and this is not a copy")
         require_possible(store, request.identity)
-        if store.reads_only_rocksdb or store.layout == "rocksdb":
+        if store.reads_only_rocksdb or store.layout == "rocksdb" or needs_rows(self._snapshot):
             if not is_readable():
                 raise without_library(store.root)
             if request.raw:
                 raise UnsupportedError(
-                    "--raw would lose queue entries: the newest rows of queues in RocksDB are only in the broker's "
-                    "memory, and from 5.4.0 on a start scans at most ten files of the log",
+                    "--raw would lose queue entries or half messages: the newest rows in RocksDB are only in the "
+                    "broker's memory, and from 5.4.0 on a start scans at most ten files of the log",
                     file=store.root,
                     hint="without --raw they are rebuilt from the log",
                 )

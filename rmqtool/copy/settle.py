@@ -20,6 +20,7 @@ from rmqtool.broker.prediction import StartPrediction
 from rmqtool.broker.recovery import Recovery
 from rmqtool.broker.start_findings import start_findings
 from rmqtool.copy.log_end import LogEnd
+from rmqtool.copy.side import complete_side_rows
 from rmqtool.copy.tail import Added, complete_tail
 from rmqtool.findings.finding import Finding
 from rmqtool.rebuild.apply import apply_plan
@@ -85,11 +86,17 @@ def settle(
     """
     added = _tail_of(root, conf, releases, end, limit) if was_clean or is_live else None
     if added is not None:
+        _complete_side(root, conf, releases, end)
         if not (was_clean and not (added.units or added.keys) and (root / CHECKPOINT).exists()):
             write_checkpoint(root, copy_store(root, conf), end, releases.newest)
         starts = tuple(predicted(copy_store(root, conf), releases, end.walk))
         return Settled(True, added.units, int(added.keys > 0), (), starts)
     return _settle_by_rebuild(root, conf, releases, end, was_clean=was_clean, limit=limit, jobs=jobs, progress=progress)
+
+
+def _complete_side(root: Path, conf: BrokerConf, releases: Releases, end: LogEnd) -> None:
+    snapshot = Snapshot(copy_store(root, conf), releases.newest if releases.is_named else None)
+    complete_side_rows(snapshot, end.last_record)
 
 
 def _tail_of(root: Path, conf: BrokerConf, releases: Releases, end: LogEnd, limit: RateLimit | None) -> Added | None:
@@ -122,6 +129,7 @@ def _settle_by_rebuild(
         if complete and not plan.is_empty:
             apply_plan(plan, transaction, progress)
     tidy(root, keeps_side_store=had_side_store)
+    _complete_side(root, conf, releases, end)
     if not complete:
         leave_unsettled(root, copy_store(root, conf), was_clean=was_clean)
     elif not (was_clean and plan.is_empty and (root / CHECKPOINT).exists()):

@@ -32,7 +32,7 @@ final class Trade {
     private static final int TAKEN_AT_ONCE = 8;
     private static final long INVISIBLE_MS = 5_000;
     private static final long PATIENCE_MS = 90_000;
-    private static final long SLOW_NS = 30_000_000; // so long an order takes: the group falls behind
+    private static final long SLOW_NS = 100_000_000; // so long an order takes: the group falls behind
     private static final boolean IS_V5 = Features.has("batch-queue");
 
     /** When clients learned of a message, by what they did or saw and by its key; ms since the epoch. */
