@@ -1,7 +1,8 @@
 """Half messages: those that are done, and those that are passed over (`TransactionalMessageServiceImpl#check`).
 
 Op messages name the queue offsets of half messages that were committed or rolled back. A broker looks at half messages
-from the committed offset of its own group on: of those before it, it asks no producer again.
+from the committed offset of its own group on: of those before it, it asks no producer again. Half messages that wait in
+RocksDB have rows; a start goes on where these end (`TransMessageRocksDBStore#getDispatchFromPhyOffset`).
 """
 
 from __future__ import annotations
@@ -15,11 +16,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import UNLIMITED, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile, read_at
-from rmqtool.formats.properties import CHECK_TIMES, HALF_OFFSET, UNIQUE_KEY
+from rmqtool.formats.properties import CHECK_TIMES, ENDED_HALF, HALF_OFFSET, UNIQUE_KEY
 from rmqtool.rules.broker_conf import BrokerConf
-from rmqtool.rules.system_topics import HALF_TOPIC, OP_TOPIC, TRANSACTION_GROUP
+from rmqtool.rules.system_topics import (
+    HALF_TOPIC,
+    OP_TOPIC,
+    ROCKSDB_HALF_TOPIC,
+    ROCKSDB_OP_TOPIC,
+    TRANSACTION_GROUP,
+)
 from rmqtool.rules.versions import BEYOND_MAX_TO_MAX
 from rmqtool.scan.block import Damage
 from rmqtool.scan.columns import COLUMNS, PROPERTY_COLUMN, ColumnRun, message_schema, record_batches
@@ -29,7 +37,10 @@ from rmqtool.scan.reader import scan_files
 from rmqtool.scan.windows import integers
 from rmqtool.store.config_tables import reads_no_offsets
 from rmqtool.store.consume_queues import Queue
+from rmqtool.store.lock import has_abort
 from rmqtool.store.queue_units import LoadedQueue
+from rmqtool.store.rocksdb import is_readable
+from rmqtool.store.side_rows import half_rows
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.unit_files import open_units, written_units
 
@@ -52,10 +63,13 @@ class EndedHalves(NamedTuple):
 
 
 class SkippedHalves(NamedTuple):
-    """Half messages of a queue that wait for an answer before the `committed` offset, by their queue offsets."""
+    """Half messages of a queue that wait for an answer before the `committed` offset, by their queue offsets.
+
+    There is no such offset where RocksDB should have rows of them.
+    """
 
     queue: LoadedQueue
-    committed: int
+    committed: int | None
     offsets: Offsets
 
 
@@ -79,6 +93,7 @@ def skipped_halves(snapshot: Snapshot) -> Iterator[SkippedHalves]:
     Where op messages are missing nothing is known. All before a committed offset are done unless it was moved: they
     are read from it back, and no further than to a piece in which none waits.
     """
+    yield from _without_rows(snapshot)
     if reads_no_offsets(snapshot.store, snapshot.release):
         return  # it looks at all of them
     committed = {
@@ -98,6 +113,58 @@ def skipped_halves(snapshot: Snapshot) -> Iterator[SkippedHalves]:
         skipped = snapshot.kept[key]
         if len(skipped):
             yield SkippedHalves(queue, offset, skipped)
+
+
+def lacks_rows(snapshot: Snapshot) -> bool:
+    """Whether RocksDB has written nothing about half messages, so that a start after a clean stop makes no rows.
+
+    Those of a running broker may be in its memory; what a start after a crash makes is not known.
+    """
+    if not snapshot.queue_ids(ROCKSDB_HALF_TOPIC) or not is_readable() or snapshot.broker_runs is not False:
+        return False
+    return not has_abort(snapshot.store.root) and half_rows(snapshot.store) is None
+
+
+def _without_rows(snapshot: Snapshot) -> Iterator[SkippedHalves]:
+    try:
+        if not lacks_rows(snapshot):
+            return
+    except RmqtoolError:  # of the database: it is reported as damaged
+        return
+    if lacks_rows not in snapshot.kept:
+        snapshot.kept[lacks_rows] = halves_in_rocksdb(snapshot, -1, ("queue_id", "queue_offset"))[0]
+    halves = snapshot.kept[lacks_rows]
+    for queue_id in snapshot.queue_ids(ROCKSDB_HALF_TOPIC):
+        queue, own = snapshot.queue(ROCKSDB_HALF_TOPIC, queue_id), halves.filter(pc.equal(halves["queue_id"], queue_id))
+        if queue is not None and own.num_rows:
+            yield SkippedHalves(queue, None, np.sort(np.asarray(own["queue_offset"])))
+
+
+def halves_in_rocksdb(snapshot: Snapshot, after: int, names: Sequence[str]) -> tuple[pa.Table, set[int]]:
+    """Half messages that RocksDB is to have, and that were stored after a physical offset and not ended after it.
+
+    Their physical offsets and other fields, and the physical offsets of all that were ended after it.
+    """
+    op = f"{PROPERTY_COLUMN}{ENDED_HALF}"
+    ended = {*integers(_stored_after(snapshot, ROCKSDB_OP_TOPIC, after, (op,))[op]).drop_null().to_pylist()}
+    halves = _stored_after(snapshot, ROCKSDB_HALF_TOPIC, after, names)
+    return halves.filter(pc.invert(pc.is_in(halves["physical_offset"], pa.array(ended, pa.int64())))), ended
+
+
+def _stored_after(snapshot: Snapshot, topic: str, after: int, names: Sequence[str]) -> pa.Table:
+    """Some fields of the messages in the queues of a topic that were stored after a physical offset."""
+    log, reading = snapshot.log.files, snapshot.reading
+    columns = ("physical_offset", *names)
+    schema, batches = message_schema(columns), list[pa.RecordBatch]()
+    for queue in filter(None, (snapshot.queue(topic, queue_id) for queue_id in snapshot.queue_ids(topic))):
+        with open_units(queue.queue, reading) as units:
+            start = max(0, queue.range.min_offset, units.bisect(after + 1))
+        for _, found in written_units(queue.queue, start, queue.range.max_offset, reading):
+            heads = read_heads(log, np.unique(found["physical_offset"].astype(np.int64)), reading)
+            for rows, frames in sound_records(log, heads, reading):
+                offsets = pa.array(heads.offsets[rows])  # positions of a run are not those of the log
+                batches += [batch.set_column(0, schema.field(0), offsets) for batch in record_batches(frames, columns)]
+    return pa.Table.from_batches(batches, schema)
 
 
 def _skipped(snapshot: Snapshot, queue: LoadedQueue, committed: int) -> Offsets:

@@ -6,12 +6,10 @@ the log at most, but none where RocksDB has written nothing yet (`CommitLogDispa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-import numpy as np
-import pyarrow as pa
-
-from rmqtool.formats.properties import ENDED_HALF, REAL_TOPIC, UNIQUE_KEY
+from rmqtool.broker.half_messages import halves_in_rocksdb
+from rmqtool.formats.properties import REAL_TOPIC, UNIQUE_KEY
 from rmqtool.formats.rocksdb_rows import (
     INDEXED_TO,
     is_progress,
@@ -19,18 +17,15 @@ from rmqtool.formats.rocksdb_rows import (
     progress_value,
     transaction_row,
 )
-from rmqtool.rebuild.staged import RowChange, change_rows, drop_traces
-from rmqtool.rules.system_topics import ROCKSDB_HALF_TOPIC, ROCKSDB_OP_TOPIC
-from rmqtool.scan.columns import PROPERTY_COLUMN, message_schema, record_batches
-from rmqtool.scan.pointed_records import read_heads, sound_records
-from rmqtool.scan.windows import integers
+from rmqtool.rebuild.staged import RowChange, change_rows, drop_traces, write_database
+from rmqtool.rules.system_topics import ROCKSDB_HALF_TOPIC
+from rmqtool.scan.columns import PROPERTY_COLUMN
 from rmqtool.store.rocksdb import is_readable
-from rmqtool.store.side_rows import HALF_FAMILY, INDEX_FAMILY, RocksDbIndex, half_rows
+from rmqtool.store.side_rows import HALF_FAMILY, INDEX_FAMILY, TIMER_FAMILY, RocksDbIndex, half_rows
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import SIDE_STORE, is_rocksdb_directory
-from rmqtool.store.unit_files import open_units, written_units
 
-_REAL_TOPIC, _UNIQUE_KEY, _ENDED = (f"{PROPERTY_COLUMN}{name}" for name in (REAL_TOPIC, UNIQUE_KEY, ENDED_HALF))
+_REAL_TOPIC, _UNIQUE_KEY = (f"{PROPERTY_COLUMN}{name}" for name in (REAL_TOPIC, UNIQUE_KEY))
 
 
 def needs_rows(snapshot: Snapshot) -> bool:
@@ -44,11 +39,14 @@ def complete_side_rows(snapshot: Snapshot, last_record: int) -> None:
     `last_record` is the physical offset of the last record of its log. Raises RmqtoolError.
     """
     directory = snapshot.store.root / SIDE_STORE
-    if not is_readable() or not is_rocksdb_directory(directory):
+    if not is_readable():
         return
     changes = [*_halves(snapshot, last_record), *_index(snapshot)]
     if not changes:
         return
+    if not is_rocksdb_directory(directory):  # it was deleted
+        directory.mkdir(exist_ok=True)
+        write_database(directory, {name: {} for name in (TIMER_FAMILY, HALF_FAMILY)})
     change_rows(directory, changes)
     drop_traces(directory)
     (directory / "LOCK").unlink(missing_ok=True)
@@ -58,40 +56,18 @@ def _halves(snapshot: Snapshot, last_record: int) -> Iterator[RowChange]:
     """Half messages after those that RocksDB knows get rows, and what was answered after them loses its own."""
     known = half_rows(snapshot.store) if needs_rows(snapshot) else None
     after = known.indexed_to if known else -1
-    halves = _messages(snapshot, ROCKSDB_HALF_TOPIC, after, (_REAL_TOPIC, _UNIQUE_KEY))
-    ops = _messages(snapshot, ROCKSDB_OP_TOPIC, after, (_ENDED,))
-    if not (halves.num_rows or ops.num_rows):
+    halves, ended = halves_in_rocksdb(snapshot, after, ("message_size", _REAL_TOPIC, _UNIQUE_KEY))
+    if not (halves.num_rows or ended):
         return
-    ended = {*integers(ops[_ENDED]).drop_null().to_pylist()}
     rows = dict(
         new_transaction_row(offset, topic or "", unique_key or "", size)
         for offset, size, topic, unique_key in zip(*(column.to_pylist() for column in halves.columns), strict=True)
-        if offset not in ended
     )
 
     def is_gone(key: bytes, value: bytes) -> bool:
         return not is_progress(key) and transaction_row(key, value)[0] in ended
 
     yield RowChange(HALF_FAMILY, b"", is_gone, {**rows, INDEXED_TO: progress_value(last_record)})
-
-
-def _messages(snapshot: Snapshot, topic: str, after: int, names: Sequence[str]) -> pa.Table:
-    """Physical offset, size and some fields of the messages of a topic that were stored after a physical offset."""
-    log, reading = snapshot.log.files, snapshot.reading
-    columns = ("physical_offset", "message_size", *names)
-    schema, batches = message_schema(columns), list[pa.RecordBatch]()
-    for queue_id in snapshot.queue_ids(topic):
-        queue = snapshot.queue(topic, queue_id)
-        if queue is None:
-            continue
-        with open_units(queue.queue, reading) as units:
-            start = max(queue.range.min_offset, units.bisect(after + 1))
-        for _, found in written_units(queue.queue, start, queue.range.max_offset, reading):
-            heads = read_heads(log, np.unique(found["physical_offset"].astype(np.int64)), reading)
-            for rows, frames in sound_records(log, heads, reading):
-                offsets = pa.array(heads.offsets[rows])  # positions of a run are not those of the log
-                batches += [batch.set_column(0, schema.field(0), offsets) for batch in record_batches(frames, columns)]
-    return pa.Table.from_batches(batches, schema)
 
 
 def _index(snapshot: Snapshot) -> Iterator[RowChange]:

@@ -377,7 +377,7 @@ CONFIG = (
         effect="the broker does not start on it, or timers are not delivered and half messages are not checked",
         versions={"5.4.0 and later": "open rocksdbstore at every start.", "5.3.2 and later": "may have kvStore."},
         repair="Restore the directory from a backup from the same time. Without one move it away: the broker creates "
-               "it again from the last files of the log (commitLogRecoverMaxNum), but cannot restore kvStore.",
+               "it again without the rows of half messages, which `rmqtool copy` writes, but cannot restore kvStore.",
     ),
     Entry(
         code="store.half-row", fault="F59", severity="warning", treatment="none",
@@ -388,6 +388,18 @@ CONFIG = (
         effect="the broker asks no producer for it",
         versions={"5.4.0 and later": "keep half messages there with transRocksDBEnable."},
         repair="`rmqtool pending` lists the half messages that have no answer.",
+    ),
+    Entry(
+        code="store.half-rows-missing", fault="F59", treatment="none",
+        title="The rows of half messages are missing",
+        what="There are half messages without an answer in the topic RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC, and there is "
+        "nothing about half messages in rocksdbstore.",
+        how="The directory was deleted, or the store was copied from a running broker with other tools.",
+        says="{half_messages:half message} without an answer, the first at queue offset {first_waiting}, and no row of "
+        "any in rocksdbstore",
+        effect="the broker asks no producer for them",
+        versions={"5.4.0 and later": "make rows from lastOffsetPy on, and none where there is no such row."},
+        repair="`rmqtool copy` to a new directory writes the rows: start the broker there.",
     ),
     Entry(
         code="store.pop-store-missing", severity="warning", treatment="none",

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.tolerant import ReadErrors
 from rmqtool.broker.dispatched_units import QueueName
-from rmqtool.broker.half_messages import ended_halves, skipped_halves
+from rmqtool.broker.half_messages import ended_halves, lacks_rows, skipped_halves
 from rmqtool.clients.queue_view import QueueViews
 from rmqtool.findings.finding import counted
 from rmqtool.formats.properties import (
@@ -454,7 +454,7 @@ def pending_halves(view: View) -> Iterator[pa.RecordBatch]:
 
 
 def lost_halves(view: View) -> Iterator[pa.RecordBatch]:
-    """The half messages before the committed offset that wait for an answer: no broker asks for it."""
+    """Half messages before the committed offset, or without rows, that wait for an answer: no broker asks for it."""
     for skipped in skipped_halves(view.snapshot):
         for messages in messages_of(view, part_from(skipped.queue, int(skipped.offsets[0]), _OF_HALVES)):
             is_skipped = np.isin(np.asarray(messages.column("queue_offset")), skipped.offsets)
@@ -488,6 +488,8 @@ def _half_rows(view: View) -> HalfRows | None:
     try:
         if known := half_rows(view.snapshot.store):
             return known
+        if lacks_rows(view.snapshot):
+            return None  # `lost_halves` has them
     except RmqtoolError as error:
         why = f"they are in RocksDB: {error.message}"
     view.notes.add_unread(f"half messages of {ROCKSDB_HALF_TOPIC}", why)

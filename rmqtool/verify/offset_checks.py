@@ -144,12 +144,16 @@ def check_offsets(
 
 def check_halves(snapshot: Snapshot, report: Report) -> None:
     """Report half messages that wait for an answer and that no broker looks at again."""
-    report.check("config.half-messages-skipped")
-    for skipped in skipped_halves(snapshot) if report.selection.wants("config.half-messages-skipped") else ():
+    codes = ("config.half-messages-skipped", "store.half-rows-missing")
+    for code in codes:
+        report.check(code)
+    for skipped in skipped_halves(snapshot) if any(map(report.selection.wants, codes)) else ():
         first, count = int(skipped.offsets[0]), len(skipped.offsets)
-        details = {"committed": skipped.committed, "first_waiting": first, "half_messages": count}
-        report.add("config.half-messages-skipped", topic=skipped.queue.queue.topic,
-                   queue_id=skipped.queue.queue.queue_id, queue_offset=first, details=details)  # fmt: skip
+        details = {"first_waiting": first, "half_messages": count}
+        is_in_rocksdb = skipped.committed is None
+        report.add(codes[is_in_rocksdb], topic=skipped.queue.queue.topic,
+                   queue_id=skipped.queue.queue.queue_id, queue_offset=first,
+                   details=details if is_in_rocksdb else {"committed": skipped.committed, **details})  # fmt: skip
 
 
 def check_beginnings(committed_offsets: Sequence[CommittedOffset], ranges: Ranges, report: Report) -> None:

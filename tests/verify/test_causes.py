@@ -39,6 +39,7 @@ ELSEWHERE = {
     "config.swapped-offset": "verify/test_rocksdb_rows.py::test_a_swapped_offset",
     "store.rocksdb-damaged": "verify/test_rocksdb_rows.py::test_damaged_tables_of_index_and_timers",
     "store.half-row": "verify/test_rocksdb_rows.py::test_rows_that_lead_to_no_message",
+    "store.half-rows-missing": "verify/test_rocksdb_rows.py::test_rows_of_half_messages_that_are_gone",
     "store.pop-row": "verify/test_rocksdb_rows.py::test_rows_that_lead_to_no_message",
     "index.row": "verify/test_rocksdb_rows.py::test_rows_that_lead_to_no_message",
     "index.row-missing": "verify/test_rocksdb_rows.py::test_rows_that_are_missing",

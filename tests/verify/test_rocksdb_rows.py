@@ -19,6 +19,7 @@ from tests.changed_rocksdb import add_family, changed
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.copies import copied
+from tests.copy.test_side import HalfStore
 from tests.golden.rocksdb import ROCKSDB
 from tests.store.other_process import ROCKSDB as HELD
 from tests.store.other_process import another_process
@@ -270,6 +271,17 @@ def test_rows_that_lead_to_no_message(
     with changed(root / place) as families:
         families[family][key] = value
     assert codes_of(verify(root)) == {code}
+
+
+def test_rows_of_half_messages_that_are_gone(tmp_path: Path) -> None:
+    """A start after a clean stop makes none; where RocksDB has come some way, it makes those after that."""
+    builder = HalfStore()
+    outcome = verify(builder.with_rows(tmp_path / "gone", None))
+    (finding,) = (each for each in outcome.findings if each.code == "store.half-rows-missing")
+    assert (finding.details["half_messages"], finding.queue_offset) == (4, 0)
+    assert outcome.clients
+    assert outcome.clients.half_messages_unchecked == 4
+    assert "store.half-rows-missing" not in codes_of(verify(builder.with_rows(tmp_path / "some", 2)))
 
 
 @pytest.mark.slow
