@@ -7,38 +7,14 @@ from pathlib import Path
 import pytest
 
 from rmqtool.copy.side import complete_side_rows
-from rmqtool.formats.rocksdb_rows import INDEXED_TO
 from rmqtool.rules.broker_conf import BrokerConf
-from rmqtool.rules.system_topics import ROCKSDB_HALF_TOPIC, ROCKSDB_OP_TOPIC
 from rmqtool.rules.versions import parse_version
 from rmqtool.store.side_rows import RocksDbIndex, half_rows
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
-from tests.changed_rocksdb import half_row, number, write_rows
 from tests.commands.running import rmqtool
-from tests.pending.waiting_store import WaitingStore
+from tests.half_store import HALVES, HalfStore
 from tests.unchanged import tree
-
-_HALVES = 6
-
-
-class HalfStore(WaitingStore):
-    """Half messages of which the second and the fifth are ended, the fourth message but one after the others."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        named = {"REAL_TOPIC": "payments", "REAL_QID": "0", "PGROUP": "payers"}
-        self.halves = [self.message(ROCKSDB_HALF_TOPIC, **named) for _ in range(_HALVES - 1)]
-        for ended in (1, 4):
-            self.message(ROCKSDB_OP_TOPIC, TRANS_OFFSET=str(self.halves[ended]), REAL_TOPIC="payments")
-        self.halves.append(self.message(ROCKSDB_HALF_TOPIC, **named))
-
-    def with_rows(self, root: Path, known: int | None) -> Path:
-        """The store whose database has rows of the half messages up to one of them, or none yet."""
-        rows = dict(half_row(offset, 3) for offset in self.halves[: 0 if known is None else known + 1])
-        progress = {INDEXED_TO: number(self.halves[known])} if known is not None else {}
-        write_rows(self.build(root) / "rocksdbstore", {"trans": {**rows, **progress}})
-        return root
 
 
 def completed(root: Path, conf: BrokerConf | None = None) -> Snapshot:
@@ -79,7 +55,7 @@ def test_of_a_copy(tmp_path: Path) -> None:
     assert rmqtool("copy", root, "--output", copy, "--broker-version", "5.5.0").status == 0
     rows = half_rows(open_store(copy))
     assert rows
-    assert len(rows.physical_offsets) == _HALVES - 2
+    assert len(rows.physical_offsets) == HALVES - 2
     assert "files are as they were" in rmqtool("copy", "--verify", copy, "--broker-version", "5.5.0").out
     raw = rmqtool("copy", root, "--output", tmp_path / "raw", "--raw", "--broker-version", "5.5.0")
     assert raw.status == 4

@@ -19,8 +19,8 @@ from tests.changed_rocksdb import add_family, changed
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.copies import copied
-from tests.copy.test_side import HalfStore
 from tests.golden.rocksdb import ROCKSDB
+from tests.half_store import HalfStore
 from tests.store.other_process import ROCKSDB as HELD
 from tests.store.other_process import another_process
 from tests.verify.verifying import codes_of, only, verify
