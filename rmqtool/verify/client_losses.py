@@ -38,6 +38,7 @@ from rmqtool.formats import properties as names
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.formats.message import MIN_MESSAGE_SIZE
 from rmqtool.rules.broker_conf import index_switched_off
+from rmqtool.rules.file_sizes import log_file_size
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC, is_read_by_tag
 from rmqtool.rules.versions import MAGIC_CODE_DECODED, parse_version
 from rmqtool.scan.frames import RecordRun
@@ -110,10 +111,9 @@ class ClientView:
         """What clients had and do not get after a predicted start; of a start that fails, as the files stand."""
         served = start if start.is_up else None
         index, keys, in_damage = self.index_after(served), self.total.keys, self._in_damage()
-        served_damage = self._served_damage(index)
+        served_damage, missed_by_tag = self._served_damage(index), self._missed_by_tag(served)
         without_tag = sum(each.missed_by_tag for each in served_damage.values())
         found = index.found_in_damage(keys) if index else 0
-        missed_by_tag = self._missed_by_tag(served)
         losses = ClientLosses(
             unreachable=Unreachable(sorted(self._unreachable(served), key=_worst_first)),
             missed_by_tag=missed_by_tag[0] + without_tag,
@@ -250,9 +250,10 @@ class ClientView:
     @cached_property
     def most_of_queue(self) -> int:
         """How many messages a queue can have had: as many as fit into a log from 0 on, and into a file that is gone."""
-        log = self.snapshot.log
-        end = log.files[-1].end_offset if log.files and not self.snapshot.log_min_offset else MAX_OFFSET
-        return (end + log.file_size) // MIN_MESSAGE_SIZE
+        files = [each for each in self.snapshot.log.files if each.size]
+        size = max(self.snapshot.log.file_size, log_file_size(self.snapshot.store.conf) or 0)  # the only one may be cut
+        end = files[-1].start_offset + size if files and not files[0].start_offset else MAX_OFFSET
+        return (end + size) // MIN_MESSAGE_SIZE
 
     def is_unknown(self, name: QueueName) -> bool:
         """Whether the log has no message of a queue, whose topic was not deleted."""
@@ -385,15 +386,14 @@ class ClientView:
         Whether the unit of the latter is derived again or not, it fits only one of the tags of record and consumer.
         """
         missed = [(state, state.missed_by_tag) for state in self.total.states.values() if state.missed_by_tag]
-        damages = [each for each in self.total.damages if each.field in (names.TAGS, PROPERTIES)]
-        is_any = bool(missed or damages)
-        served = served_queues(self._ranges_read, start, twice=self.snapshot.has_queues_twice) if is_any else {}
+        tags = [each for each in self.total.damages if each.field in (names.TAGS, PROPERTIES)]
+        served = served_queues(self._ranges_read, start, twice=self.snapshot.has_queues_twice) if missed or tags else {}
         by_unit = by_message = 0
         for state, places in missed:
             now = served.get(state.name, ServedQueue(0, 0))
             kept = (place for place in places if now.keeps(place) and place not in (state.damaged or ()))
             by_unit += sum(map(places.__getitem__, kept))
-        for each in damages:
+        for each in tags:
             for name, offset, messages in self._tagged_places_of(each):
                 reach = served.get(name)
                 if reach and reach.min_offset <= offset < reach.max_offset and is_read_by_tag(name.topic):

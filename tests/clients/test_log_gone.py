@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -105,3 +106,17 @@ def test_offsets_that_are_wrong_too(
     result = rmqtool("verify", store, "--broker-version", "5.1.4", "--broker-conf", conf, "--json").document["result"]
     clients = result["start"]["clients"]
     assert expected.items() <= {"groups": len(clients["groups"]), "delayed": clients["delayed"]["never"]}.items()
+
+
+@pytest.mark.parametrize(("size", "expected"), [(0, [11, 11]), (100, [11, None])])
+def test_the_only_log_file_is_cut_and_the_queues_are_gone(
+    size: int, expected: list[int | None], tmp_path: Path
+) -> None:
+    """What is left of it does not show how many messages the queues had: offsets do."""
+    store, conf = stores.unpack("more/5.5.0-rocksdb", tmp_path), tmp_path / "broker.conf"
+    conf.write_text(f"{CONF}storeType=defaultRocksDB\n", encoding="utf-8")
+    shutil.rmtree(store / QUEUES)
+    os.truncate(next((store / LOG).iterdir()), size)
+    result = rmqtool("verify", store, "--broker-version", "5.5.0", "--broker-conf", conf, "--json").document["result"]
+    known = [result[part]["clients"] for part in ("start", "plan")]
+    assert [each and len(each["groups"]) for each in known] == expected
