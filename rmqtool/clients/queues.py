@@ -30,6 +30,10 @@ class QueueEvidence(Protocol):
     next_offset: int
 
     @property
+    def unit_end(self) -> int:
+        """The end of its last unit: before `next_offset` where that has only the first offset of a batch."""
+
+    @property
     def damaged(self) -> Sequence[int] | None:
         """Queue offsets of messages that are not whole."""
 
@@ -86,7 +90,8 @@ class ServedQueue:
     def served(self, queue: QueueEvidence, *, in_batches: bool) -> int:
         """How many messages of the queue consumers get."""
         if in_batches:  # whose units are not numbered by queue offset, and whose minimum the next cleaning corrects
-            within = max(0, min(self.max_offset, queue.next_offset) - queue.first_offset)
+            end = queue.next_offset if self.max_offset >= queue.unit_end else self.max_offset
+            within = max(0, end - queue.first_offset)
             outside = queue.next_offset - queue.first_offset - within  # where those without a unit are looked for first
             missing = queue.missing_messages + queue.misled_messages - queue.messages_of(self.derived) - outside
             return max(0, within - max(0, missing))

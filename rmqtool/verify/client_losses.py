@@ -234,10 +234,10 @@ class ClientView:
         if known and known.max_offset and not state.missing and self._has_batch_rows(state):
             return known  # of its last batch the rows know the first offset only
         had = known
-        if known is None or known.max_offset < state.next_offset:
+        if known is None or known.max_offset < state.unit_end:
             is_begun = known and known.max_offset and not known.expired  # else its minimum is no message's
             begin = known.min_offset if known and is_begun else state.first_offset
-            had = QueueRange(begin, state.next_offset)
+            had = QueueRange(begin, state.unit_end)
         if had and not state.restarts and state.first_offset < had.min_offset and not self._has_batches(state):
             had = replace(had, min_offset=state.first_offset)  # its first files are gone
         return had

@@ -154,7 +154,7 @@ class OneQueue:
 
     def _compare(self, run: UnitRun, *, is_equal: bool) -> None:
         state, files = self.state, self._files
-        _, start, stop, expected, offset, next_offset, physical_offset, last_physical_offset = run
+        piece, start, stop, expected, offset, next_offset, physical_offset, last_physical_offset = run
         count = stop - start
         if not state.records:
             state.first_offset = state.next_offset = offset
@@ -165,6 +165,7 @@ class OneQueue:
             report_jump(state, offset, physical_offset, self._report, self._extents)
         state.had += next_offset - offset
         state.next_offset, state.last_physical_offset = next_offset, last_physical_offset
+        state.past_unit = int(piece.message_counts[stop - 1] - piece.batch_sizes[stop - 1])
         if files is None:
             self._add_missing("consumequeue.missing-queue", run.units[:MAX_EXAMPLES], count)
         elif isinstance(files, RocksDbUnits):

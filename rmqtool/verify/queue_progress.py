@@ -74,6 +74,12 @@ class QueueProgress:
     optional: set[int] | None = None
     missed_by_tag: dict[int, int] | None = None
     may_jump: bool = False  # a queue of batches in RocksDB, of whose last one a start knows the first offset only
+    past_unit: int = 0  # offsets of the last batch that its unit in a file does not have (`QueueUnits.message_counts`)
+
+    @property
+    def unit_end(self) -> int:
+        """The queue offset after the unit of the last record, where the queue ends."""
+        return self.next_offset - self.past_unit
 
     def add_optional(self, offset: int) -> None:
         """Note a record without a unit to which only older releases give one."""
@@ -200,6 +206,7 @@ class QueueProgress:
         self.may_jump |= later.may_jump
         self.restarts += later.restarts
         self.next_offset, self.last_physical_offset = later.next_offset, later.last_physical_offset
+        self.past_unit = later.past_unit
 
     def _extend_light(self, later: QueueProgress) -> None:
         for each in later.begun or ():
@@ -276,8 +283,7 @@ def is_derived(start: StartPrediction | None, state: QueueProgress) -> bool:
         return any(change.dispatched and not change.lost for change in here)
     in_files = [change for change in here if not change.in_rocksdb]
     return any(
-        change.min_offset <= state.first_offset and change.max_offset == state.next_offset
-        for change in in_files or here
+        change.min_offset <= state.first_offset and change.max_offset == state.unit_end for change in in_files or here
     )
 
 

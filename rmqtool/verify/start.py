@@ -83,7 +83,7 @@ def predict(
     size = sum(walk.data_end for walk in walks) + len(states) * _PER_QUEUE
     log_only = len(older) * size > _MAX_READ
     undamaged = [walk for walk in walks if walk.is_undamaged]  # the same to every release
-    ends = {(name.topic, name.queue_id): state.next_offset for name, state in states.items()
+    ends = {(name.topic, name.queue_id): state.unit_end for name, state in states.items()
             if not state.restarts and not state.may_jump}  # fmt: skip
 
     def of_releases(versions: tuple[Version, ...], known: Sequence[FileWalk], *, log_only: bool) -> Prediction:

@@ -315,6 +315,22 @@ def test_what_groups_may_not_read(copy_of: Callable[[str], Path]) -> None:
 
 
 @pytest.mark.slow
+def test_batches_are_served_from_files(copy_of: Callable[[str], Path], tmp_path: Path) -> None:
+    """Also the last one, whose entry has its first queue offset only: as converted, and derived again."""
+    root, conf = copy_of(IN_ROCKSDB), tmp_path / "broker.conf"
+    convert(root, "files", {})
+    conf.write_text("".join(f"{name}={value}\n" for name, value in {**SHOP_SETTINGS, **GEOMETRY}.items()))
+    found = rmqtool("verify", root, "--broker-conf", conf, "--broker-version", "5.5.0", "--json").document["result"]
+    assert (found["verdict"], found["start"]["clients"]["unreachable"]["messages"]) == ("clean", 0)
+    shutil.rmtree(root / "batchconsumequeue/bulk")
+    command = ("repair", root, "--yes", "--broker-conf", conf, "--broker-version", "5.5.0", "--json")
+    document = rmqtool(*command).document
+    proof = document["result"]["proof"]
+    assert (proof["clients"]["unreachable"]["messages"], proof["more_lost"]) == (0, [])
+    assert not [each["code"] for each in document["findings"] if each["severity"] != "info"]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "settings", "version", "why"),
     [
