@@ -38,9 +38,9 @@ WORTH_SAYING = 2.0
 _GIB = 1 << 30
 _WARM_UP_S = 0.1  # until the JVM has compiled what scans
 _SCAN_S = 0.4  # of a GiB of the log
-_RECORD_S = 1.4e-6  # of each record in it
+_RECORD_S, _OLDER_RECORD_S = 1.4e-6, 1.0e-6  # of each record in it, since 5.0.0 and before
 _DISPATCH_S = 3.7e-6  # of a record whose units and keys are derived again
-_OLDER_DISPATCH_S = 3.0e-6  # the same before 5.0.0
+_OLDER_DISPATCH_S = 3.2e-6  # the same before 5.0.0
 _NEWER_DISPATCH_S = 1.3e-6  # since 5.4.0, and where units are rows of RocksDB, which has threads of its own
 _QUEUE_S = 0.002  # of a queue of one file
 _LOW, _HIGH = 0.5, 2.0
@@ -120,9 +120,10 @@ def duration_of(
     records = int(size / record_size) if record_size else 0
     derived = max(0, end - start.dispatched_from) if start.dispatched_from is not None else 0
     derived_records = int(derived / record_size) if record_size else 0
-    scan_s = size / _GIB * _SCAN_S
-    of_log, of_queues = (_WARM_UP_S if size else 0) + scan_s + records * _RECORD_S, queues * _QUEUE_S
-    of_dispatch = derived_records * _dispatch_seconds(parse_version(start.version), has_rows_only=has_rows_only)
+    scan_s, version = size / _GIB * _SCAN_S, parse_version(start.version)
+    record_s = _RECORD_S if version >= BATCH_QUEUES else _OLDER_RECORD_S
+    of_log, of_queues = (_WARM_UP_S if size else 0) + scan_s + records * record_s, queues * _QUEUE_S
+    of_dispatch = derived_records * _dispatch_seconds(version, has_rows_only=has_rows_only)
     factor = machine_factor() if of_queues + of_log + of_dispatch >= _LEAST_S else 1.0
     waiting = max(0.0, size / disk_rate - scan_s * factor) if disk_rate else 0.0
     steps = (
