@@ -115,26 +115,27 @@ def skipped_halves(snapshot: Snapshot) -> Iterator[SkippedHalves]:
             yield SkippedHalves(queue, offset, skipped)
 
 
-def lacks_rows(snapshot: Snapshot) -> bool:
-    """Whether RocksDB has written nothing about half messages, so that a start after a clean stop makes no rows.
+def makes_no_rows(snapshot: Snapshot) -> bool:
+    """Whether a start makes no rows of half messages where RocksDB has none: after a clean stop.
 
     Those of a running broker may be in its memory; what a start after a crash makes is not known.
     """
-    if not snapshot.queue_ids(ROCKSDB_HALF_TOPIC) or not is_readable() or snapshot.broker_runs is not False:
-        return False
-    return not has_abort(snapshot.store.root) and half_rows(snapshot.store) is None
+    return is_readable() and snapshot.broker_runs is False and not has_abort(snapshot.store.root)
 
 
 def _without_rows(snapshot: Snapshot) -> Iterator[SkippedHalves]:
-    try:
-        if not lacks_rows(snapshot):
-            return
-    except RmqtoolError:  # of the database: it is reported as damaged
+    queue_ids = snapshot.queue_ids(ROCKSDB_HALF_TOPIC)
+    if not queue_ids or not makes_no_rows(snapshot):
         return
-    if lacks_rows not in snapshot.kept:
-        snapshot.kept[lacks_rows] = halves_in_rocksdb(snapshot, -1, ("queue_id", "queue_offset"))[0]
-    halves = snapshot.kept[lacks_rows]
-    for queue_id in snapshot.queue_ids(ROCKSDB_HALF_TOPIC):
+    if _without_rows not in snapshot.kept:
+        try:
+            is_known = half_rows(snapshot.store) is not None
+        except RmqtoolError:  # of the database: it is reported as damaged
+            is_known = True
+        columns = ("queue_id", "queue_offset")
+        snapshot.kept[_without_rows] = None if is_known else halves_in_rocksdb(snapshot, -1, columns)[0]
+    halves = snapshot.kept[_without_rows]
+    for queue_id in queue_ids if halves is not None else ():
         queue, own = snapshot.queue(ROCKSDB_HALF_TOPIC, queue_id), halves.filter(pc.equal(halves["queue_id"], queue_id))
         if queue is not None and own.num_rows:
             yield SkippedHalves(queue, None, np.sort(np.asarray(own["queue_offset"])))
@@ -153,18 +154,24 @@ def halves_in_rocksdb(snapshot: Snapshot, after: int, names: Sequence[str]) -> t
 
 def _stored_after(snapshot: Snapshot, topic: str, after: int, names: Sequence[str]) -> pa.Table:
     """Some fields of the messages in the queues of a topic that were stored after a physical offset."""
-    log, reading = snapshot.log.files, snapshot.reading
-    columns = ("physical_offset", *names)
-    schema, batches = message_schema(columns), list[pa.RecordBatch]()
+    columns, batches = ("physical_offset", *names), list[pa.RecordBatch]()
     for queue in filter(None, (snapshot.queue(topic, queue_id) for queue_id in snapshot.queue_ids(topic))):
-        with open_units(queue.queue, reading) as units:
+        with open_units(queue.queue, snapshot.reading) as units:
             start = max(0, queue.range.min_offset, units.bisect(after + 1))
-        for _, found in written_units(queue.queue, start, queue.range.max_offset, reading):
-            heads = read_heads(log, np.unique(found["physical_offset"].astype(np.int64)), reading)
-            for rows, frames in sound_records(log, heads, reading):
-                offsets = pa.array(heads.offsets[rows])  # positions of a run are not those of the log
-                batches += [batch.set_column(0, schema.field(0), offsets) for batch in record_batches(frames, columns)]
-    return pa.Table.from_batches(batches, schema)
+        batches += _led_to(snapshot, queue.queue, start, queue.range.max_offset, columns)
+    return pa.Table.from_batches(batches, message_schema(columns))
+
+
+def _led_to(
+    snapshot: Snapshot, queue: Queue, start: int, stop: int, columns: tuple[str, ...]
+) -> Iterator[pa.RecordBatch]:
+    """Fields of the messages to which a part of a queue leads; the first one is ``physical_offset``."""
+    log, reading, field = snapshot.log.files, snapshot.reading, message_schema(columns).field(0)
+    for _, units in written_units(queue, start, stop, reading):
+        heads = read_heads(log, np.unique(units["physical_offset"].astype(np.int64)), reading)
+        for rows, frames in sound_records(log, heads, reading):
+            offsets = pa.array(heads.offsets[rows])  # positions of a run are not those of the log
+            yield from (batch.set_column(0, field, offsets) for batch in record_batches(frames, columns))
 
 
 def _skipped(snapshot: Snapshot, queue: LoadedQueue, committed: int) -> Offsets:
@@ -288,16 +295,10 @@ def _given_up(conf: BrokerConf, halves: pa.Table) -> NDArray[np.bool_]:
 
 def _halves(snapshot: Snapshot, queue: Queue, start: int, stop: int) -> pa.Table:
     """Some fields of the half messages of a part of the queue."""
-    log, reading = snapshot.log.files, snapshot.reading
     properties = (f"{PROPERTY_COLUMN}{name}" for name in (UNIQUE_KEY, CHECK_TIMES, HALF_OFFSET))
-    names = ("queue_offset", "physical_offset", "store_timestamp", "born_timestamp", *properties)
-    schema, batches = message_schema(names), []
-    for _, units in written_units(queue, start, stop, reading):
-        heads = read_heads(log, np.unique(units["physical_offset"].astype(np.int64)), reading)
-        for rows, frames in sound_records(log, heads, reading):
-            offsets = pa.array(heads.offsets[rows])  # positions of a run are not those of the log
-            batches += [batch.set_column(1, schema.field(1), offsets) for batch in record_batches(frames, names)]
-    table = pa.Table.from_batches(batches, schema).combine_chunks()
+    names = ("physical_offset", "queue_offset", "store_timestamp", "born_timestamp", *properties)
+    batches = _led_to(snapshot, queue, start, stop, names)
+    table = pa.Table.from_batches(batches, message_schema(names)).combine_chunks()
     table = table.rename_columns([name.removeprefix(PROPERTY_COLUMN) for name in names])
     offsets = np.asarray(table.column("queue_offset"))
     return table.filter(pa.array((offsets >= start) & (offsets < stop))).sort_by("queue_offset")

@@ -86,7 +86,7 @@ def settle(
     """
     added = _tail_of(root, conf, releases, end, limit) if was_clean or is_live else None
     if added is not None:
-        _complete_side(root, conf, releases, end)
+        complete_side_rows(_snapshot_of(copy_store(root, conf), releases), end.last_record)
         if not (was_clean and not (added.units or added.keys) and (root / CHECKPOINT).exists()):
             write_checkpoint(root, copy_store(root, conf), end, releases.newest)
         starts = tuple(predicted(copy_store(root, conf), releases, end.walk))
@@ -94,17 +94,15 @@ def settle(
     return _settle_by_rebuild(root, conf, releases, end, was_clean=was_clean, limit=limit, jobs=jobs, progress=progress)
 
 
-def _complete_side(root: Path, conf: BrokerConf, releases: Releases, end: LogEnd) -> None:
-    snapshot = Snapshot(copy_store(root, conf), releases.newest if releases.is_named else None)
-    complete_side_rows(snapshot, end.last_record)
+def _snapshot_of(store: Store, releases: Releases) -> Snapshot:
+    return Snapshot(store, releases.newest if releases.is_named else None)
 
 
 def _tail_of(root: Path, conf: BrokerConf, releases: Releases, end: LogEnd, limit: RateLimit | None) -> Added | None:
     """What the end of the log adds to queues and index; None where all of it has to be read."""
     if end.is_damaged:
         return None
-    snapshot = Snapshot(copy_store(root, conf), releases.newest if releases.is_named else None)
-    return complete_tail(snapshot, releases, end.end, ReadPolicy(limit))
+    return complete_tail(_snapshot_of(copy_store(root, conf), releases), releases, end.end, ReadPolicy(limit))
 
 
 def _settle_by_rebuild(
@@ -129,7 +127,7 @@ def _settle_by_rebuild(
         if complete and not plan.is_empty:
             apply_plan(plan, transaction, progress)
     tidy(root, keeps_side_store=had_side_store)
-    _complete_side(root, conf, releases, end)
+    complete_side_rows(_snapshot_of(copy_store(root, conf), releases), end.last_record)
     if not complete:
         leave_unsettled(root, copy_store(root, conf), was_clean=was_clean)
     elif not (was_clean and plan.is_empty and (root / CHECKPOINT).exists()):
@@ -207,7 +205,7 @@ def predicted(store: Store, releases: Releases, walk: FileWalk | None = None) ->
 
     `walk` is one through a file of the log that is the same to every release.
     """
-    snapshot = Snapshot(store, releases.newest if releases.is_named else None)
+    snapshot = _snapshot_of(store, releases)
     walked = [walk] if walk else []
     known: set[object] = set()
     for version in dict.fromkeys((releases.newest, releases.oldest)):

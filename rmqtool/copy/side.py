@@ -17,7 +17,7 @@ from rmqtool.formats.rocksdb_rows import (
     progress_value,
     transaction_row,
 )
-from rmqtool.rebuild.staged import RowChange, change_rows, drop_traces, write_database
+from rmqtool.rebuild.staged import RowChange, change_rows, write_database
 from rmqtool.rules.system_topics import ROCKSDB_HALF_TOPIC
 from rmqtool.scan.columns import PROPERTY_COLUMN
 from rmqtool.store.rocksdb import is_readable
@@ -48,7 +48,6 @@ def complete_side_rows(snapshot: Snapshot, last_record: int) -> None:
         directory.mkdir(exist_ok=True)
         write_database(directory, {name: {} for name in (TIMER_FAMILY, HALF_FAMILY)})
     change_rows(directory, changes)
-    drop_traces(directory)
     (directory / "LOCK").unlink(missing_ok=True)
 
 

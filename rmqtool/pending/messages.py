@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.tolerant import ReadErrors
 from rmqtool.broker.dispatched_units import QueueName
-from rmqtool.broker.half_messages import ended_halves, lacks_rows, skipped_halves
+from rmqtool.broker.half_messages import ended_halves, makes_no_rows, skipped_halves
 from rmqtool.clients.queue_view import QueueViews
 from rmqtool.findings.finding import counted
 from rmqtool.formats.properties import (
@@ -488,7 +488,7 @@ def _half_rows(view: View) -> HalfRows | None:
     try:
         if known := half_rows(view.snapshot.store):
             return known
-        if lacks_rows(view.snapshot):
+        if makes_no_rows(view.snapshot):
             return None  # `lost_halves` has them
     except RmqtoolError as error:
         why = f"they are in RocksDB: {error.message}"

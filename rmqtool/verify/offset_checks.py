@@ -51,6 +51,7 @@ from rmqtool.store.store import CHECKPOINT, CONFIG, Store
 from rmqtool.transaction.losses import recorded_losses
 from rmqtool.verify.witnesses import EFFECTS, Ranges, Witnesses, check_losses, check_topic_lines
 
+_HALVES_SKIPPED, _HALF_ROWS_MISSING = "config.half-messages-skipped", "store.half-rows-missing"
 _LOSSES = (
     *("commitlog.torn", "commitlog.zeroed", "commitlog.last-file-missing", "commitlog.queue-offset-restart"),
     *("consumequeue.ahead", "consumequeue.hole"),
@@ -144,16 +145,16 @@ def check_offsets(
 
 def check_halves(snapshot: Snapshot, report: Report) -> None:
     """Report half messages that wait for an answer and that no broker looks at again."""
-    codes = ("config.half-messages-skipped", "store.half-rows-missing")
-    for code in codes:
+    for code in (_HALVES_SKIPPED, _HALF_ROWS_MISSING):
         report.check(code)
-    for skipped in skipped_halves(snapshot) if any(map(report.selection.wants, codes)) else ():
-        first, count = int(skipped.offsets[0]), len(skipped.offsets)
-        details = {"first_waiting": first, "half_messages": count}
-        is_in_rocksdb = skipped.committed is None
-        report.add(codes[is_in_rocksdb], topic=skipped.queue.queue.topic,
-                   queue_id=skipped.queue.queue.queue_id, queue_offset=first,
-                   details=details if is_in_rocksdb else {"committed": skipped.committed, **details})  # fmt: skip
+    is_wanted = report.selection.wants(_HALVES_SKIPPED) or report.selection.wants(_HALF_ROWS_MISSING)
+    for skipped in skipped_halves(snapshot) if is_wanted else ():
+        first, code = int(skipped.offsets[0]), _HALF_ROWS_MISSING
+        details = {"first_waiting": first, "half_messages": len(skipped.offsets)}
+        if skipped.committed is not None:
+            code, details = _HALVES_SKIPPED, {"committed": skipped.committed, **details}
+        report.add(code, topic=skipped.queue.queue.topic, queue_id=skipped.queue.queue.queue_id, queue_offset=first,
+                   details=details)  # fmt: skip
 
 
 def check_beginnings(committed_offsets: Sequence[CommittedOffset], ranges: Ranges, report: Report) -> None:
