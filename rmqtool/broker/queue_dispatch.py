@@ -47,6 +47,7 @@ class Queues:
     log_end: int
     recovered: RecoveredQueues
     reading: ReadPolicy = UNLIMITED
+    log_start: int = 0
     states: dict[QueueKey, SimulatedQueue] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[SimulatedQueue]:
@@ -96,7 +97,8 @@ class Queues:
             kind, topic, queue_id = key
             queue = Queue(topic, queue_id, kind, MappedFiles())
             start = self.recovered.get(key) or RecoveredQueue(queue, (), (), 0, None, -1)
-            self.states[key] = SimulatedQueue(start, self.rules, self.file_sizes[kind], self.log_end, self.reading)
+            self.states[key] = SimulatedQueue(start, self.rules, self.file_sizes[kind], self.log_end, self.reading,
+                                              log_start=self.log_start)  # fmt: skip
         return self.states[key]
 
 

@@ -99,9 +99,13 @@ class SimulatedQueue:
     """One queue while a start changes it; positions are bytes from the queue's beginning."""
 
     def __init__(
-        self, start: RecoveredQueue, rules: RecoveryRules, file_size: int, log_end: int, reading: ReadPolicy = UNLIMITED
-    ) -> None:
-        """`start` is the queue after its own recovery; new files get `file_size` bytes; the log is cut at `log_end`."""
+        self, start: RecoveredQueue, rules: RecoveryRules, file_size: int, log_end: int,
+        reading: ReadPolicy = UNLIMITED, *, log_start: int = 0,
+    ) -> None:  # fmt: skip
+        """`start` is the queue after its own recovery; new files get `file_size` bytes.
+
+        The log begins at `log_start`, and is cut at `log_end`.
+        """
         self.queue: Queue = start.queue
         self.kind: Kind = start.queue.kind
         self.unit = start.queue.unit_size  # size, bytes
@@ -122,12 +126,13 @@ class SimulatedQueue:
         self._files = [_File(mapped.start_offset, mapped) for mapped in start.files]
         self._wrote = wrote(start)  # bytes in the last file, if there is one
         self._highest = start.highest
-        self._log_end = log_end
+        self._log_start, self._log_end = log_start, log_end
         self._first_appended: int | None = None  # position
         self._end_before = self.end
         self._appended_end = 0
         self._pre_blank_end = 0  # position after the filler of a queue that the start creates
         self._appended_batches_end = 0  # queue offset after the last appended unit that points into the log
+        self._below_until = 0  # position after the first appended units, if they point before the log's beginning
         self._beyond_from: int | None = None  # position of the first appended unit that points after the log's end
 
     @property
@@ -177,7 +182,7 @@ class SimulatedQueue:
             self.shift = (expected - self.end) // self.unit
         if offset >= self._log_end and self._beyond_from is None:
             self._beyond_from = self.end
-        self._written(1, offset, size)
+        self._written(1, offset, size, int(offset < self._log_start))
         if self.kind == "batch":
             self._first_batch_offset = queue_offset if self._first_batch_offset is None else self._first_batch_offset
             self.max_offset_of_batches = queue_offset + batch_size
@@ -196,7 +201,9 @@ class SimulatedQueue:
         while first < len(offsets):
             count = self._following(queue_offsets[first:]) if self.kind == "simple" else 0
             if count > 1 and int(offsets[first + count - 1]) < self._log_end:
-                self._written(count, int(offsets[first + count - 1]), int(sizes[first + count - 1]))
+                last = first + count - 1
+                below = count_leading(offsets[first : last + 1] < self._log_start)
+                self._written(count, int(offsets[last]), int(sizes[last]), below)
                 first += count
                 continue
             offset, size, queue_offset = int(offsets[first]), int(sizes[first]), int(queue_offsets[first])
@@ -295,9 +302,12 @@ class SimulatedQueue:
         follow = head == self.end // self.unit + np.arange(len(head))
         return count_leading(follow)
 
-    def _written(self, count: int, offset: int, size: int) -> None:
+    def _written(self, count: int, offset: int, size: int, below: int) -> None:
+        """Take units at the end, the last one of a record at `offset`, the first ones `below` the log's beginning."""
         if self._first_appended is None:
-            self._first_appended = self.end
+            self._first_appended = self._below_until = self.end
+        if self._below_until == self.end:
+            self._below_until += below * self.unit
         self._wrote += count * self.unit
         self._appended_end = self.end
         self.appended += count
@@ -344,6 +354,7 @@ class SimulatedQueue:
             self._set(units, base, base, self._pre_blank_end, _PRE_BLANK_PHYSICAL_OFFSET)
         if self._first_appended is not None:
             self._set(units, base, self._first_appended, self._appended_end, self._log_end - 1)
+            self._set(units, base, self._first_appended, min(self._below_until, self._appended_end), 0)
         if self._beyond_from is not None:
             self._set(units, base, self._beyond_from, self._appended_end, self._log_end)
 

@@ -155,7 +155,8 @@ class Recovery:
         return given if given is not None else self.snapshot.checkpoint or NO_CHECKPOINT
 
     def _queues(self, log_end: int = MAX_OFFSET) -> Queues:
-        return Queues(self.rules, self.loaded.queue_file_sizes, log_end, self.recovered_queues, self._reading)
+        start = self.loaded.files[0].start_offset if self.loaded.files else 0
+        return Queues(self.rules, self.loaded.queue_file_sizes, log_end, self.recovered_queues, self._reading, start)
 
     def _cut_behind(self, first: int, end: LogEnd) -> LogCut:
         files = self.loaded.files

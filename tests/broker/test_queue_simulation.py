@@ -299,6 +299,17 @@ def test_a_light_queue_that_begins_again(tmp_path: Path, topic: str, misplaced: 
         assert state.misplaced == count
 
 
+@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize(("log_start", "min_offset"), [(0, 0), (3 * SIZE, 3), (8 * SIZE, 8)])
+def test_the_minimum_is_in_the_log(tmp_path: Path, log_start: int, min_offset: int, at_once: bool) -> None:
+    """Records of a file with a wrong name store offsets below the beginning of the log."""
+    queue = Queue("orders", 0, "simple", list_mapped_files(tmp_path))
+    state = SimulatedQueue(recover_queue(queue), OLD, FILE_SIZE, LOG_END, log_start=log_start)
+    for records in [run(0, 12)] if at_once else [[each] for each in run(0, 12)]:
+        append(state, records)
+    assert (state.min_offset(log_start), state.max_offset) == (min_offset, 12)
+
+
 def batch_unit(number: int) -> bytes:
     return build_unit(SIZE * number, SIZE, 0) + struct.pack(">qqhii", 0, 5 * number, 5, -1, 0)
 
