@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -15,6 +15,7 @@ from pathlib import Path
 from rmqtool.base.errors import UnreadableError
 from rmqtool.base.files import Progress, RateLimit, ReadPolicy, no_progress
 from rmqtool.base.mapped_files import list_mapped_files
+from rmqtool.base.paths import is_remote
 from rmqtool.base.signals import WAIT_SECONDS
 from rmqtool.copy.log_end import LogEnd, end_log
 from rmqtool.copy.manifest import CopiedFile, Manifest, Origin
@@ -175,18 +176,18 @@ class Copying:
         for _ in range(_BULK_PASSES):
             found = inventory(self._store)
             left = [file for file in found.files if file.is_full and file.name not in self._files]
-            self._copy_all_full(left)
+            self._copy_at_once(left, self._copy_full)
             for database in found.databases:
                 copy_tables(database.path, self._made(f"{database.name}/CURRENT").parent, self._reading, self._count)
             if not left:
                 break
         self._drop_gap()
 
-    def _copy_all_full(self, files: Sequence[Found]) -> None:
-        """Copy files that the broker writes no more, some at once unless that is to be slow."""
+    def _copy_at_once(self, files: Sequence[Found], copy: Callable[..., None]) -> None:
+        """Copy files that the broker does not write, some at once unless that is to be slow."""
         at_once = 1 if self._reading.rate_limit else min(len(files), _UPLOADS if self._uploads else _COPIES)
         with ThreadPoolExecutor(max(1, at_once)) as threads:
-            waiting = [threads.submit(self._copy_full, file, is_one_of_many=at_once > 1) for file in files]
+            waiting = [threads.submit(copy, file, is_one_of_many=at_once > 1) for file in files]
             try:
                 for each in waiting:
                     while not each.done():
@@ -320,23 +321,42 @@ class Copying:
         return file.step == "log" and self._log_stop is not None and start is not None and start >= self._log_stop
 
     def _copy_step(self, step: Step) -> None:
-        """Copy what is listed now: what is made after that, nothing leads to that was copied before."""
+        """Copy what is listed now: what is made after that, nothing leads to that was copied before.
+
+        Of a step that no broker has written meanwhile the files come at once, else one after the other. On another
+        machine a broker may run that is not seen here.
+        """
+        known = set(self._files)
+        if not (self._is_written() or is_remote(self._store.root)):
+            self._copy_listed(step, known, at_once=True)
+            if not self._is_written():
+                return
+        self._copy_listed(step, known, at_once=False)
+
+    def _is_written(self) -> bool:
+        """Whether a broker runs: one may have started meanwhile."""
+        return self._is_live or lock_holder(self._store.root) is not None
+
+    def _copy_listed(self, step: Step, known: Collection[str], *, at_once: bool) -> None:
         found = inventory(self._store, step)
         for database in found.databases:
             if database.step == step:
                 self._copy_database(database)
-        for file in found.of(step):
-            if file.name not in self._files and not self._is_too_late(file):
-                self._copy_changing(file)
+        files = [file for file in found.of(step) if file.name not in known and not self._is_too_late(file)]
+        if at_once:
+            self._copy_at_once(files, self._copy_changing)
+            return
+        for file in files:
+            self._copy_changing(file)
 
-    def _copy_changing(self, file: Found) -> None:
+    def _copy_changing(self, file: Found, *, is_one_of_many: bool = False) -> None:
         with vanishing(file.path) as gone:
             if file.step in _SMALL:
                 status = os.stat(file.path)
                 if copy_small(file.path, self._made(file.name)):
                     self._add(file, content_of(self._root / file.name, self._reading, self._count), status)
             else:
-                self._copy(file, os.stat(file.path))
+                self._copy(file, os.stat(file.path), is_one_of_many=is_one_of_many)
         self._tally("vanished", len(gone))
 
     def _copy(self, file: Found, status: os.stat_result, *, is_one_of_many: bool = False) -> None:
@@ -405,8 +425,7 @@ class Copying:
 
         self._drop_gap()
         rules = RecoveryRules.of(self._snapshot.release, self._store.conf)
-        is_live = self._is_live or lock_holder(self._store.root) is not None  # one may have started meanwhile
-        return end_log(self._root / COMMIT_LOG, source, rules, again=again if is_live else None)
+        return end_log(self._root / COMMIT_LOG, source, rules, again=again if self._is_written() else None)
 
     def _keep_earlier(self) -> None:
         """Keep what the earlier copy has and the source's cleaner has deleted: older files of log, queues and index."""

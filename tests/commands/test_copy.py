@@ -7,13 +7,15 @@ import json
 import os
 import shutil
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from rmqtool.base.errors import Exit
+from rmqtool.copy import run
 from rmqtool.copy.manifest import MANIFEST, read_manifest
-from rmqtool.copy.order import Step
+from rmqtool.copy.order import Found, Step
 from rmqtool.copy.run import Copying
 from rmqtool.salvage import new_store
 from rmqtool.store.lock import Holder
@@ -124,6 +126,30 @@ def test_raw_ends_where_a_start_reads(
     assert len([*(target / LOG).iterdir()]) == before + 1
     start = rmqtool("verify", target, "--json", *words).document["result"]["start"]
     assert sum(each["lost"] for each in start["queues"]) == 0
+
+
+def test_a_broker_that_starts_meanwhile(store: Path, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was copied at once, while it wrote already, is copied again in order."""
+    at_once, changing, log = Copying._copy_at_once, Copying._copy_changing, list[str]()
+    before = rmqtool("inspect", store, "--scan", "--json").document["result"]["commit_log"]["max_offset"]
+
+    def copy_at_once(self: Copying, files: Sequence[Found], copy: Callable[..., None]) -> None:
+        at_once(self, files, copy)
+        if any(file.step == "log" and not file.is_full for file in files):
+            grown(store, 90)
+            monkeypatch.setattr(run, "lock_holder", lambda _: Holder(1, "lock"))
+
+    def copy_changing(self: Copying, file: Found, *, is_one_of_many: bool = False) -> None:
+        if file.step == "log" and not is_one_of_many:
+            log.append(file.path.name)
+        changing(self, file, is_one_of_many=is_one_of_many)
+
+    monkeypatch.setattr(Copying, "_copy_at_once", copy_at_once)
+    monkeypatch.setattr(Copying, "_copy_changing", copy_changing)
+    done = rmqtool("copy", store, "--output", target, "--json")
+    end = rmqtool("inspect", store, "--scan", "--json").document["result"]["commit_log"]["max_offset"]
+    assert log == sorted(log, reverse=True) != []
+    assert done.document["result"]["end_offset"] == end > before
 
 
 @pytest.mark.slow
