@@ -75,7 +75,7 @@ def timers_due(
     due = _of_other_slots(snapshot, next_read)
     never = _never(snapshot, start, state, queue, next_read, now)
     if undeliverable:
-        stopped = _stopped_at(undeliverable, snapshot, start, state, queue, next_read)
+        stopped = _stopped(undeliverable, snapshot, start, state, queue, next_read)
         never = np.union1d(never, queue.physical_offsets[stopped])
     due.never = gone + len(never)
     due.again += len(again) + _read_again(snapshot, state, queue, next_read)
@@ -108,7 +108,9 @@ def _state_after(snapshot: Snapshot, start: StartPrediction, newest: int) -> Tim
     return timer_state(snapshot.store, snapshot.reading, newest, end, snapshot.database)
 
 
-def timers_without_files(snapshot: Snapshot, newest: int) -> Due:
+def timers_without_files(
+    snapshot: Snapshot, start: StartPrediction, newest: int, undeliverable: Sequence[int] = ()
+) -> Due:
     """The same where the timer's files are taken out: a start reads the queue from the beginning."""
     state = timer_state(snapshot.store, snapshot.reading, newest, snapshot.log_range.max_offset, snapshot.database)
     queue = read_timer_queue(state, snapshot.log.files)
@@ -117,11 +119,15 @@ def timers_without_files(snapshot: Snapshot, newest: int) -> Due:
     dues = newest_timers(queue, np.ones(len(queue.queue_offsets), np.bool_), snapshot.log.files)
     copies = TimerCopies()
     copies.add((each.unique_key, each.due, each.put_off) for each in dues)
+    waiting = [each for each in dues if not each.deletes]
+    is_odd = np.isin([each.queue_offset for each in waiting], undeliverable)
+    times = np.array([each.due - each.due % state.precision for each in waiting], np.int64)
     return Due(
+        never=int(np.count_nonzero(_stopped_at(is_odd, times, snapshot, start))),
         again=sum(
             each.due < state.delivered_until or copies.is_replaced(each.unique_key, each.due, each.put_off)
             for each in dues
-        )
+        ),
     )
 
 
@@ -191,7 +197,7 @@ def _never(
     return queue.physical_offsets[never | np.isin(queue.queue_offsets, waiting)]
 
 
-def _stopped_at(
+def _stopped(
     undeliverable: Sequence[int],
     snapshot: Snapshot,
     start: StartPrediction,
@@ -199,10 +205,7 @@ def _stopped_at(
     queue: TimerQueue,
     next_read: NextRead,
 ) -> NDArray[np.bool_]:
-    """Waiting messages that no broker can deliver, and all that are due later: the timer stops at the first of them.
-
-    With `timerSkipUnknownError` it drops each (`TimerMessageStore.TimerDequeuePutMessageService`).
-    """
+    """Waiting messages that no broker can deliver, and all that the timer does not reach for them."""
     is_odd, unread = np.isin(queue.queue_offsets, undeliverable), queue.queue_offsets >= next_read.begin
     waits = next_read.logged & ~unread & (next_read.slots >= state.read_until)
     dues = np.where(waits, next_read.slots, 0)
@@ -210,11 +213,20 @@ def _stopped_at(
         row = int(np.searchsorted(queue.queue_offsets, each.queue_offset))
         waits[row] = not each.deletes
         dues[row] = dues[row] or each.due - each.due % state.precision
-    lost = waits & is_odd
-    skips = parse_version(start.version) >= TIMER_SKIPS_UNKNOWN and snapshot.store.conf.is_on("timerSkipUnknownError")
-    if lost.any() and not skips:
-        lost |= waits & (dues > dues[lost].min())
+    lost = np.zeros(len(waits), np.bool_)
+    lost[waits] = _stopped_at(is_odd[waits], dues[waits], snapshot, start)
     return lost
+
+
+def _stopped_at(
+    is_odd: NDArray[np.bool_], dues: NDArray[np.int64], snapshot: Snapshot, start: StartPrediction
+) -> NDArray[np.bool_]:
+    """Which messages are not delivered because some cannot be: the timer stops at the first of them.
+
+    With `timerSkipUnknownError` it drops each (`TimerMessageStore.TimerDequeuePutMessageService`).
+    """
+    skips = parse_version(start.version) >= TIMER_SKIPS_UNKNOWN and snapshot.store.conf.is_on("timerSkipUnknownError")
+    return is_odd if skips or not is_odd.any() else is_odd | (dues > dues[is_odd].min())
 
 
 def _read_again(snapshot: Snapshot, state: TimerState, queue: TimerQueue, next_read: NextRead) -> int:

@@ -156,16 +156,11 @@ class ClientView:
         losses.come_again = come_again(self.snapshot, start, self.in_log(), request) if losses.delayed.again else 0
         if isinstance(losses.by_offsets, _WholeQueues):
             losses.by_offsets = replace(losses.by_offsets, request=request)
-        losses.timers = timers_due(
-            self.snapshot,
-            start,
-            totals.latest,
-            totals.latest,
-            undeliverable.get(QueueName(TIMER_TOPIC, 0), ()),
-            goes_beyond=any(self.beyond.values()),
-        )
+        of_timer = undeliverable.get(QueueName(TIMER_TOPIC, 0), ())
+        losses.timers = timers_due(self.snapshot, start, totals.latest, totals.latest, of_timer,
+                                   goes_beyond=any(self.beyond.values()))  # fmt: skip
         if losses.timers or has_timer_findings:
-            losses.timers_without_files = timers_without_files(self.snapshot, totals.latest)
+            losses.timers_without_files = timers_without_files(self.snapshot, start, totals.latest, of_timer)
         if losses.timers.never:
             losses.pops_in_timer = pops_in_timer(self.snapshot, start, totals.latest)
         losses.half_messages_unchecked = half_messages_unchecked(self.snapshot)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool.broker.prediction import StartPrediction
 from rmqtool.clients.losses import Due
 from rmqtool.clients.timers import timers_without_files
 from rmqtool.formats.rocksdb_rows import TIMELINE, TIMERS_INDEXED_TO
@@ -91,7 +92,8 @@ def test_what_a_broker_with_rows_delivers(
     damage(store)
     assert timers_after_start(store, "5.5.0") == lost
     snapshot = Snapshot(open_store(store))
-    assert timers_without_files(snapshot, snapshot.log_range.last_store_timestamp or 0) == taken_out
+    start = StartPrediction("normal", "5.5.0")
+    assert timers_without_files(snapshot, start, snapshot.log_range.last_store_timestamp or 0) == taken_out
 
 
 def zeroed(store: Path) -> None:
@@ -157,6 +159,23 @@ def test_a_message_without_a_destination(version: str, number: int, skips: bool,
     assert found["result"]["start"]["clients"]["timers"]["never"] == never + (skips and version != "5.1.4")
     [damaged] = [each for each in found["findings"] if each["code"] == "commitlog.destination"]
     assert damaged["details"]["queue_offset"] == number
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "skips", "never"), [(0, False, 3), (1, False, 2), (2, False, 1), (0, True, 1), (1, True, 1)]
+)
+def test_the_plan_counts_what_the_timer_does_not_reach(number: int, skips: bool, never: int, tmp_path: Path) -> None:
+    """Its files are taken out: it reads the queue again, and stops at a message without a destination."""
+    store, conf = stores.unpack("5.3.3-shop", tmp_path), tmp_path / "broker.conf"
+    conf.write_text(f"timerSkipUnknownError={str(skips).lower()}\n")
+    lose_destination(store, 0, number, topic=TIMER_TOPIC)
+    (store / "config" / "timercheck").write_bytes((store / "config" / "subscriptionGroup.json").read_bytes())
+    words = (store, "--json", "--broker-version", "5.3.3", "--broker-conf", conf)
+    [step, _] = rmqtool("verify", *words).document["result"]["plan"]["steps"]
+    assert step["clients"]["takes"] == {"timers_again": 1, "timers_never": never}
+    proof = rmqtool("repair", *words, "--yes").document["result"]["proof"]
+    assert (proof["clients"]["timers"]["never"], proof["more_lost"]) == (never, [])
 
 
 @pytest.mark.slow
