@@ -85,6 +85,7 @@ _NUMBER = re.compile("[0-9]{1,19}")
 _MAX_CURRENT = 64  # bytes
 _MAX_KILLED_LOG = 32 << 20  # bytes of a log that a killed broker has left
 _TABLE_NAME = re.compile(r"[0-9]+\.sst")  # others RocksDB passes over
+_CACHE_SIZE = 16 << 20  # bytes of data, indexes and filters, of all families together
 _MOST_THREADS = 16  # what RocksDB starts at each opening, however few tables there are
 _MAX_MANIFEST = 4 << 20  # bytes
 _MAX_SHOWN = 3
@@ -371,7 +372,7 @@ class RocksDb(Closing):
 
     def _open(self, names: list[str]) -> None:
         try:
-            from rocksdict import AccessType, Options, Rdict
+            from rocksdict import AccessType, BlockBasedOptions, Cache, Options, Rdict
         except ImportError as error:
             raise without_library(self.directory) from error
         shadow = self._make_shadow(names)
@@ -380,7 +381,12 @@ class RocksDb(Closing):
         options.set_max_file_opening_threads(min(max(len(tables), 1), _MOST_THREADS))
         try:
             self._families = tuple(Rdict.list_cf(shadow, options))
+            blocks = BlockBasedOptions()  # tables of any number need no more memory than this cache
+            blocks.set_block_cache(Cache(_CACHE_SIZE))
+            blocks.set_cache_index_and_filter_blocks(True)
             families = {name: Options(raw_mode=True) for name in self._families}
+            for family in families.values():
+                family.set_block_based_table_factory(blocks)
             self._database = Rdict(shadow, options, families, AccessType.read_only())
             named = {file["name"].lstrip("/") for file in self._database.live_files()}
         except Exception as error:

@@ -138,8 +138,11 @@ class ChainCheck:
             self._waiting.append(units[self._next - first :])
             self._waiting_count += len(self._waiting[-1])
             self._next = first + len(units)
-            if self._waiting_count >= self._chunk:
+            is_done = self._live and self._next > self._index_file.units
+            if is_done or self._waiting_count >= self._chunk:
                 self._check_waiting()
+            if is_done:  # a part of a log that grows may have any number of index files
+                self._slots = self._broken = self._untimely = np.empty(0, np.int32)
 
     def _check_waiting(self) -> None:
         if self._waiting:
