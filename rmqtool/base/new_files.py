@@ -25,6 +25,7 @@ from rmqtool.base.signals import deferred_signals
 from rmqtool.base.times import file_time
 
 _COPY_SIZE = 1 << 20
+_FICLONE = 0x40049409  # linux/fs.h
 
 
 def create_file(path: Path, size: int) -> int:
@@ -74,6 +75,15 @@ def copy_range(source: InputFile, position: int, size: int, descriptor: int, to:
             break
         done += count
     return done
+
+
+def share(source: InputFile, descriptor: int) -> bool:
+    """Let a new file share all data of another one; False where the file system cannot (XFS and Btrfs can)."""
+    try:
+        fcntl.ioctl(descriptor, _FICLONE, source.fileno())
+    except OSError:
+        return False
+    return True
 
 
 def set_time(descriptor: int, timestamp: int) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from rmqtool.base.errors import ChangedError, RmqtoolError, UnreadableError
 from rmqtool.base.files import InputFile, Progress, ReadPolicy, is_zero, length_without_zeros, list_directory, read_all
-from rmqtool.base.new_files import copy_range, new_file, write_all
+from rmqtool.base.new_files import new_file, share, write_all
 from rmqtool.formats.index_file import HEADER_DTYPE, HEADER_SIZE, SLOT_DTYPE, UNIT_DTYPE, UNIT_SIZE, unit_position
 from rmqtool.formats.layout import integer_at
 from rmqtool.store.config_json import parse_fastjson
@@ -151,19 +151,18 @@ def copy_content(
 ) -> Content:
     """Copy a file's data, up to `stop` if that is given, into a new file of the same size; raises as `InputFile`.
 
-    What `is_full` stays as it is: the system copies by itself what is hashed. A large file is hashed in a thread of its
-    own, unless it is one of many that are copied at the same time.
+    What `is_full` stays as it is: the copy shares its data where the file system can. A large file is hashed in a
+    thread of its own, unless it is one of many that are copied at the same time.
     """
     to.unlink(missing_ok=True)
     with InputFile(path, reading) as source, new_file(to, source.size) as target:
+        is_shared = is_full and stop is None and share(source, target)
         with _hashing(0 if is_one_of_many else source.size) as hashed:
             end_of_data = source.size if stop is None else min(stop, source.size)
             for position, data in pieces(source, end_of_data, hashed.kept):
                 hashed.add(data, position)
-                for start, end in _written(data):
-                    at = position + start
-                    done = copy_range(source, at, end - start, target, at) if is_full else 0
-                    write_all(target, data[start + done : end], at + done)
+                for start, end in () if is_shared else _written(data):
+                    write_all(target, data[start:end], position + start)
                 progress(len(data))
         return hashed.content(source.size)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import struct
 import threading
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 
 from rmqtool.base.files import UNLIMITED, InputFile, no_progress
+from rmqtool.base.new_files import write_all
 from rmqtool.copy import run, transfer
 from rmqtool.copy.order import STEPS, inventory
 from rmqtool.copy.transfer import content_of, copy_content, copy_index, copy_small
@@ -20,6 +23,30 @@ from tests.commands.running import rmqtool
 from tests.verify.small_store import small_store
 
 GEOMETRY = Geometry(4, 10)
+
+
+@pytest.mark.parametrize("stop", [None, 5000])
+def test_what_a_file_system_shares_is_hashed_and_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: int | None
+) -> None:
+    """XFS and Btrfs give the copy the data of a file that stays as it is; of a part of one they are not asked."""
+    path, written = tmp_path / "file", list[int]()
+    path.write_bytes(bytes(range(1, 251)) * 40)
+
+    def shares(descriptor: int, request: int, source: int) -> None:
+        assert request == 0x40049409  # FICLONE, linux/fs.h
+        os.pwrite(descriptor, os.pread(source, 1 << 20, 0), 0)
+
+    def noted(descriptor: int, data: memoryview, position: int) -> None:
+        written.append(len(data))
+        write_all(descriptor, data, position)
+
+    monkeypatch.setattr(fcntl, "ioctl", shares)
+    monkeypatch.setattr(transfer, "write_all", noted)
+    copied = copy_content(path, tmp_path / "copy", UNLIMITED, no_progress, stop, is_full=True)
+    assert sum(written) == (stop or 0)
+    assert (tmp_path / "copy").read_bytes() == path.read_bytes()[:stop].ljust(10_000, b"\0")
+    assert copied == content_of(tmp_path / "copy", UNLIMITED, no_progress)
 
 
 def index_file(path: Path, count: int, slots: list[int], previous: list[int]) -> Path:
