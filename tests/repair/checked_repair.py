@@ -78,6 +78,7 @@ def _unsaid(done: Repair) -> Iterator[str]:
     said = {"store.recorded-loss", "upgrade.setting", *_LEFT_TO_A_START}
     said |= set(_RESTORED if "'Restore " in planned or "'Mount the disk of the log" in planned else ())
     said |= {"config.delay-offset"} if "they may deliver it again" in planned else set()
+    said |= {"config.topic-queues"} if "perm 0: it may not be read" in planned else set()
     said |= {code for code, _, why in (text.partition(": ") for text in result["plan"]["remaining"]) if why in planned}
     new = {each["code"] for each in stays if each["code"] not in planned and each["message"] not in planned} - said
     if new and GOES_ON not in planned:
