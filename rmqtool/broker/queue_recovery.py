@@ -237,6 +237,7 @@ class SimulatedQueue:
             self.undone += max(0, self._appended_end - max(self.end, self._first_appended)) // self.unit
             self._first_appended = min(self._first_appended, self.end)
         self._appended_end = min(self._appended_end, self.end)
+        self._below_until = min(self._below_until, self.end)
         self.cut += max(0, (before - self.end) // self.unit)
 
     def destroy(self) -> None:
@@ -354,7 +355,7 @@ class SimulatedQueue:
             self._set(units, base, base, self._pre_blank_end, _PRE_BLANK_PHYSICAL_OFFSET)
         if self._first_appended is not None:
             self._set(units, base, self._first_appended, self._appended_end, self._log_end - 1)
-            self._set(units, base, self._first_appended, min(self._below_until, self._appended_end), 0)
+            self._set(units, base, self._first_appended, self._below_until, 0)
         if self._beyond_from is not None:
             self._set(units, base, self._beyond_from, self._appended_end, self._log_end)
 

@@ -75,8 +75,8 @@ def timers_due(
     due = _of_other_slots(snapshot, next_read)
     never = _never(snapshot, start, state, queue, next_read, now)
     if undeliverable:
-        stopped = _stopped(undeliverable, snapshot, start, state, queue, next_read)
-        never = np.union1d(never, queue.physical_offsets[stopped])
+        lost = _not_reached(undeliverable, snapshot, start, state, queue, next_read)
+        never = np.union1d(never, queue.physical_offsets[lost])
     due.never = gone + len(never)
     due.again += len(again) + _read_again(snapshot, state, queue, next_read)
     if state.ran_until is None:  # nothing says what was delivered: the wheel is read from the beginning
@@ -123,7 +123,7 @@ def timers_without_files(
     is_odd = np.isin([each.queue_offset for each in waiting], undeliverable)
     times = np.array([each.due - each.due % state.precision for each in waiting], np.int64)
     return Due(
-        never=int(np.count_nonzero(_stopped_at(is_odd, times, snapshot, start))),
+        never=int(np.count_nonzero(_not_delivered(is_odd, times, snapshot, start))),
         again=sum(
             each.due < state.delivered_until or copies.is_replaced(each.unique_key, each.due, each.put_off)
             for each in dues
@@ -197,7 +197,7 @@ def _never(
     return queue.physical_offsets[never | np.isin(queue.queue_offsets, waiting)]
 
 
-def _stopped(
+def _not_reached(
     undeliverable: Sequence[int],
     snapshot: Snapshot,
     start: StartPrediction,
@@ -214,11 +214,11 @@ def _stopped(
         waits[row] = not each.deletes
         dues[row] = dues[row] or each.due - each.due % state.precision
     lost = np.zeros(len(waits), np.bool_)
-    lost[waits] = _stopped_at(is_odd[waits], dues[waits], snapshot, start)
+    lost[waits] = _not_delivered(is_odd[waits], dues[waits], snapshot, start)
     return lost
 
 
-def _stopped_at(
+def _not_delivered(
     is_odd: NDArray[np.bool_], dues: NDArray[np.int64], snapshot: Snapshot, start: StartPrediction
 ) -> NDArray[np.bool_]:
     """Which messages are not delivered because some cannot be: the timer stops at the first of them.

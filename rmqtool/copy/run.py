@@ -44,7 +44,7 @@ from rmqtool.store.store import COMMIT_LOG, Store
 from rmqtool.transaction.system import SYSTEM
 
 BLOCK = 512  # of st_blocks, bytes
-_COPIES, _UPLOADS = 2, 8  # full files at once
+_COPIES, _UPLOADS = 2, 8  # files at once
 _BULK_PASSES = 3  # files that are full meanwhile are copied by the next one
 _BUFFERED = 1.0  # seconds for which an acknowledged message may be in the broker's memory alone, and more
 _LARGE = 1 << 20  # bytes
@@ -335,7 +335,8 @@ class Copying:
 
     def _is_written(self) -> bool:
         """Whether a broker runs: one may have started meanwhile."""
-        return self._is_live or lock_holder(self._store.root) is not None
+        self._is_live = self._is_live or lock_holder(self._store.root) is not None
+        return self._is_live
 
     def _copy_listed(self, step: Step, known: Collection[str], *, at_once: bool) -> None:
         found = inventory(self._store, step)

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from rmqtool.base.errors import Exit
-from rmqtool.copy import run
+from rmqtool.base.files import InputFile
+from rmqtool.copy import run, transfer
 from rmqtool.copy.manifest import MANIFEST, read_manifest
 from rmqtool.copy.order import Found, Step
 from rmqtool.copy.run import Copying
@@ -129,8 +130,9 @@ def test_raw_ends_where_a_start_reads(
 
 
 def test_a_broker_that_starts_meanwhile(store: Path, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was copied at once, while it wrote already, is copied again in order."""
+    """What was copied at once, while it wrote already, is copied again in order, and shares no data that it writes."""
     at_once, changing, log = Copying._copy_at_once, Copying._copy_changing, list[str]()
+    shared = list[str]()  # in the second copying
     before = rmqtool("inspect", store, "--scan", "--json").document["result"]["commit_log"]["max_offset"]
 
     def copy_at_once(self: Copying, files: Sequence[Found], copy: Callable[..., None]) -> None:
@@ -144,11 +146,18 @@ def test_a_broker_that_starts_meanwhile(store: Path, target: Path, monkeypatch: 
             log.append(file.path.name)
         changing(self, file, is_one_of_many=is_one_of_many)
 
+    def share(source: InputFile, _: int) -> bool:
+        shared.extend([Path(source.path).name] if log else [])
+        return False
+
     monkeypatch.setattr(Copying, "_copy_at_once", copy_at_once)
     monkeypatch.setattr(Copying, "_copy_changing", copy_changing)
+    monkeypatch.setattr(transfer, "share", share)
     done = rmqtool("copy", store, "--output", target, "--json")
     end = rmqtool("inspect", store, "--scan", "--json").document["result"]["commit_log"]["max_offset"]
     assert log == sorted(log, reverse=True) != []
+    assert shared
+    assert {*log[:2]}.isdisjoint(shared)
     assert done.document["result"]["end_offset"] == end > before
 
 

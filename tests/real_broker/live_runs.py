@@ -132,6 +132,10 @@ def _turn(store: Path, output: Path, tally: Tally, *, shows_entries: bool) -> No
         is_found = found["physical_offset"] in [each["physical_offset"] for each in keyed]
         tally.check(is_found, f"query {store.name}: key {found['keys']}")
     tally.check(tally.run(store, "status")["result"]["broker"]["running"], f"status {store.name}: does not run")
+    _export(store, output, tally)
+
+
+def _export(store: Path, output: Path, tally: Tally) -> None:
     mode = ("--mode", "incremental") if output.exists() else ()
     tally.run(store, "export", *mode, "--output", output, "--engine", "local")
 
@@ -154,10 +158,9 @@ def try_form(name: str, minutes: float) -> dict[str, Any]:
                     _turn(store, root / f"{store.name}.out", tally, shows_entries=form.shows_entries)
         messages = tally.run(stores[0], "verify")["result"]["messages"]
         for store in stores:
-            tally.run(
-                store, "export", "--mode", "incremental", "--output", root / f"{store.name}.out", "--engine", "local"
-            )
-            rows = ds.dataset(root / f"{store.name}.out", exclude_invalid_files=True).count_rows()
+            output = root / f"{store.name}.out"
+            _export(store, output, tally)
+            rows = ds.dataset(output, exclude_invalid_files=True).count_rows()
             tally.check(rows == messages, f"export {store.name}: {rows} of {messages} messages")
     growth, where = tally.growth()
     tally.check(growth <= _MORE_MEMORY, where)
