@@ -64,7 +64,7 @@ def commands(store: Path, topic: str) -> dict[str, list[str]]:
     return {
         "verify": ["verify", str(store), "--json", "--jobs", "1"],
         "inspect": ["inspect", str(store), "--json", "--scan"],
-        "query": ["query", str(store), "--json", "--topic", topic, "--limit", "5"],
+        "query": ["query", str(store), "--json", "--topic", topic, "--scan", "--limit", "5"],
         "key": ["query", str(store), "--json", "--topic", topic, "--key", "k1"],
         "status": ["status", str(store), "--json"],
     }
@@ -204,6 +204,7 @@ def try_store(name: str, store: Path, every: int, drawn: random.Random) -> Tally
                 if not faults:
                     continue
                 sound = tried(store, words, Fault(file, "changes", since=_WHOLE[1]))
+                assert sound.status != Exit.USAGE, words
                 for fault in faults if sound.reads else ():
                     placed_fault = placed(fault, sound.reads)
                     tally.add(command, placed_fault, tried(store, words, placed_fault), sound)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from tests.faults.shim import compiled, load_all
+from tests.faults.shim import compiled
 from tests.trust import results
 
 SEED = 1
@@ -47,7 +47,6 @@ class Trials:
         """Try all names, or those given; print, and with `--record` keep, the figures; 1 where something is wrong."""
         given = self._parse(options)
         if _DIRECTORY in os.environ:
-            load_all()
             tally = self.tally(given.names[0], given, Path(os.environ[_DIRECTORY]))
             print(json.dumps({"line": str(tally), **vars(tally)}))
             return 0

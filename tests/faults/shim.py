@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -29,20 +30,12 @@ _SOURCES = [Path(__file__).parent / name for name in ("bad.c", "bad_writes.c")]
 _LIBRARY = "bad.so"
 _LONGEST_S = 120
 _KILLED = 137
-_MODULES = (
-    *(f"commands.{name}" for name in ("clean", "convert", "copy", "cut", "export", "inspect", "inspect_location",
-                                      "query", "salvage", "status", "undo", "verify", "writing")),
-    "clean.deletion", "copy.job", "copy.settle", "cut.job", "export.run", "export.write", "inspect.overview",
-    "query.lookup", "rebuild.apply", "report.status", "salvage.conversion", "salvage.write_log", "show.clean_text",
-    "show.copy", "show.cut", "show.export", "show.query", "show.salvage", "show.verify", "transaction.undo",
-    "verify.verification",
-)  # fmt: skip
 
 
 class Answer(NamedTuple):
     """How a command ended: its status, what it printed, and its traceback if it had one.
 
-    `status` is None of one that was killed, or did not end as a command does.
+    `status` is None of one that was killed, or did not end as a command does. `modules` is what it has imported.
     """
 
     status: int | None
@@ -50,6 +43,7 @@ class Answer(NamedTuple):
     err: str = ""
     problem: str | None = None
     is_killed: bool = False
+    modules: Sequence[str] = ()
 
 
 def compiled(into: Path) -> Path | None:
@@ -73,16 +67,13 @@ def shim() -> ctypes.CDLL:
     return library
 
 
-def load_all() -> None:
-    """Load what commands need, without a thread: copies of this process have it."""
-    for name in _MODULES:
-        __import__(f"rmqtool.{name}")
-
-
 def answer(words: Sequence[str], before: Callable[[], None] = lambda: None) -> Answer:
-    """Run a command line in a copy of this process, after `before` there."""
+    """Run a command line in a copy of this process, after `before` there; the next copy has what this one imports."""
     with started(words, before) as running:
-        return running.answer()
+        found = running.answer()
+    for name in found.modules:
+        import_module(name)
+    return found
 
 
 @dataclass(frozen=True)
@@ -128,7 +119,7 @@ def started(words: Sequence[str], before: Callable[[], None] = lambda: None) -> 
 
 
 def _in_copy(words: Sequence[str]) -> Answer:
-    data, err = io.BytesIO(), io.StringIO()
+    data, err, had = io.BytesIO(), io.StringIO(), {*sys.modules, "__mp_main__"}
     out = io.TextIOWrapper(data, encoding="utf-8", newline="")
     try:
         with redirect_stdout(out), redirect_stderr(err):
@@ -140,7 +131,7 @@ def _in_copy(words: Sequence[str]) -> Answer:
             place = place.tb_next
         where = f"{place.tb_frame.f_code.co_filename}:{place.tb_lineno}" if place else ""
         return Answer(None, problem=f"{type(error).__name__}: {error} at {where}")
-    return Answer(status, data.getvalue().decode(), err.getvalue())
+    return Answer(status, data.getvalue().decode(), err.getvalue(), modules=[*(sys.modules.keys() - had)])
 
 
 def _awaited(process: int, file: IO[str]) -> Answer:
