@@ -50,7 +50,8 @@ _INTRO = """# Trust
 
 rmqtool may be used on the only copy of a store. This page lists what it promises, how each promise is tested, and what
 the last run found. The runs themselves write the figures (`make trust` writes the page), and each command works in a
-clone. A commit with a plus sign includes changes that were committed after it.
+clone. A commit with a plus sign includes changes that were committed after it. Runs with the same program tried the
+same code, whatever else a commit has changed: `git ls-tree COMMIT rmqtool formats | git hash-object --stdin` shows it.
 """
 
 
@@ -76,7 +77,8 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 def _run(result: Result) -> str:
     minutes = max(1, round(result.seconds / 60))
-    said = f"Last run: `{result.command}`, {result.day}, commit {result.commit}, seed {result.seed}, {minutes} min."
+    of = f"commit {result.commit}" + (f", program {result.program}" if result.program else "")
+    said = f"Last run: `{result.command}`, {result.day}, {of}, seed {result.seed}, {minutes} min."
     return f"{said} {result.note}".rstrip() + "\n"
 
 
