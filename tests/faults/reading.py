@@ -14,7 +14,7 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -32,8 +32,11 @@ _COUNTS = ("reads", "hits", "maps")
 _WHOLE = (0, 1 << 62)
 _PER_KIND = 3
 """Of the files of a kind the first, the last and the one between."""
-_LATER = 12
-"""Of the reads of a file at most so many are the first that fails."""
+_FAULTS = 20
+"""Where one fault in many is tried, about so many of the same file."""
+_NOT_OF_BROKERS = [
+    word for name in ("RMQ_*", "rmq_*", "SCHEDULE_*", "%*", "*TRACE*") for word in ("--exclude-topic", name)
+]
 
 
 @dataclass(frozen=True)
@@ -59,14 +62,20 @@ class Ended:
     maps: int
 
 
-def commands(store: Path, topic: str) -> dict[str, list[str]]:
-    """The command lines that are tried."""
+def commands(store: Path) -> dict[str, list[str]]:
+    """The command lines that are tried: whether a store is sound, and for the first message of a topic of a client."""
+    first = answer(["query", str(store), "--scan", "--limit", "1", "--json", *_NOT_OF_BROKERS])
+    message = json.loads(first.out)
+    where = ["--topic", message["topic"], "--queue", str(message["queue_id"])]
+    tier = ["--tiered-path", str(store / "tiered")] if (store / "tiered").is_dir() else []
+    query = ["query", str(store), "--json", *tier]
     return {
-        "verify": ["verify", str(store), "--json", "--jobs", "1"],
+        "verify": ["verify", str(store), "--json", "--jobs", "1", *tier],
         "inspect": ["inspect", str(store), "--json", "--scan"],
-        "query": ["query", str(store), "--json", "--topic", topic, "--scan", "--limit", "5"],
-        "key": ["query", str(store), "--json", "--topic", topic, "--key", "k1"],
         "status": ["status", str(store), "--json"],
+        "query --scan": [*query, "--scan", "--where", "no=such"],
+        "query --key": [*query, "--topic", message["topic"], "--key", message["unique_key"]],
+        "query --queue-offset": [*query, *where, "--queue-offset", str(message["queue_offset"])],
     }
 
 
@@ -96,7 +105,8 @@ def problem_of(command: str, fault: Fault, ended: Ended, sound: Ended) -> str | 
         return "reads in pieces change what it says"
     if fault.mode in ("fails", "ends") and ended.hits:
         is_same = _is_of_database(fault) and ended.out == sound.out
-        if ended.status == Exit.OK and not (is_same or (command == "inspect" and _is_told(ended.out))):
+        says_nothing = ended.status == Exit.OK or (command.startswith("query") and ended.status == Exit.FINDINGS)
+        if says_nothing and not (is_same or (command == "inspect" and _is_told(ended.out))):
             return "something was not read, and it does not say so"
         if command == "verify" and _verdict(ended.out) == "clean":
             return "clean, though something was not read"
@@ -154,19 +164,14 @@ def pages_of(path: Path) -> list[int]:
     return sorted(found)
 
 
-def faults_of(store: Path, name: str) -> Iterator[Fault]:
-    """All faults of one file; of those that begin later, `since` is in parts of the reads that there are."""
+def faults_of(store: Path, name: str, reads: int) -> Iterator[Fault]:
+    """All faults of one file, which a command reads so many times."""
     yield Fault(name, "pieces")
     missing: tuple[Mode, ...] = ("fails", "ends")
     for page in pages_of(store / name):
         yield from (Fault(name, mode, page, page + PAGE) for mode in missing)
-    for part in range(_LATER):
-        yield from (Fault(name, mode, since=part) for mode in (*missing, "changes"))
-
-
-def placed(fault: Fault, reads: int) -> Fault:
-    """A fault that begins at a read of so many."""
-    return replace(fault, since=-(-reads * fault.since // _LATER))
+    for since in range(reads):
+        yield from (Fault(name, mode, since=since) for mode in (*missing, "changes"))
 
 
 @dataclass
@@ -196,27 +201,18 @@ class Tally:
 
 def try_store(name: str, store: Path, every: int, drawn: random.Random) -> Tally:
     """One in `every` of all faults of a store."""
-    tally = Tally(name)
+    tally, of_files = Tally(name), max(1, every // _FAULTS)
     with unchanged(store):
-        for command, words in commands(store, _topic(store)).items():
+        for command, words in commands(store).items():
             for file in files_of(store):
-                faults = [fault for fault in faults_of(store, file) if not drawn.randrange(every)]
-                if not faults:
+                if drawn.randrange(of_files):
                     continue
                 sound = tried(store, words, Fault(file, "changes", since=_WHOLE[1]))
                 assert sound.status != Exit.USAGE, words
-                for fault in faults if sound.reads else ():
-                    placed_fault = placed(fault, sound.reads)
-                    tally.add(command, placed_fault, tried(store, words, placed_fault), sound)
+                for fault in faults_of(store, file, sound.reads) if sound.reads else ():
+                    if not drawn.randrange(every // of_files):
+                        tally.add(command, fault, tried(store, words, fault), sound)
     return tally
-
-
-def _topic(store: Path) -> str:
-    for base in ("consumequeue", "batchconsumequeue"):
-        names = sorted(path.name for path in (store / base).glob("*") if path.is_dir() and path.name.isalpha())
-        if names:
-            return "orders" if "orders" in names else names[0]
-    return "orders"
 
 
 def all_names() -> list[str]:

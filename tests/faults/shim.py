@@ -72,7 +72,8 @@ def answer(words: Sequence[str], before: Callable[[], None] = lambda: None) -> A
     with started(words, before) as running:
         found = running.answer()
     for name in found.modules:
-        import_module(name)
+        with suppress(ImportError):  # some exist only once another one has made them
+            import_module(name)
     return found
 
 
