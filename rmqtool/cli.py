@@ -75,6 +75,8 @@ _SECTIONS = {
 _EXTRA = re.compile(r"unexpected extra argument \((.+)\)")
 _TYPE_NAME = re.compile(r"is not a valid integer(?: range)?\.?$")
 _COMMANDS = [name for section in _SECTIONS.values() for name in section]
+_WITH_FINDINGS = frozenset({"verify", "status", "report", "repair"})
+"""Commands whose findings include what was not read."""
 _PLUGINS = ("verify", "inspect", "status")  # have --format nagios
 _STOPPED: Mapping[int, str] = {
     Exit.HUNG_UP: "ended by SIGHUP",
@@ -198,16 +200,20 @@ def _checked(style: Style, arguments: Sequence[str]) -> int:
 
 
 def _with_unread(style: Style, status: int) -> int:
-    """The exit status, which is not OK where something was not read that the command could do without."""
-    failed = failed_so_far()
-    if status != Exit.OK or not failed:
+    """The exit status, which is not OK where something was not read that the command could do without.
+
+    Where nothing was found, what was not read is said, too: what is looked for may be there.
+    """
+    says_nothing = status == Exit.OK or (status == Exit.FINDINGS and _command_in(style.words) not in _WITH_FINDINGS)
+    if not says_nothing:
         return status
-    for error in failed:
+    for error in failed_so_far():
         if style.json and style.lines_begun:
             write_error(style, _NAME, error)
         else:
             note(str(error))  # the document of a program is complete by now
-    return Exit.LOSSY
+        status = status or Exit.LOSSY
+    return status
 
 
 def _run(style: Style, arguments: list[str]) -> int:

@@ -334,7 +334,7 @@ def why_not_found(snapshot: Snapshot, keys: Sequence[str], topics: Sequence[str]
     files = [file for file in snapshot.index.files if file.keys]
     in_rocksdb = RocksDbIndex(snapshot.store)
     last_offset = in_rocksdb.last_offset()
-    if in_rocksdb.problem and needs_rocksdb(snapshot):
+    if snapshot.index.problems or (in_rocksdb.problem and needs_rocksdb(snapshot)):
         return f"whether a message has the key {asked} is not known: --scan looks at every message"
     if files:
         first, last = files[0], files[-1]

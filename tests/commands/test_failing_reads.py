@@ -103,7 +103,21 @@ def test_other_commands(command: str, fault: str, unpacked: GoldenStore, tmp_pat
         with calls_on(Calls(root, number, 1 << 60 if goes_on else number + 1, kind, calls)):
             found = rmqtool(name, root, *options, *output, "--json")
         assert found.status in (Exit.FINDINGS, Exit.LOSSY, Exit.FAILED), seen[number]
+        assert found.status != Exit.FINDINGS or "cannot read" in found.out + found.err, seen[number]
         assert "Traceback" not in found.err, seen[number]
+
+
+def test_a_key_is_not_denied(unpacked: GoldenStore) -> None:
+    """An index file that cannot be read may lead to the message."""
+    store = unpacked("5.3.3-shop")
+    with calls_on(Calls(store, kinds=READS)) as calls:
+        rmqtool("query", store, "--key", "no-such-key")
+    first = next(number for number, call in enumerate(calls.seen) if call.path.startswith("index/"))
+    with calls_on(Calls(store, first, 1 << 60, "error", READS)):
+        found = rmqtool("query", store, "--key", "no-such-key")
+    assert found.status == Exit.FINDINGS
+    assert "no message has the key" not in found.err
+    assert "whether a message has the key no-such-key is not known: --scan looks at every message" in found.err
 
 
 @pytest.mark.slow

@@ -56,6 +56,7 @@ class Ended:
 
     status: int | None
     out: str
+    err: str
     problem: str | None
     reads: int
     hits: int
@@ -90,7 +91,7 @@ def tried(store: Path, words: Sequence[str], fault: Fault | None) -> Ended:
     found = answer(words)
     counts = [shim().bad_count(each) for each in range(len(_COUNTS))]
     shim().bad_set(0, b"", 0, 0, 0)
-    return Ended(found.status, found.out, found.problem, *counts)
+    return Ended(found.status, found.out, found.err, found.problem, *counts)
 
 
 def problem_of(command: str, fault: Fault, ended: Ended, sound: Ended) -> str | None:
@@ -105,8 +106,9 @@ def problem_of(command: str, fault: Fault, ended: Ended, sound: Ended) -> str | 
         return "reads in pieces change what it says"
     if fault.mode in ("fails", "ends") and ended.hits:
         is_same = _is_of_database(fault) and ended.out == sound.out
+        is_told = command.startswith("query") and Path(fault.file).name in ended.err
         says_nothing = ended.status == Exit.OK or (command.startswith("query") and ended.status == Exit.FINDINGS)
-        if says_nothing and not (is_same or (command == "inspect" and _is_told(ended.out))):
+        if says_nothing and not is_told and not (is_same or (command == "inspect" and _is_told(ended.out))):
             return "something was not read, and it does not say so"
         if command == "verify" and _verdict(ended.out) == "clean":
             return "clean, though something was not read"

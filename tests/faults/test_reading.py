@@ -29,17 +29,20 @@ def test_some_reads(name: str, every: int) -> None:
     assert found["hits"] >= found["trials"] // 3 > 0
 
 
-SOUND = Ended(0, '{"result": {"verdict": "clean"}}', None, 9, 0, 0)
+SOUND = Ended(0, '{"result": {"verdict": "clean"}}', "", None, 9, 0, 0)
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_what_is_owed(mode: str) -> None:
     """A clean verdict, or a status of 0, where a read failed; a traceback, a status of no meaning, a mapped file."""
     fault = Fault("checkpoint", mode)  # type: ignore[arg-type]
-    met = Ended(0, SOUND.out, None, 9, 1, 0)
+    met = Ended(0, SOUND.out, "", None, 9, 1, 0)
     assert (problem_of("verify", fault, met, SOUND) is None) == (mode in ("pieces", "changes"))
-    assert (problem_of("verify", fault, Ended(1, SOUND.out, None, 9, 1, 0), SOUND) is None) == (mode == "changes")
+    assert (problem_of("verify", fault, Ended(1, SOUND.out, "", None, 9, 1, 0), SOUND) is None) == (mode == "changes")
     assert problem_of("verify", fault, SOUND, SOUND) is None
-    assert problem_of("inspect", fault, Ended(None, "", "IndexError", 9, 1, 0), SOUND)
-    assert problem_of("inspect", fault, Ended(9, SOUND.out, None, 9, 1, 0), SOUND)
-    assert problem_of("inspect", fault, Ended(0, SOUND.out, None, 9, 0, 1), SOUND)
+    assert problem_of("inspect", fault, Ended(None, "", "", "IndexError", 9, 1, 0), SOUND)
+    assert problem_of("inspect", fault, Ended(9, SOUND.out, "", None, 9, 1, 0), SOUND)
+    assert problem_of("inspect", fault, Ended(0, SOUND.out, "", None, 9, 0, 1), SOUND)
+    silent, told = (Ended(1, "", err, None, 9, 1, 0) for err in ("nothing", "checkpoint: cannot read"))
+    assert (problem_of("query --scan", fault, silent, silent) is None) == (mode in ("pieces", "changes"))
+    assert problem_of("query --scan", fault, told, told) is None
