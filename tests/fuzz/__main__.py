@@ -1,4 +1,4 @@
-"""Fuzz every target, or those that are named, one after the other: `python -m tests.fuzz [--seconds N] [NAME...]`.
+"""Fuzz every target, or those that are named, on all cores: `python -m tests.fuzz [--seconds N] [NAME...]`.
 
 Inputs that lead somewhere new are kept outside of the checkout, a few hundred for each target; what fails is left
 there, too, with the command that runs it again.
@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -79,14 +80,16 @@ def main() -> int:
     parser.add_argument("names", nargs="*", choices=[[], *TARGETS], default=[])
     parser.add_argument("--seconds", type=int, default=3600)
     parser.add_argument("--corpus", type=Path, default=_CORPUS)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="targets at a time (default: cores)")
     parser.add_argument("--record", action="store_true")
     given = parser.parse_args()
     begin, rows = time.monotonic(), []
-    for name in given.names or TARGETS:
-        row = fuzz(name, given.seconds, given.corpus)
-        rows.append(row)
-        end = f"fails: python -m tests.fuzz.one {name} {row['found']}" if row["found"] else "nothing found"
-        print(f"{name:11} {row['runs']:10} runs, {row['seconds']} s, {row['coverage']} branches: {end}", flush=True)
+    with ThreadPoolExecutor(given.jobs) as pool:
+        for row in pool.map(lambda name: fuzz(name, given.seconds, given.corpus), given.names or TARGETS):
+            name = row["target"]
+            rows.append(row)
+            end = f"fails: python -m tests.fuzz.one {name} {row['found']}" if row["found"] else "nothing found"
+            print(f"{name:11} {row['runs']:10} runs, {row['seconds']} s, {row['coverage']} branches: {end}", flush=True)
     found = any(row["found"] for row in rows)
     if given.record and not found:
         command = f"make fuzz FUZZ_SECONDS={given.seconds}"

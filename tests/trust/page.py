@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -65,9 +65,35 @@ def page() -> str:
         "live": _live,
         "mutants": _mutants,
     }
-    results = ((section, recorded(name)) for name, section in sections.items())
-    tried = (section(result) for section, result in results if result is not None)
-    return "\n".join([_INTRO, *chain.from_iterable(tried), *_history()])
+    results = {name: result for name in sections if (result := recorded(name)) is not None}
+    tried = chain.from_iterable((*sections[name](result), *_longest(name)) for name, result in results.items())
+    programs = {result.program for result in results.values()}
+    of_one = [f"All last runs are of program {programs.pop()}.\n"] if len(programs) == 1 else []
+    return "\n".join([_INTRO, *of_one, *tried, *_history()])
+
+
+def _longest(name: str) -> Iterator[str]:
+    """A sentence about the longest run, which is kept beside the last one under another name."""
+    result = recorded(f"{name}-longest")
+    if result is not None:
+        yield _run(result, f"Longest run, with {_COUNTED[name](result)}")
+
+
+def _figures(rows: Sequence[Mapping[str, Any]], name: str, what: str) -> str:
+    wrong = sum(len(row["problems"]) for row in rows)
+    return f"{sum(row[name] for row in rows):,} {what} and {wrong or 'no'} failures"
+
+
+_COUNTED: Mapping[str, Callable[[Result], str]] = {
+    "fuzz": lambda result: ", ".join(f"{row['runs']:,} runs of `{row['target']}`" for row in result.rows),
+    "damages": lambda result: _figures(result.rows, "runs", "damages"),
+    "reads": lambda result: _figures(result.rows, "trials", "faults"),
+    "writes": lambda result: _figures(
+        [{**row, "all": sum(row["tried"].values())} for row in result.rows], "all", "faults"
+    ),
+    "live": lambda result: _figures(result.rows, "messages", "messages"),
+    "mutants": lambda result: f"{sum(row['changes'] for row in result.rows):,} changes",
+}
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
@@ -75,10 +101,10 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines) + "\n"
 
 
-def _run(result: Result) -> str:
+def _run(result: Result, which: str = "Last run") -> str:
     minutes = max(1, round(result.seconds / 60))
     of = f"commit {result.commit}" + (f", program {result.program}" if result.program else "")
-    said = f"Last run: `{result.command}`, {result.day}, {of}, seed {result.seed}, {minutes} min."
+    said = f"{which}: `{result.command}`, {result.day}, {of}, seed {result.seed}, {minutes} min."
     return f"{said} {result.note}".rstrip() + "\n"
 
 
