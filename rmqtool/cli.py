@@ -200,20 +200,20 @@ def _checked(style: Style, arguments: Sequence[str]) -> int:
 
 
 def _with_unread(style: Style, status: int) -> int:
-    """The exit status, which is not OK where something was not read that the command could do without.
+    """The exit status, which is not OK if a read failed, even one that was not needed; failed reads are shown.
 
-    Where nothing was found, what was not read is said, too: what is looked for may be there.
+    They are also shown if nothing was found: a message may be in a file that could not be read.
     """
-    says_nothing = status == Exit.OK or (status == Exit.FINDINGS and _command_in(style.words) not in _WITH_FINDINGS)
-    if not says_nothing:
+    is_not_found = status == Exit.FINDINGS and _command_in(style.words) not in _WITH_FINDINGS
+    if status != Exit.OK and not is_not_found:
         return status
-    for error in failed_so_far():
+    failed = failed_so_far()
+    for error in failed:
         if style.json and style.lines_begun:
             write_error(style, _NAME, error)
         else:
             note(str(error))  # the document of a program is complete by now
-        status = status or Exit.LOSSY
-    return status
+    return Exit.LOSSY if failed and not is_not_found else status
 
 
 def _run(style: Style, arguments: list[str]) -> int:

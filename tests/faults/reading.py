@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Literal
 
 from rmqtool.base.errors import Exit
+from rmqtool.rules.system_topics import is_system_topic
 from tests.faults.run import SEED, Trials
 from tests.faults.shim import STATUSES, answer, shim
 from tests.golden import stores
@@ -34,9 +35,6 @@ _PER_KIND = 3
 """Of the files of a kind the first, the last and the one between."""
 _FAULTS = 20
 """Where one fault in many is tried, about so many of the same file."""
-_NOT_OF_BROKERS = [
-    word for name in ("RMQ_*", "rmq_*", "SCHEDULE_*", "%*", "*TRACE*") for word in ("--exclude-topic", name)
-]
 
 
 @dataclass(frozen=True)
@@ -65,8 +63,8 @@ class Ended:
 
 def commands(store: Path) -> dict[str, list[str]]:
     """The command lines that are tried: whether a store is sound, and for the first message of a topic of a client."""
-    first = answer(["query", str(store), "--scan", "--limit", "1", "--json", *_NOT_OF_BROKERS])
-    message = json.loads(first.out)
+    every = map(json.loads, answer(["query", str(store), "--scan", "--json"]).out.splitlines())
+    message = next(each for each in every if not is_system_topic(each["topic"]))
     where = ["--topic", message["topic"], "--queue", str(message["queue_id"])]
     tier = ["--tiered-path", str(store / "tiered")] if (store / "tiered").is_dir() else []
     query = ["query", str(store), "--json", *tier]
@@ -106,9 +104,7 @@ def problem_of(command: str, fault: Fault, ended: Ended, sound: Ended) -> str | 
         return "reads in pieces change what it says"
     if fault.mode in ("fails", "ends") and ended.hits:
         is_same = _is_of_database(fault) and ended.out == sound.out
-        is_told = command.startswith("query") and Path(fault.file).name in ended.err
-        says_nothing = ended.status == Exit.OK or (command.startswith("query") and ended.status == Exit.FINDINGS)
-        if says_nothing and not is_told and not (is_same or (command == "inspect" and _is_told(ended.out))):
+        if _is_silent(command, fault, ended) and not is_same:
             return "something was not read, and it does not say so"
         if command == "verify" and _verdict(ended.out) == "clean":
             return "clean, though something was not read"
@@ -120,9 +116,16 @@ def _verdict(out: str) -> str | None:
     return result["verdict"] if result else None
 
 
-def _is_told(out: str) -> bool:
-    """Whether there is a finding above information: `inspect` ends with 0 all the same."""
-    return any(finding["severity"] != "info" for finding in json.loads(out).get("findings", ()))
+def _is_silent(command: str, fault: Fault, ended: Ended) -> bool:
+    """Whether a command did not say that a read failed, by its status or, where that may be as usual, in words.
+
+    `query` ends with 1 if it finds nothing, and `inspect` with 0 even if there are findings.
+    """
+    if command.startswith("query") and ended.status == Exit.FINDINGS:
+        return Path(fault.file).name not in ended.err
+    if command == "inspect" and ended.status == Exit.OK:
+        return all(finding["severity"] == "info" for finding in json.loads(ended.out).get("findings", ()))
+    return ended.status == Exit.OK
 
 
 def _is_of_database(fault: Fault) -> bool:
@@ -203,10 +206,10 @@ class Tally:
 
 def try_store(name: str, store: Path, every: int, drawn: random.Random) -> Tally:
     """One in `every` of all faults of a store."""
-    tally, of_files = Tally(name), max(1, every // _FAULTS)
+    tally, of_files, files = Tally(name), max(1, every // _FAULTS), files_of(store)
     with unchanged(store):
         for command, words in commands(store).items():
-            for file in files_of(store):
+            for file in files:
                 if drawn.randrange(of_files):
                     continue
                 sound = tried(store, words, Fault(file, "changes", since=_WHOLE[1]))

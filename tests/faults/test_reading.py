@@ -46,3 +46,5 @@ def test_what_is_owed(mode: str) -> None:
     silent, told = (Ended(1, "", err, None, 9, 1, 0) for err in ("nothing", "checkpoint: cannot read"))
     assert (problem_of("query --scan", fault, silent, silent) is None) == (mode in ("pieces", "changes"))
     assert problem_of("query --scan", fault, told, told) is None
+    beside = Ended(0, SOUND.out, "checkpoint: cannot read", None, 9, 1, 0)
+    assert (problem_of("query --key", fault, beside, SOUND) is None) == (mode in ("pieces", "changes"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -65,35 +65,9 @@ def page() -> str:
         "live": _live,
         "mutants": _mutants,
     }
-    results = {name: result for name in sections if (result := recorded(name)) is not None}
-    tried = chain.from_iterable((*sections[name](result), *_longest(name)) for name, result in results.items())
-    programs = {result.program for result in results.values()}
-    of_one = [f"All last runs are of program {programs.pop()}.\n"] if len(programs) == 1 else []
-    return "\n".join([_INTRO, *of_one, *tried, *_history()])
-
-
-def _longest(name: str) -> Iterator[str]:
-    """A sentence about the longest run, which is kept beside the last one under another name."""
-    result = recorded(f"{name}-longest")
-    if result is not None:
-        yield _run(result, f"Longest run, with {_COUNTED[name](result)}")
-
-
-def _figures(rows: Sequence[Mapping[str, Any]], name: str, what: str) -> str:
-    wrong = sum(len(row["problems"]) for row in rows)
-    return f"{sum(row[name] for row in rows):,} {what} and {wrong or 'no'} failures"
-
-
-_COUNTED: Mapping[str, Callable[[Result], str]] = {
-    "fuzz": lambda result: ", ".join(f"{row['runs']:,} runs of `{row['target']}`" for row in result.rows),
-    "damages": lambda result: _figures(result.rows, "runs", "damages"),
-    "reads": lambda result: _figures(result.rows, "trials", "faults"),
-    "writes": lambda result: _figures(
-        [{**row, "all": sum(row["tried"].values())} for row in result.rows], "all", "faults"
-    ),
-    "live": lambda result: _figures(result.rows, "messages", "messages"),
-    "mutants": lambda result: f"{sum(row['changes'] for row in result.rows):,} changes",
-}
+    results = ((section, recorded(name)) for name, section in sections.items())
+    tried = (section(result) for section, result in results if result is not None)
+    return "\n".join([_INTRO, *chain.from_iterable(tried), *_history()])
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
@@ -101,10 +75,10 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines) + "\n"
 
 
-def _run(result: Result, which: str = "Last run") -> str:
+def _run(result: Result, what: str = "Last run") -> str:
     minutes = max(1, round(result.seconds / 60))
     of = f"commit {result.commit}" + (f", program {result.program}" if result.program else "")
-    said = f"{which}: `{result.command}`, {result.day}, {of}, seed {result.seed}, {minutes} min."
+    said = f"{what}: `{result.command}`, {result.day}, {of}, seed {result.seed}, {minutes} min."
     return f"{said} {result.note}".rstrip() + "\n"
 
 
@@ -121,6 +95,9 @@ def _fuzz(result: Result) -> Iterator[str]:
         for row in result.rows
     ]
     yield _table(("target", "runs", "branches reached", "failures"), rows)
+    if (longer := recorded("fuzz-longest")) is not None:
+        tried = " and ".join(f"{row['runs']:,} runs of `{row['target']}`" for row in longer.rows)
+        yield _run(longer, f"Two targets were also run for longer, without a failure in {tried}")
 
 
 def _damages(result: Result) -> Iterator[str]:
@@ -155,6 +132,9 @@ def _reads(result: Result) -> Iterator[str]:
     names = ("clean", "unproven", "dirty", "corrupt", "none")
     rows = [(_MODES[mode], *(verdicts[mode, name] for name in names)) for mode in _MODES]
     yield _table(("a read", *names[:-1], "no verdict, an error"), rows)
+    if (longer := recorded("reads-longest")) is not None:
+        tried = sum(row["trials"] for row in longer.rows)
+        yield _run(longer, f"All {tried:,} faults of {len(longer.rows)} stores were tried as well, without a failure")
 
 
 def _writes(result: Result) -> Iterator[str]:
