@@ -157,6 +157,9 @@ def _writes(result: Result) -> Iterator[str]:
         for row in result.rows
     ]  # fmt: skip
     yield _table(("what writes", "its calls", *_WRITE_FAULTS, "failures"), rows)
+    if (longer := recorded("writes-longest")) is not None:
+        tried = sum(sum(row["tried"].values()) for row in longer.rows)
+        yield _run(longer, f"All {tried:,} faults and states were tried as well, without a failure")
 
 
 def _live(result: Result) -> Iterator[str]:
