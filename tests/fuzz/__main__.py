@@ -27,7 +27,7 @@ _CORPUS = Path(tempfile.gettempdir()) / f"rmqtool-fuzz-{os.getuid()}"
 _KEPT = 300
 _MOST_MIB = 2048
 _LONGEST_S = 30
-_ROUND_S = 1200
+_ROUND_S, _ROUND_RUNS = 1200, 500_000
 """So long one process runs: atheris itself keeps some KiB of each run of ours, which without it keeps nothing."""
 _DONE = re.compile(r"Done (\d+) runs? in (\d+) second")
 _STATUS = re.compile(r"#(\d+)\s.*?cov: (\d+)")
@@ -60,7 +60,7 @@ def _round(name: str, seconds: int, base: Path, seed: int) -> tuple[int, int, st
     """What one process has done: runs, branches, and the input that fails."""
     command = [sys.executable, "-m", "tests.fuzz.one", name, f"-max_total_time={seconds}", f"-seed={seed}"]
     command += [f"-rss_limit_mb={_MOST_MIB}", f"-timeout={_LONGEST_S}", f"-report_slow_units={_LONGEST_S}"]
-    command += [f"-artifact_prefix={base}/{name}-"]
+    command += [f"-runs={_ROUND_RUNS}", f"-artifact_prefix={base}/{name}-"]
     command.append(str(corpus_of(name, base)))
     with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as own:  # libFuzzer ends without cleaning
         variables = {**os.environ, "TMPDIR": own}
