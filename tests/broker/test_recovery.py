@@ -621,3 +621,12 @@ def test_queues_are_named_in_their_order(tmp_path: Path) -> None:
         log.add(topic=topic, queue_id=queue_id)
     crash(log.write(tmp_path))
     assert [(queue.topic, queue.queue_id) for queue in predict(tmp_path, "5.5.0").queues] == names[::-1]
+
+
+def test_a_queue_that_is_made_of_a_file_with_a_wrong_name(tmp_path: Path) -> None:
+    """Its records say offsets before the log: no consumer gets their entries."""
+    log = LogBuilder(FILE_SIZE).add_all({"queue_offset": number} for number in range(5))
+    log.write(tmp_path)
+    (tmp_path / LOG / file_name(0)).rename(tmp_path / LOG / file_name(FILE_SIZE))
+    (queue,) = predict(tmp_path, "5.5.0").queues
+    assert (queue.min_offset, queue.max_offset) == (5, 5)

@@ -127,6 +127,14 @@ MODULES: Mapping[str, Decides] = {
                 "1  ->  2",
             ): "no offset is as low",
             (
+                "start = self.loaded.files[0].start_offset if self.loaded.files else 0",
+                "0  ->  1",
+            ): "without a log file no entry is made",
+            (
+                "for key in sorted(keys, key=lambda key: (key[1], key[2], key[0])):",
+                "0  ->  1",
+            ): "a queue of two kinds is named twice, in either order",
+            (
                 "keys = {*queues.touched(), *(recovered.keys() if all_move else recovered.with_fewer_files())}",
                 "recovered.keys() if all_move else recovered.with_fewer_files()  ->  recovered.keys()",
             ): "what does not move is left out",
