@@ -36,7 +36,7 @@ from rmqtool.store.unit_files import count_leading, open_units
 Offsets = NDArray[np.int64]
 
 _FAMILY = "timer"
-_MAX_UNITS = 1 << 22  # newest units of the queue that are read; a delay is three days at most
+MAX_UNITS = 1 << 22  # newest units of the queue that are read; a delay is three days at most
 _PIECE = timer_wheel.UNIT_SIZE << 14  # bytes, whole units
 TIMER_LAG = 3000  # ms; what is due meanwhile is delivered at once and never gets into the timer log
 _BLANK_SLOTS = 60  # TimerMessageStore.TIMER_BLANK_SLOTS
@@ -227,7 +227,7 @@ def read_timer_queue(state: TimerState, log: Sequence[MappedFile]) -> TimerQueue
         physical_offsets.append(targets[rows])
         message_sizes.append(units["message_size"][rows].astype(np.int64))
         count += len(targets)
-        if count >= _MAX_UNITS:
+        if count >= MAX_UNITS:
             break
     if not sum(map(len, queue_offsets)):
         return None

@@ -163,8 +163,9 @@ class ClientLosses:
     Where all `groups_begin_again` a release reads no offsets, whatever the store has; so many delayed messages
     `come_again` on any store of a release that does not note all that it delivers.
     `by_offsets` computes what is lost even where the queues are whole, `timers_without_files` is what is where the
-    timer's files are taken out. `served_damage`, by physical offset, is what they get of messages that are not
-    whole, until queues and index are made again. `refuses` is why no broker serves anything.
+    timer's files are taken out, and `timers_with_queue` where its queue, which lacks entries, is made again.
+    `served_damage`, by physical offset, is what they get of messages that are not whole, until queues and index are
+    made again. `refuses` is why no broker serves anything.
     """
 
     unreachable: Unreachable = field(default_factory=Unreachable)
@@ -184,6 +185,7 @@ class ClientLosses:
     come_again: int = 0
     by_offsets: ByOffsets | None = field(default=None, compare=False, repr=False)
     timers_without_files: Due = field(default_factory=Due)
+    timers_with_queue: Due | None = None
     filters_lost: int = 0
     beside_log: BesideLog = field(default_factory=BesideLog)
     refuses: str | None = None
@@ -240,6 +242,7 @@ class ClientLosses:
         """
         in_damage = self.keys_in_damage + (self.keys_found_in_damage if index else 0)
         left = self._in_damage() if queues else self.unreachable
+        timers = replace(self.timers, never=0) if self.timers_with_queue is None else self.timers_with_queue
         not_served = sum(each.missed_by_tag for each in self.served_damage.values()) if queues else 0
         return replace(
             self,
@@ -257,7 +260,7 @@ class ClientLosses:
             keys_found_in_damage=0 if index else self.keys_found_in_damage,
             groups=self.by_offsets.groups(lost=topics_of(left)) if queues and self.by_offsets else self.groups,
             delayed=self.by_offsets.delayed() if queues and self.by_offsets else self.delayed,
-            timers=replace(self.timers, never=0) if queues else self.timers,
+            timers=timers if queues else self.timers,
             pop_lost=self.pop_lost - self.pops_in_timer if queues else self.pop_lost,
             pops_in_timer=0 if queues else self.pops_in_timer,
         )

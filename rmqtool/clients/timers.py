@@ -6,12 +6,15 @@ With timers in RocksDB since 5.4.0 it delivers the rows from its timeline on (`T
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.broker.dispatched_units import QueueName
+from rmqtool.broker.dispatch_rules import DispatchRules
+from rmqtool.broker.dispatched_units import QueueName, QueueUnits
+from rmqtool.broker.dispatcher import Dispatcher
 from rmqtool.broker.prediction import StartPrediction
 from rmqtool.broker.timer_deliveries import (
     TimerCopies,
@@ -23,6 +26,7 @@ from rmqtool.broker.timer_deliveries import (
     unlogged_waiting,
 )
 from rmqtool.broker.timer_start import (
+    MAX_UNITS,
     NextRead,
     TimerQueue,
     TimerState,
@@ -37,10 +41,14 @@ from rmqtool.clients.losses import Due
 from rmqtool.clients.queues import read_change
 from rmqtool.rules.system_topics import TIMER_TOPIC
 from rmqtool.rules.versions import TIMER_SKIPS_UNKNOWN, TIMER_WHEEL, parse_version
+from rmqtool.scan.frames import RecordRun
+from rmqtool.scan.reader import scan_files
 from rmqtool.store.rocksdb import DamagedDatabaseError, is_readable
 from rmqtool.store.side_rows import NO_TIMELINE_MS, TimerRows, timer_rows
 from rmqtool.store.single_messages import SingleMessages, find_copy
 from rmqtool.store.snapshot import Snapshot
+
+TIMER_QUEUE = QueueName(TIMER_TOPIC, 0)
 
 
 def timers_due(
@@ -51,12 +59,13 @@ def timers_due(
     undeliverable: Sequence[int] = (),
     *,
     goes_beyond: bool = False,
+    made: TimerQueue | None = None,
 ) -> Due:
     """Count timer messages that come early, late, never or again after the predicted `start`, which is at `now`.
 
     `newest` is the newest store timestamp of the log; times are epoch ms. `undeliverable` are the queue offsets of
-    messages that no broker can deliver. `goes_beyond` says that queues lead past the last file of the log. Raises
-    RmqtoolError.
+    messages that no broker can deliver. `goes_beyond` says that queues lead past the last file of the log. `made` is
+    the timer's queue where the start finds one that is made of the log. Raises RmqtoolError.
     """
     files = snapshot.log.files
     if parse_version(start.version) < TIMER_WHEEL:
@@ -64,7 +73,7 @@ def timers_due(
     state = _state_after(snapshot, start, newest)
     if is_timer_elsewhere(snapshot.store):
         return _of_rows(snapshot, start, state)
-    queue = read_timer_queue(state, files)
+    queue = made or read_timer_queue(state, files)
     files_end = files[-1].end_offset if files else snapshot.log_began_by
     is_shorter = goes_beyond or start.messages_lost or not newest
     gone = waiting_from(state, state.log_end if start.messages_lost else files_end) if is_shorter else 0
@@ -108,12 +117,38 @@ def _state_after(snapshot: Snapshot, start: StartPrediction, newest: int) -> Tim
     return timer_state(snapshot.store, snapshot.reading, newest, end, snapshot.database)
 
 
+def made_timer_queue(snapshot: Snapshot, log_end: int) -> TimerQueue | None:
+    """The newest units of the timer's queue as a rebuild makes it, from all of the log; None without one.
+
+    Raises RmqtoolError.
+    """
+    files, found, count = snapshot.log.files, deque[QueueUnits](), 0
+    dispatcher = Dispatcher(DispatchRules.of_snapshot(snapshot), snapshot.topics.with_batch_queues)
+    for event in scan_files(files, files[0].start_offset, log_end, snapshot.reading) if files else ():
+        if isinstance(event, RecordRun):
+            units = dispatcher.dispatch(event).units
+            numbers = [number for number, name in enumerate(dispatcher.queues) if name == TIMER_QUEUE]
+            found.append(units[np.isin(units.queues, numbers)])
+            count += len(found[-1])
+            while count - len(found[0]) > MAX_UNITS:
+                count -= len(found.popleft())
+    if not count:
+        return None
+    units = QueueUnits.concatenate(found)
+    units = units[np.unique(units.queue_offsets, return_index=True)[1]]  # a repeated one is dropped
+    return TimerQueue(units.queue_offsets, units.physical_offsets, units.message_sizes.astype(np.int64))
+
+
 def timers_without_files(
-    snapshot: Snapshot, start: StartPrediction, newest: int, undeliverable: Sequence[int] = ()
+    snapshot: Snapshot,
+    start: StartPrediction,
+    newest: int,
+    undeliverable: Sequence[int] = (),
+    made: TimerQueue | None = None,
 ) -> Due:
     """The same where the timer's files are taken out: a start reads the queue from the beginning."""
     state = timer_state(snapshot.store, snapshot.reading, newest, snapshot.log_range.max_offset, snapshot.database)
-    queue = read_timer_queue(state, snapshot.log.files)
+    queue = made or read_timer_queue(state, snapshot.log.files)
     if queue is None:
         return Due()
     dues = newest_timers(queue, np.ones(len(queue.queue_offsets), np.bool_), snapshot.log.files)
@@ -160,7 +195,7 @@ def _of_rows(snapshot: Snapshot, start: StartPrediction, state: TimerState) -> D
         each.due >= timeline and each.due not in rows.dues and not each.deletes
         and not any((each.unique_key or "") in text for text in taken_back) for each in without
     )  # fmt: skip
-    change = read_change(QueueName(TIMER_TOPIC, 0), start, twice=snapshot.has_queues_twice)
+    change = read_change(TIMER_QUEUE, start, twice=snapshot.has_queues_twice)
     due.never += int(np.count_nonzero(~is_read & (queue.queue_offsets >= change.served_end))) if change else 0
     past = rows.physical_offsets[(rows.dues >= timeline) & (rows.dues <= state.latest)]
     due.again = _with_copies(snapshot, queue, ~is_read | np.isin(in_queue, past), state.latest)
@@ -187,7 +222,7 @@ def _never(
     never = (next_read.unreached | next_read.skipped) & before
     never |= aged_out(state, queue, next_read, now)
     never |= never_delivered(queue, next_read, state.read_until, conf, version)
-    change = read_change(QueueName(TIMER_TOPIC, 0), start, twice=snapshot.has_queues_twice)
+    change = read_change(TIMER_QUEUE, start, twice=snapshot.has_queues_twice)
     if change:
         never |= ~before & ~next_read.logged & (queue.queue_offsets >= change.served_end)
     unlogged = before & ~next_read.logged & ~never

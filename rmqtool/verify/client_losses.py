@@ -32,14 +32,14 @@ from rmqtool.clients.losses import (
 )
 from rmqtool.clients.never_delivered import half_messages_unchecked, lacks_pop_store, pop_lost, pops_in_timer
 from rmqtool.clients.queues import QueueEvidence, ServedQueue, served_queues, unreachable_batches, unreachable_queues
-from rmqtool.clients.timers import timers_due, timers_without_files
+from rmqtool.clients.timers import TIMER_QUEUE, made_timer_queue, timers_due, timers_without_files
 from rmqtool.findings.report import Report
 from rmqtool.formats import properties as names
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.formats.message import MIN_MESSAGE_SIZE
 from rmqtool.rules.broker_conf import index_switched_off
 from rmqtool.rules.file_sizes import log_file_size
-from rmqtool.rules.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC, is_read_by_tag
+from rmqtool.rules.system_topics import SCHEDULE_TOPIC, is_read_by_tag
 from rmqtool.rules.versions import MAGIC_CODE_DECODED, parse_version
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
@@ -156,11 +156,14 @@ class ClientView:
         losses.come_again = come_again(self.snapshot, start, self.in_log(), request) if losses.delayed.again else 0
         if isinstance(losses.by_offsets, _WholeQueues):
             losses.by_offsets = replace(losses.by_offsets, request=request)
-        of_timer = undeliverable.get(QueueName(TIMER_TOPIC, 0), ())
-        losses.timers = timers_due(self.snapshot, start, totals.latest, totals.latest, of_timer,
-                                   goes_beyond=any(self.beyond.values()))  # fmt: skip
-        if losses.timers or has_timer_findings:
-            losses.timers_without_files = timers_without_files(self.snapshot, start, totals.latest, of_timer)
+        asked = self.snapshot, start, totals.latest
+        of_timer, beyond = undeliverable.get(TIMER_QUEUE, ()), any(self.beyond.values())
+        losses.timers, made = timers_due(*asked, totals.latest, of_timer, goes_beyond=beyond), None
+        if any((each.topic, each.queue_id) == TIMER_QUEUE for each in losses.unreachable.queues):
+            made = made_timer_queue(self.snapshot, self.total.log_end or 0)
+            losses.timers_with_queue = timers_due(*asked, totals.latest, of_timer, goes_beyond=beyond, made=made)
+        if losses.timers or losses.timers_with_queue or has_timer_findings:
+            losses.timers_without_files = timers_without_files(*asked, of_timer, made)
         if losses.timers.never:
             losses.pops_in_timer = pops_in_timer(self.snapshot, start, totals.latest)
         losses.half_messages_unchecked = half_messages_unchecked(self.snapshot)

@@ -192,6 +192,21 @@ def test_the_plan_counts_what_comes_again(version: str, tmp_path: Path) -> None:
     assert done["proof"]["more_lost"] == []
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["5.1.4", "5.3.3", "5.5.0"])
+def test_the_plan_counts_what_comes_again_from_a_queue_that_is_made_again(version: str, tmp_path: Path) -> None:
+    """All of the timer is gone: what was delivered comes from the queue, once that is there."""
+    store = stores.unpack(f"{version}-shop", tmp_path)
+    no_check_nor_wheel(store)
+    shutil.rmtree(store / "timerlog")
+    shutil.rmtree(store / "consumequeue" / TIMER_TOPIC)
+    words = (store, "--json", "--broker-version", version)
+    [step, _] = rmqtool("verify", *words).document["result"]["plan"]["steps"]
+    assert step["clients"]["takes"] == {"timers_again": 1}
+    proof = rmqtool("repair", *words, "--yes").document["result"]["proof"]
+    assert (proof["clients"]["timers"]["again"], proof["more_lost"]) == (1, [])
+
+
 def test_it_is_not_written_where_more_is_wrong(tmp_path: Path) -> None:
     """A chain is broken, too: what it leaves out would never be delivered, so that all is read again."""
     chains = store_with_chains(tmp_path / "store")
