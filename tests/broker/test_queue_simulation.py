@@ -300,7 +300,7 @@ def test_a_light_queue_that_begins_again(tmp_path: Path, topic: str, misplaced: 
 
 
 @pytest.mark.parametrize("at_once", [True, False])
-@pytest.mark.parametrize(("log_start", "min_offset"), [(0, 0), (3 * SIZE, 3), (8 * SIZE, 8)])
+@pytest.mark.parametrize(("log_start", "min_offset"), [(0, 0), (3 * SIZE, 3), (8 * SIZE, 8), (12 * SIZE, 0)])
 def test_the_minimum_is_in_the_log(tmp_path: Path, log_start: int, min_offset: int, at_once: bool) -> None:
     """Records of a file with a wrong name store offsets below the beginning of the log."""
     queue = Queue("orders", 0, "simple", list_mapped_files(tmp_path))

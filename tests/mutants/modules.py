@@ -163,6 +163,15 @@ MODULES: Mapping[str, Decides] = {
             ("piece = min(4 * piece, _PIECE_UNITS)", "min  ->  max"): "more units are read at once",
             ("piece = min(4 * piece, _PIECE_UNITS)", "4  ->  5"): "more units are read at once",
             ("self._appended_end = 0", "0  ->  1"): "no unit ends at either position",
+            ("self._below_until = 0", "0  ->  1"): "the first unit that is appended sets it",
+            (
+                "below = count_leading(offsets[first:last + 1] < self._log_start)",
+                "1  ->  2",
+            ): "the unit that is appended next is before the log, too, and is not counted again",
+            (
+                "self._set(units, base, self._first_appended, self._below_until, 0)",
+                "0  ->  1",
+            ): "no unit is before a log that begins at one byte",
             (
                 "return max(0, self.end - self._appended_end) // self.unit if self.appended and self.kind == 'simple' "
                 "else 0",
