@@ -106,7 +106,7 @@ def applied(damage: Damage, store: Path) -> Damage:
     """Those edits for which a store had something; it has them now."""
     done = []
     for name, seed in damage:
-        with suppress(OSError, ValueError, IndexError):  # of what an earlier one has left
+        with suppress(OSError, ValueError, IndexError, struct.error):  # of what an earlier one has left
             if edits()[name].apply(Scene(store, None, random.Random(seed))):
                 done.append((name, seed))
     return tuple(done)
