@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,7 +66,7 @@ def timers_due(
 
     `newest` is the newest store timestamp of the log; times are epoch ms. `undeliverable` are the queue offsets of
     messages that no broker can deliver. `goes_beyond` says that queues lead past the last file of the log. `made` is
-    the timer's queue where the start finds one that is made of the log. Raises RmqtoolError.
+    the timer's queue where it is made of the log before the start. Raises RmqtoolError.
     """
     files = snapshot.log.files
     if parse_version(start.version) < TIMER_WHEEL:
@@ -74,6 +75,7 @@ def timers_due(
     if is_timer_elsewhere(snapshot.store):
         return _of_rows(snapshot, start, state)
     queue = made or read_timer_queue(state, files)
+    start = start if made is None else replace(start, queues=[])  # which finds nothing to change in it
     files_end = files[-1].end_offset if files else snapshot.log_began_by
     is_shorter = goes_beyond or start.messages_lost or not newest
     gone = waiting_from(state, state.log_end if start.messages_lost else files_end) if is_shorter else 0

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.broker.prediction import StartPrediction
+from rmqtool.broker.prediction import QueueChange, StartPrediction
+from rmqtool.broker.timer_start import read_timer_queue, timer_state_of
 from rmqtool.clients.losses import Due
-from rmqtool.clients.timers import timers_without_files
+from rmqtool.clients.timers import TIMER_QUEUE, made_timer_queue, timers_due, timers_without_files
 from rmqtool.formats.rocksdb_rows import TIMELINE, TIMERS_INDEXED_TO
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.system_topics import TIMER_TOPIC
@@ -205,6 +206,22 @@ def test_the_plan_counts_what_comes_again_from_a_queue_that_is_made_again(versio
     assert step["clients"]["takes"] == {"timers_again": 1}
     proof = rmqtool("repair", *words, "--yes").document["result"]["proof"]
     assert (proof["clients"]["timers"]["again"], proof["more_lost"]) == (1, [])
+
+
+def test_a_queue_that_is_made_of_the_log_is_the_one_that_was_there(tmp_path: Path) -> None:
+    """Whatever a start would cut of the one that is there now."""
+    store = stores.unpack("5.3.3-shop", tmp_path)
+    snapshot = Snapshot(open_store(store))
+    newest, end = snapshot.log_range.last_store_timestamp or 0, snapshot.log_range.max_offset
+    made, there = made_timer_queue(snapshot, end), read_timer_queue(timer_state_of(snapshot), snapshot.log.files)
+    assert made is not None
+    assert there is not None
+    assert [column.tolist() for column in vars(made).values()] == [column.tolist() for column in vars(there).values()]
+    cut = QueueChange("simple", *TIMER_QUEUE, 0, len(made.queue_offsets), 0, 0, len(made.queue_offsets), 0)
+    start = StartPrediction("normal", "5.3.3", queues=[cut])
+    no_check_nor_wheel(store)
+    shutil.rmtree(store / "timerlog")
+    assert timers_due(snapshot, start, newest, newest, made=made) == Due(again=1)
 
 
 def test_it_is_not_written_where_more_is_wrong(tmp_path: Path) -> None:
