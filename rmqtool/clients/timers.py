@@ -119,11 +119,15 @@ def _state_after(snapshot: Snapshot, start: StartPrediction, newest: int) -> Tim
     return timer_state(snapshot.store, snapshot.reading, newest, end, snapshot.database)
 
 
-def made_timer_queue(snapshot: Snapshot, log_end: int) -> TimerQueue | None:
-    """The newest units of the timer's queue as a rebuild makes it, from all of the log; None without one.
+def made_timer_queue(snapshot: Snapshot, start: StartPrediction, log_end: int, *, lacks: bool) -> TimerQueue | None:
+    """The newest units of the timer's queue as they are made of the log; None without one.
 
-    Raises RmqtoolError.
+    A rebuild makes them where it `lacks` some that the start does not make, else a start that finds nothing of it; of
+    another queue None. Raises RmqtoolError.
     """
+    change = read_change(TIMER_QUEUE, start, twice=snapshot.has_queues_twice)
+    if not lacks and (change is None or not change.dispatched or change.max_offset_before):
+        return None
     files, found, count = snapshot.log.files, deque[QueueUnits](), 0
     dispatcher = Dispatcher(DispatchRules.of_snapshot(snapshot), snapshot.topics.with_batch_queues)
     for event in scan_files(files, files[0].start_offset, log_end, snapshot.reading) if files else ():

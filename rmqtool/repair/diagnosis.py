@@ -325,6 +325,9 @@ def _shows_only_later(diagnosis: Diagnosis, repairs: Repairs) -> bool:
         return True  # the same, with another database
     if _rebuilds_queues(diagnosis, repairs) and _lacks_delays(diagnosis):
         return True  # the delays are in broker.conf, which is not given
+    timers = diagnosis.clients.timers_with_queue if diagnosis.clients else None
+    if timers and timers != Due(again=timers.again) and _rebuilds_queues(diagnosis, repairs):
+        return True  # the timer's other files are held against its queue once that is made
     is_resized = any(FILE_SIZE in change.codes for change in repairs.changes)
     if is_resized and any(each.code in _CUTS_QUEUES for each in diagnosis.findings):
         return True  # where the log ends is known once a file that was cut is filled up

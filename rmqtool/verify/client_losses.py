@@ -158,10 +158,11 @@ class ClientView:
             losses.by_offsets = replace(losses.by_offsets, request=request)
         asked = self.snapshot, start, totals.latest
         of_timer, beyond = undeliverable.get(TIMER_QUEUE, ()), any(self.beyond.values())
-        losses.timers, made = timers_due(*asked, totals.latest, of_timer, goes_beyond=beyond), None
-        if any((each.topic, each.queue_id) == TIMER_QUEUE for each in losses.unreachable.queues):
-            made = made_timer_queue(self.snapshot, self.total.log_end or 0)
+        lacks = any((each.topic, each.queue_id) == TIMER_QUEUE for each in losses.unreachable.queues)
+        made = made_timer_queue(self.snapshot, start, self.total.log_end or 0, lacks=lacks)
+        if made is not None:
             losses.timers_with_queue = timers_due(*asked, totals.latest, of_timer, goes_beyond=beyond, made=made)
+        losses.timers = timers_due(*asked, totals.latest, of_timer, goes_beyond=beyond, made=None if lacks else made)
         if losses.timers or losses.timers_with_queue or has_timer_findings:
             losses.timers_without_files = timers_without_files(*asked, of_timer, made)
         if losses.timers.never:

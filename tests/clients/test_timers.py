@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -208,17 +209,36 @@ def test_the_plan_counts_what_comes_again_from_a_queue_that_is_made_again(versio
     assert (proof["clients"]["timers"]["again"], proof["more_lost"]) == (1, [])
 
 
+@pytest.mark.slow
+def test_a_timer_whose_files_are_held_against_a_queue_that_is_made_again(tmp_path: Path) -> None:
+    """A start makes the queue and delivers nothing that waits: counted. How it is repaired shows with the queue."""
+    store = stores.unpack("more/5.5.0-rocksdb", tmp_path)
+    for name in ("consumequeue", "index", "timerlog"):
+        shutil.rmtree(store / name)
+    conf = tmp_path / "broker.conf"
+    conf.write_text("".join(f"{name}={value}\n" for name, value in ROCKSDB["more/5.5.0-rocksdb"].items()))
+    words = (store, "--json", "--broker-version", "5.5.0", "--broker-conf", conf)
+    result = rmqtool("verify", *words).document["result"]
+    assert result["start"]["clients"]["timers"]["never"] == 2
+    assert result["plan"]["clients"] is None
+    proof = rmqtool("repair", *words, "--yes").document["result"]["proof"]
+    assert (proof["clients"]["timers"]["again"], proof["more_lost"]) == (1, [])
+
+
 def test_a_queue_that_is_made_of_the_log_is_the_one_that_was_there(tmp_path: Path) -> None:
     """Whatever a start would cut of the one that is there now."""
     store = stores.unpack("5.3.3-shop", tmp_path)
     snapshot = Snapshot(open_store(store))
     newest, end = snapshot.log_range.last_store_timestamp or 0, snapshot.log_range.max_offset
-    made, there = made_timer_queue(snapshot, end), read_timer_queue(timer_state_of(snapshot), snapshot.log.files)
+    there = read_timer_queue(timer_state_of(snapshot), snapshot.log.files)
+    sound = StartPrediction("normal", "5.3.3")
+    assert made_timer_queue(snapshot, sound, end, lacks=False) is None
+    made = made_timer_queue(snapshot, sound, end, lacks=True)
     assert made is not None
     assert there is not None
     assert [column.tolist() for column in vars(made).values()] == [column.tolist() for column in vars(there).values()]
     cut = QueueChange("simple", *TIMER_QUEUE, 0, len(made.queue_offsets), 0, 0, len(made.queue_offsets), 0)
-    start = StartPrediction("normal", "5.3.3", queues=[cut])
+    start = replace(sound, queues=[cut])
     no_check_nor_wheel(store)
     shutil.rmtree(store / "timerlog")
     assert timers_due(snapshot, start, newest, newest, made=made) == Due(again=1)

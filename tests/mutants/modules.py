@@ -462,6 +462,10 @@ MODULES: Mapping[str, Decides] = {
         ("tests/clients/test_queue_view.py", "tests/query/test_holes.py"),
         same={
             (
+                "rows = stored.database.units((stored.topic, stored.queue_id), start, stop, 2 * MOST_UNITS)",
+                "2  ->  3",
+            ): "so many rows past the end of the queue are left out; of fewer than eight million none is",
+            (
                 "if low >= self._sample.begin:",
                 "low >= self._sample.begin  ->  low > self._sample.begin",
             ): "the same part of the log is read again",
