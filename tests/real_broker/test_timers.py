@@ -78,6 +78,50 @@ def test_a_message_without_a_destination(version: str, name: bytes, tmp_path: Pa
 
 
 @pytest.mark.rare
+@pytest.mark.parametrize("version", ["5.3.3", "5.5.0"])
+def test_a_start_makes_the_queue_and_the_timer_log_is_gone(version: str, tmp_path: Path) -> None:
+    """What waits is never delivered."""
+    root = tmp_path / "store"
+    with served(version, root, SMALL_QUEUES) as broker:
+        due = send(broker, KEPT, DUE_MS)
+        wait_for("the timer to read them", lambda: logged(root) >= KEPT)
+        broker.stop()
+        shutil.rmtree(root / "consumequeue")
+        shutil.rmtree(root / "timerlog")
+        clients = rmqtool("verify", root, "--json", "--broker-version", version).document["result"]["start"]["clients"]
+        assert clients["timers"] == {"early": 0, "late": 0, "never": KEPT, "again": 0}
+        broker.start()
+        time.sleep(max(0.0, due - time.time()) + 4)
+        broker.stop()
+    assert delivered(root) == 0
+
+
+@pytest.mark.rare
+@pytest.mark.parametrize("version", ["5.1.4", "5.3.3", "5.5.0"])
+def test_all_of_the_timer_is_gone(version: str, tmp_path: Path) -> None:
+    """With its queue, which a repair makes again: what was delivered is delivered once more, as the plan says."""
+    root = tmp_path / "store"
+    with served(version, root, SMALL_QUEUES) as broker:
+        send(broker, KEPT, 4000)
+        wait_for("timers to be delivered", lambda: delivered(root) >= KEPT)
+        send(broker, 1, 1000 * DUE_MS)
+        broker.stop()
+        for path in (*root.glob("timerwheel*"), *root.glob("config/timercheck*")):
+            path.unlink()
+        shutil.rmtree(root / "timerlog")
+        shutil.rmtree(root / "consumequeue" / TIMER_TOPIC)
+        options = ("--broker-version", version)
+        [step, _] = rmqtool("verify", root, "--json", *options).document["result"]["plan"]["steps"]
+        assert step["clients"]["takes"] == {"timers_again": KEPT}
+        rmqtool("repair", root, "--yes", *options)
+        broker.start()
+        wait_for("timers to be delivered again", lambda: delivered(root) >= 2 * KEPT)
+        time.sleep(3)
+        broker.stop()
+    assert delivered(root) == 2 * KEPT
+
+
+@pytest.mark.rare
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("version", ["5.1.4", "5.3.3", "5.5.0"])
 def test_a_message_that_is_too_large(version: str, tmp_path: Path) -> None:
