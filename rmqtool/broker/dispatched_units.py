@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from rmqtool.formats import consume_queue
 from rmqtool.formats.rocksdb_rows import QUEUE_UNIT_DTYPE
+from rmqtool.rules.system_topics import TIMER_TOPIC
 
 _NO_COMPACTED_OFFSET = -1  # BatchConsumeQueue.INVALID_POS
 
@@ -20,6 +21,9 @@ class QueueName(NamedTuple):
 
     topic: str
     queue_id: int
+
+
+TIMER_QUEUE = QueueName(TIMER_TOPIC, 0)
 
 
 @dataclass(frozen=True)

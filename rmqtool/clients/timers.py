@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.broker.dispatch_rules import DispatchRules
-from rmqtool.broker.dispatched_units import QueueName, QueueUnits
+from rmqtool.broker.dispatched_units import TIMER_QUEUE, QueueUnits
 from rmqtool.broker.dispatcher import Dispatcher
 from rmqtool.broker.prediction import StartPrediction
 from rmqtool.broker.timer_deliveries import (
@@ -40,7 +40,6 @@ from rmqtool.broker.timer_start import (
 )
 from rmqtool.clients.losses import Due
 from rmqtool.clients.queues import read_change
-from rmqtool.rules.system_topics import TIMER_TOPIC
 from rmqtool.rules.versions import TIMER_SKIPS_UNKNOWN, TIMER_WHEEL, parse_version
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
@@ -48,8 +47,6 @@ from rmqtool.store.rocksdb import DamagedDatabaseError, is_readable
 from rmqtool.store.side_rows import NO_TIMELINE_MS, TimerRows, timer_rows
 from rmqtool.store.single_messages import SingleMessages, find_copy
 from rmqtool.store.snapshot import Snapshot
-
-TIMER_QUEUE = QueueName(TIMER_TOPIC, 0)
 
 
 def timers_due(

@@ -21,7 +21,7 @@ from rmqtool.base.errors import RmqtoolError, UnreadableError, UnsupportedError
 from rmqtool.base.files import list_directory
 from rmqtool.broker.check_points import Pop, Taken, in_flight
 from rmqtool.broker.destinations import is_queue_id
-from rmqtool.broker.dispatched_units import QueueName
+from rmqtool.broker.dispatched_units import TIMER_QUEUE
 from rmqtool.broker.timer_deliveries import TimerCopies, never_delivered
 from rmqtool.broker.timer_start import (
     TIMER_LAG,
@@ -234,7 +234,7 @@ def lost_timers(view: View, timers: Timers) -> Iterator[pa.RecordBatch]:
 
 def _rows(view: View, kind: Kind, messages: pa.Table) -> pa.RecordBatch:
     due = integers(messages.column(TIMER_DUE))
-    return view.rows(kind, QueueName(TIMER_TOPIC, 0), messages, messages.column(REAL_TOPIC), due_timestamp=due)
+    return view.rows(kind, TIMER_QUEUE, messages, messages.column(REAL_TOPIC), due_timestamp=due)
 
 
 def _copies_in(messages: pa.Table) -> Iterator[tuple[str | None, int | None, int]]:

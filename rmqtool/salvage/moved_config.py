@@ -15,7 +15,7 @@ from typing import Any
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import read_all
-from rmqtool.broker.dispatched_units import QueueName
+from rmqtool.broker.dispatched_units import TIMER_QUEUE, QueueName
 from rmqtool.formats.checkpoint import TIMER_CHECK_SIZE, TimerCheck
 from rmqtool.formats.layout import build, parse
 from rmqtool.rules.system_topics import (
@@ -23,7 +23,6 @@ from rmqtool.rules.system_topics import (
     LMQ_PREFIX,
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
-    TIMER_TOPIC,
     is_system_topic,
 )
 from rmqtool.scan.filters import TopicChoice
@@ -33,8 +32,6 @@ from rmqtool.store.paths import TIMER_CHECK
 
 Moved = Callable[[QueueName, int], int | None]
 """What an offset of a queue becomes; None where the queue is not in the new store."""
-
-TIMER_QUEUE = QueueName(TIMER_TOPIC, 0)
 
 _OFFSET_TABLES = ("offsetTable", "pullOffsetTable")
 _OF_GROUPS = (RETRY_PREFIX, DEAD_LETTER_PREFIX, LMQ_PREFIX)

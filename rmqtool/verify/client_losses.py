@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import takewhile
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from rmqtool.base.errors import UnreadableError
 from rmqtool.broker.destinations import offsets_by_queue
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_record import DecodedDamage
-from rmqtool.broker.dispatched_units import QueueName
+from rmqtool.broker.dispatched_units import TIMER_QUEUE, QueueName
 from rmqtool.broker.dispatcher import Dispatcher
 from rmqtool.broker.field_damage import PROPERTIES, FieldDamage
 from rmqtool.broker.prediction import QueueChange, StartPrediction
@@ -32,7 +32,7 @@ from rmqtool.clients.losses import (
 )
 from rmqtool.clients.never_delivered import half_messages_unchecked, lacks_pop_store, pop_lost, pops_in_timer
 from rmqtool.clients.queues import QueueEvidence, ServedQueue, served_queues, unreachable_batches, unreachable_queues
-from rmqtool.clients.timers import TIMER_QUEUE, made_timer_queue, timers_due, timers_without_files
+from rmqtool.clients.timers import made_timer_queue, timers_due, timers_without_files
 from rmqtool.findings.report import Report
 from rmqtool.formats import properties as names
 from rmqtool.formats.file_name import MAX_OFFSET
@@ -157,12 +157,12 @@ class ClientView:
         if isinstance(losses.by_offsets, _WholeQueues):
             losses.by_offsets = replace(losses.by_offsets, request=request)
         asked = self.snapshot, start, totals.latest
-        of_timer, beyond = undeliverable.get(TIMER_QUEUE, ()), any(self.beyond.values())
+        of_timer = undeliverable.get(TIMER_QUEUE, ())
+        due = partial(timers_due, *asked, totals.latest, of_timer, goes_beyond=any(self.beyond.values()))
         lacks = any((each.topic, each.queue_id) == TIMER_QUEUE for each in losses.unreachable.queues)
         made = made_timer_queue(self.snapshot, start, self.total.log_end or 0, lacks=lacks)
-        if made is not None:
-            losses.timers_with_queue = timers_due(*asked, totals.latest, of_timer, goes_beyond=beyond, made=made)
-        losses.timers = timers_due(*asked, totals.latest, of_timer, goes_beyond=beyond, made=None if lacks else made)
+        losses.timers_with_queue = None if made is None else due(made=made)
+        losses.timers = due() if lacks or losses.timers_with_queue is None else losses.timers_with_queue
         if losses.timers or losses.timers_with_queue or has_timer_findings:
             losses.timers_without_files = timers_without_files(*asked, of_timer, made)
         if losses.timers.never:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rmqtool.base.errors import RmqtoolError, note_failure
 from rmqtool.base.files import read_all
 from rmqtool.base.mapped_files import MappedFiles, file_at
-from rmqtool.broker.dispatched_units import QueueName
+from rmqtool.broker.dispatched_units import TIMER_QUEUE
 from rmqtool.broker.timer_deliveries import (
     delivered_after,
     never_delivered,
@@ -193,7 +193,6 @@ class _TimerMessages:
 
 
 _CHECK = f"{CONFIG}/{TIMER_CHECK}"
-_QUEUE = QueueName(TIMER_TOPIC, 0)
 
 
 def check_wheel_size(store: Store, report: Report) -> None:
@@ -213,7 +212,7 @@ def check_timer(log: ScannedLog, messages: SingleMessages, report: Report) -> No
     store, reader = log.store, log.reader
     state = timer_state(store, reader.reading, log.totals.latest, log.end, reader.database)
     if reader.files and not is_timer_elsewhere(store):
-        _TimerMessages(reader, state, log.snapshot.releases, report).check(log.queue_ends.get(_QUEUE, 0), messages)
+        _TimerMessages(reader, state, log.snapshot.releases, report).check(log.queue_ends.get(TIMER_QUEUE, 0), messages)
     report.check("timer.log", len(state.log.files))
     for file, facts in (*_files_out_of_line(store, state.log), *_checkpoint_ahead(store, state.log)):
         report.add("timer.log", file=file, details=facts)

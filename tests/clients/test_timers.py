@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool.broker.dispatched_units import TIMER_QUEUE
 from rmqtool.broker.prediction import QueueChange, StartPrediction
 from rmqtool.broker.timer_start import read_timer_queue, timer_state_of
 from rmqtool.clients.losses import Due
-from rmqtool.clients.timers import TIMER_QUEUE, made_timer_queue, timers_due, timers_without_files
+from rmqtool.clients.timers import made_timer_queue, timers_due, timers_without_files
 from rmqtool.formats.rocksdb_rows import TIMELINE, TIMERS_INDEXED_TO
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.system_topics import TIMER_TOPIC
