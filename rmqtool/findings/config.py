@@ -112,7 +112,7 @@ CONFIG = (
         "far",
         versions={"all": "does not correct it at a start."},
         repair="Reset the offset with mqadmin resetOffsetByTime once the broker runs, or correct it before: `rmqtool "
-        "repair` moves it to the nearest offset of its queue.",
+        "repair` moves it to the nearest offset of its queue, except in a database, whose rows it does not change.",
     ),
     Entry(
         code="config.delay-offset", fault="F51", treatment="config",

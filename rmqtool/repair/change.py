@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rmqtool.base.errors import UnsupportedError, UnwritableError
 from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.base.paths import is_remote
 from rmqtool.findings.finding import Finding
-from rmqtool.store.store import Store
+from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONFIG, CONSUME_QUEUE, INDEX, Store
 from rmqtool.transaction.losses import Loss
 from rmqtool.transaction.paths import StorePaths
 from rmqtool.transaction.transaction import Transaction
@@ -165,6 +166,26 @@ def names_in_store(store: Store, paths: Iterable[Path]) -> tuple[str, ...]:
     """The names of those that a transaction can change, in order, each once."""
     names = (name_in_store(store, path) for path in paths)
     return tuple(dict.fromkeys(name for name in names if name is not None))
+
+
+Replaced = Literal["neutralise", "queues", "index", "config"]
+"""The treatments for which a repair replaces files of one part of the store."""
+
+
+def out_of_reach(store: Store, treatment: Replaced) -> tuple[Path, ...]:
+    """The directories that a treatment is about and in which no transaction replaces files; missing ones are none.
+
+    A link is one of them also where nothing is behind it, as that to a disk that is not mounted.
+    """
+    found = (each for each in _directories(store, treatment) if each.is_dir() or os.path.islink(str(each)))
+    return tuple(each for each in found if not name_in_store(store, each / "0"))
+
+
+def _directories(store: Store, treatment: Replaced) -> tuple[Path, ...]:
+    if treatment == "neutralise":
+        return store.log_directories
+    names = {"queues": (CONSUME_QUEUE, BATCH_CONSUME_QUEUE), "index": (INDEX,), "config": (CONFIG,)}[treatment]
+    return tuple(store.root / name for name in names)
 
 
 def codes_of(findings: Sequence[Finding], *, info: bool = False) -> frozenset[str]:

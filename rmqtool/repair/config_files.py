@@ -6,12 +6,13 @@ Whatever can be read stays as it is written: a broker that starts finds what it 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import list_directory
+from rmqtool.clients.losses import MovedGroup
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.repair.change import Change, FileChange
 from rmqtool.repair.proven_entries import (
@@ -38,6 +39,7 @@ from rmqtool.store.config_tables import (
     MAIN_TABLES,
     OFFSETS,
     TOPICS,
+    config_database,
     lost_place,
     lost_table,
 )
@@ -71,7 +73,8 @@ REFUSES, TOPIC_MISSING, OLDER, KIND = (
 )  # fmt: skip
 _WRONG, _DELAY_OFFSET, _DIFFERS = "config.wrong-offset", "config.delay-offset", "config.backup-differs"
 _BAD = frozenset({"config.unreadable", "config.missing", "config.consumer-offset", REFUSES})
-_OF_OFFSETS = frozenset({"config.offset-out-of-range", _WRONG})
+OUT_OF_RANGE = "config.offset-out-of-range"
+_OF_OFFSETS = frozenset({OUT_OF_RANGE, _WRONG})
 _HEALED = _BAD | _OF_OFFSETS | {TOPIC_MISSING, _DELAY_OFFSET, _DIFFERS, KIND}
 _NOT_SHOWN = "settings that no message shows: order, perm, queues never used, attributes such as message.type"
 _SET_TYPE = "a topic whose message.type is not NORMAL needs mqadmin updateTopic -a +message.type=FIFO, or DELAY, ..."
@@ -415,8 +418,13 @@ _NO_ROWS = (
     "a repair adds no rows to databases: create the topic again with mqadmin updateTopic while clients are stopped; "
     "the broker itself creates a retry topic again"
 )
+_OFFSET_ROWS = (
+    "a repair changes no rows of databases: start the consumers of the group before producers, and it continues at the "
+    "end of the queue; or set it there once the broker runs (mqadmin resetOffsetByTime -g GROUP -t TOPIC -s now)"
+)
+_KEPT_OFFSETS = "--keep-offsets does not change offsets"
 _ASKED = {
-    "config.offset-out-of-range": "the queue could not be read, or there is none",
+    OUT_OF_RANGE: "the queue could not be read, or there is none",
     "config.wrong-offset": "the offset exists in its queue, but the .bak or the group's retries contradict it; only "
     "you know which is right: mqadmin"
     " resetOffsetByTime sets it, while the group is stopped",
@@ -457,6 +465,22 @@ def unhealed_config(
 ) -> list[tuple[Finding, str]]:
     """The findings above information about `config/` that none of `changes` heals, each with the reason."""
     return [(each, _reason(each, offsets=offsets)) for each in _left(findings, changes)]
+
+
+def why_past_ends(
+    snapshot: Snapshot, moved: Iterable[MovedGroup], rebuilt: Container[tuple[str, int]], *, offsets: bool
+) -> str | None:
+    """Why committed offsets stay past the ends of the queues that are `rebuilt`; None where none does.
+
+    `moved` are the groups that then continue elsewhere.
+    """
+    why = _OFFSET_ROWS if config_database(snapshot.store, CONSUMER_OFFSET) else None if offsets else _KEPT_OFFSETS
+    committed = {(each.group, each.topic, each.queue_id): each.offset for each in snapshot.committed.offsets}
+    for each in moved if why else ():
+        is_past = committed.get((each.group, each.topic, each.queue_id), 0) > (each.next_after or 0)
+        if is_past and (each.topic, each.queue_id) in rebuilt:
+            return why
+    return None
 
 
 def _left(findings: Sequence[Finding], changes: Sequence[Change]) -> Iterator[Finding]:
@@ -500,10 +524,10 @@ def _reason(finding: Finding, *, offsets: bool) -> str:
     name = lost_table(finding)
     if name:
         return _of_database(finding, name)
-    if finding.code == TOPIC_MISSING and "database" in finding.details:
-        return _NO_ROWS
+    if finding.code in (TOPIC_MISSING, OUT_OF_RANGE) and "database" in finding.details:
+        return _NO_ROWS if finding.code == TOPIC_MISSING else _OFFSET_ROWS
     if finding.code in _ASKED:
-        return _ASKED[finding.code] if offsets else "--keep-offsets does not change offsets"
+        return _ASKED[finding.code] if offsets else _KEPT_OFFSETS
     if _files(finding) & {f"{CONFIG}/{name}" for name in OFFSETS} and finding.code != "config.older-copy":
         taken_out = "; without --keep-offsets the files are removed, so that the broker starts" * (not offsets)
         return _BEGIN_ANEW + (taken_out if finding.code == "start.refuses" else "")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.visible import join
@@ -17,8 +15,8 @@ from rmqtool.findings.catalogue import CATALOGUE
 from rmqtool.findings.finding import Finding, Treatment
 from rmqtool.findings.report import UNREADABLE
 from rmqtool.formats.timer_wheel import is_wheel_name
-from rmqtool.repair.change import Change, FileChange, TakenOut, name_in_store, once
-from rmqtool.repair.config_files import config_changes, unhealed_config
+from rmqtool.repair.change import Change, FileChange, Replaced, TakenOut, once, out_of_reach
+from rmqtool.repair.config_files import OUT_OF_RANGE, config_changes, unhealed_config, why_past_ends
 from rmqtool.repair.fields import RightField, RightFields
 from rmqtool.repair.log_files import (
     BEFORE_REBUILDS,
@@ -56,26 +54,6 @@ from rmqtool.store.paths import TIMER_CHECK, TIMER_LOG
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import BATCH_CONSUME_QUEUE, COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX, Store
 
-Replaced = Literal["neutralise", "queues", "index", "config"]
-"""The treatments for which a repair replaces files of one part of the store."""
-
-
-def out_of_reach(store: Store, treatment: Replaced) -> tuple[Path, ...]:
-    """The directories that a treatment is about and in which no transaction replaces files; missing ones are none.
-
-    A link is one of them also where nothing is behind it, as that to a disk that is not mounted.
-    """
-    found = (each for each in _directories(store, treatment) if each.is_dir() or os.path.islink(str(each)))
-    return tuple(each for each in found if not name_in_store(store, each / "0"))
-
-
-def _directories(store: Store, treatment: Replaced) -> tuple[Path, ...]:
-    if treatment == "neutralise":
-        return store.log_directories
-    names = {"queues": (CONSUME_QUEUE, BATCH_CONSUME_QUEUE), "index": (INDEX,), "config": (CONFIG,)}[treatment]
-    return tuple(store.root / name for name in names)
-
-
 _TOPICS = f"{CONFIG}/{TOPICS}"
 _WITHOUT_MEMORY = ("salvage",)  # commands without the option
 _WITH_TIER = ("verify", "repair")
@@ -87,7 +65,7 @@ _AFTER_A_CRASH = "start.other-mode-data-loss"
 _CUTS_QUEUES = frozenset({"commitlog.last-file-missing", "commitlog.end-missing"})
 _OF_ANY_TOPIC = frozenset({"commitlog.torn", "commitlog.last-file-missing", "commitlog.queue-offset-restart",
                            "commitlog.gap"})  # fmt: skip
-_OF_QUEUES = ("config.offset-out-of-range", "config.wrong-offset", "config.delay-offset")
+_OF_QUEUES = (OUT_OF_RANGE, "config.wrong-offset", "config.delay-offset")
 
 
 @dataclass(frozen=True)
@@ -432,8 +410,12 @@ def repairs_of(diagnosis: Diagnosis, *, keep_offsets: bool = False, is_rebuilt: 
     rebuilt, for what was wrong with them may be right then.
     """
     found, snapshot, findings = diagnosis.by_treatment, diagnosis.snapshot, diagnosis.findings
-    if not findings or diagnosis.mended or snapshot.holder is not None:
+    if not findings or snapshot.holder is not None:
         return Repairs()
+    left = {each for each in get_args(Replaced) if out_of_reach(snapshot.store, each)}  # to people
+    if diagnosis.mended:  # but for config/
+        config = () if "config" in left else config_changes(snapshot, findings, offsets=not keep_offsets)
+        return Repairs(tuple(config))
     files = log_file_changes(snapshot, findings)
     kept = found.get("kept", ())
     first = (*(each for each in files if each.codes & BEFORE_REBUILDS), *resized_files(snapshot, kept))
@@ -444,7 +426,6 @@ def repairs_of(diagnosis: Diagnosis, *, keep_offsets: bool = False, is_rebuilt: 
     is_rebuilt |= snapshot.leaves_queues_out  # which then cannot be rebuilt, and lead to what is damaged
     # Without a log, queues and index are all that shows what is lost.
     is_rebuilt |= any(finding.code == "commitlog.missing" for finding in findings)
-    left = {each for each in get_args(Replaced) if out_of_reach(snapshot.store, each)}  # to people
     is_damaged = "neutralise" in found and not is_rebuilt and "neutralise" not in left
     queues = not is_rebuilt and ("queues" in found or is_damaged or ends_behind_log(findings, kept))
     queues = queues and "queues" not in left
@@ -466,21 +447,29 @@ def repairs_of(diagnosis: Diagnosis, *, keep_offsets: bool = False, is_rebuilt: 
     return Repairs(tuple(once([*files, *config])), goes_on=is_later)
 
 
-def notes_on_the_rest(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool = False) -> list[NotHealed]:
+def notes_on_the_rest(
+    diagnosis: Diagnosis, repairs: Repairs, after: ClientLosses | None = None, *, keep_offsets: bool = False
+) -> list[NotHealed]:
     """The findings about files and configuration that the repairs do not heal, each with the reason.
 
-    What is judged again after the repairs is left out.
+    What is judged again after the repairs is left out. `after` is what clients lose after them.
     """
     findings = judged_now(diagnosis, repairs)
     by_reason: dict[str, set[str]] = defaultdict(set)
     unhealed = unhealed_config(findings, repairs.changes, offsets=not keep_offsets)
     for finding, why in () if out_of_reach(diagnosis.snapshot.store, "config") else unhealed:
         by_reason[why].add(finding.code)
+    moved, in_log = after.groups if after and repairs.queues else (), diagnosis.queues_in_log or ()
+    past_ends = why_past_ends(diagnosis.snapshot, moved, in_log, offsets=not keep_offsets)
+    if past_ends:
+        by_reason[past_ends].add(OUT_OF_RANGE)
     changed = {code for change in repairs.changes for code in change.codes}
     kept = {each.code for each in diagnosis.treated(findings).get("kept", ())} - changed
     kept |= {"consumequeue.wrong-record"} if repairs.neutralise and _are_left_in_damage(diagnosis) else set()
+    takes_abort = repairs.queues and has_abort(diagnosis.snapshot.store.root)
+    kept_because = () if repairs.is_of_log else reasons_for(kept, takes_abort=takes_abort)
     return [
-        *(NotHealed(codes, why) for codes, why in ([] if repairs.is_of_log else reasons_for(kept))),
+        *(NotHealed(codes, why) for codes, why in kept_because),
         *not_healed(diagnosis.snapshot, findings, repairs.changes),
         *(NotHealed(frozenset(codes), why) for why, codes in by_reason.items()),
     ]

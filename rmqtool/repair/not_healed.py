@@ -165,9 +165,13 @@ def split_kept(findings: Sequence[Finding], queues_in_log: Set[QueueName]) -> tu
     return ([*kept, *rest], []) if is_explained else (kept, rest)
 
 
-def reasons_for(kept: Set[str]) -> Iterator[tuple[frozenset[str], str]]:
-    """Why no repair fixes what is found of queues that a rebuild keeps, for each group of the codes."""
+def reasons_for(kept: Set[str], *, takes_abort: bool = False) -> Iterator[tuple[frozenset[str], str]]:
+    """Why no repair fixes what is found of queues that a rebuild keeps, for each group of the codes.
+
+    A rebuild that `takes_abort` away leaves entries past the end of the log without it.
+    """
     ahead = kept & {_AHEAD, *_OF_THE_STORE}
+    ahead |= _OF_THE_STORE if takes_abort and _AHEAD in kept else ahead
     for codes, why in ((ahead, _WHY_AHEAD), (kept - ahead, _WHY)):
         if codes:
             yield frozenset(codes), why

@@ -15,6 +15,7 @@ from rmqtool.clients.losses import ClientLosses, in_words
 from rmqtool.findings.catalogue import CATALOGUE
 from rmqtool.findings.finding import Finding, Treatment, counted, first_of
 from rmqtool.findings.report import UNREADABLE
+from rmqtool.repair.change import Replaced, out_of_reach
 from rmqtool.repair.config_files import SKIPPED_HALVES, unhealed_config
 from rmqtool.repair.diagnosis import (
     BODY_CRC,
@@ -22,11 +23,9 @@ from rmqtool.repair.diagnosis import (
     NEWER_RECORDS,
     Diagnosis,
     Repairs,
-    Replaced,
     clients_after,
     judged_now,
     notes_on_the_rest,
-    out_of_reach,
     why_conf,
 )
 from rmqtool.repair.not_healed import NotHealed
@@ -223,8 +222,8 @@ class Plan:
 
 def plan_of(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool = False) -> Plan:
     """The plan for all findings, with its `repairs`; empty when there are none."""
-    plan, before = _steps_of(diagnosis, repairs, keep_offsets=keep_offsets), diagnosis.clients
-    after = clients_after(diagnosis, repairs, keep_offsets=keep_offsets)
+    before, after = diagnosis.clients, clients_after(diagnosis, repairs, keep_offsets=keep_offsets)
+    plan = _steps_of(diagnosis, repairs, after, keep_offsets=keep_offsets)
     if before is None or after is None:
         return replace(plan, clients=after)
     steps = [_with_clients(step, Difference(before, after)) if step.is_repair else step for step in plan.steps]
@@ -237,7 +236,7 @@ def _with_clients(step: PlanStep, clients: Difference) -> PlanStep:
     return replace(step, clients=clients, lost=(*step.lost, *taken))
 
 
-def _steps_of(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool) -> Plan:
+def _steps_of(diagnosis: Diagnosis, repairs: Repairs, after: ClientLosses | None, *, keep_offsets: bool) -> Plan:
     found = diagnosis.by_treatment
     if not found:
         return Plan()
@@ -248,13 +247,16 @@ def _steps_of(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool) -> 
     if any(each.file != _STAGED for each in interrupted):
         return Plan(ending, 1)  # what was found may be half old and half new: an error, whatever else is found
     if diagnosis.mended:
-        steps = [*ending, *_settings(found)]
+        steps = [_repair_step(diagnosis, repairs, keep_offsets=keep_offsets)] if repairs else [*ending]
+        steps += _settings(found)
         if found.keys() - {"interrupted", "acknowledge", "running", "settings", "ignored"}:
             steps.append(PlanStep("Start the broker: its startup recovery fixes this without loss."))
-        return Plan((*steps, *_ignored(found), *_acknowledgement(diagnosis)))
+        left = unhealed_config(diagnosis.findings, repairs.changes, offsets=not keep_offsets)
+        remaining = dict.fromkeys(f"{finding.code}: {why}" for finding, why in left)
+        return Plan((*steps, *_ignored(found), *_acknowledgement(diagnosis)), remaining=(*remaining,))
     if diagnosis.snapshot.store.dledger_directory:
         return _plan_of_node(diagnosis, found)
-    notes = notes_on_the_rest(diagnosis, repairs, keep_offsets=keep_offsets)
+    notes = notes_on_the_rest(diagnosis, repairs, after, keep_offsets=keep_offsets)
     found = diagnosis.treated(judged_now(diagnosis, repairs))
     steps = [*_steps_before(diagnosis, found, notes)]
     steps += (_repair_step(diagnosis, repairs, keep_offsets=keep_offsets),) if repairs else ending

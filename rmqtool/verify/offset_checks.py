@@ -29,6 +29,7 @@ from rmqtool.rules.system_topics import (
 from rmqtool.rules.versions import DELAY_OFFSETS_WRITTEN_AT_STOP, notes_first_of_run
 from rmqtool.store.config_json import ConfigFile
 from rmqtool.store.config_tables import (
+    CONSUMER_OFFSET,
     DELAYS,
     MISSING,
     OFFSETS,
@@ -36,6 +37,7 @@ from rmqtool.store.config_tables import (
     CommittedOffset,
     Topic,
     Topics,
+    config_database,
     entries_in,
     load_delay_offsets,
     main_table,
@@ -125,6 +127,8 @@ def check_offsets(
     lost.
     """
     recorded = [each.loss for each in recorded_losses(store.root)]
+    database = config_database(store, CONSUMER_OFFSET)
+    place = {"database": store.relative(database)} if database else {}
     for committed in committed_offsets:
         report.check("config.offset-out-of-range")
         name = QueueName(committed.topic, committed.queue_id)
@@ -137,7 +141,7 @@ def check_offsets(
         below = committed.offset < queue_range.min_offset
         is_lossy = has_lost_ends(counts) or any(loss is None or loss.concerns(name.topic) for loss in recorded)
         facts = {"problem": "below" if below else "beyond", "group": committed.group, "committed": committed.offset,
-                 "min_offset": queue_range.min_offset, "end": end}  # fmt: skip
+                 "min_offset": queue_range.min_offset, "end": end, **place}  # fmt: skip
         report.add("config.offset-out-of-range", details=facts, severity="info" if below or not is_lossy else None,
                    effect=_BELOW if below else _BEYOND, topic=committed.topic, queue_id=committed.queue_id,
                    queue_offset=committed.offset)  # fmt: skip
