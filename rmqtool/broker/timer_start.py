@@ -245,13 +245,20 @@ def timer_queue_end(state: TimerState) -> int:
     return first
 
 
-def waiting_from(state: TimerState, log_end: int) -> int:
-    """How many messages that the timer log or the rest of the queue lead to are at or past a physical offset."""
-    units = waiting_units(state).values
-    found = [units["physical_offset"][timer_wheel.leads_on(units)].astype(np.int64)]
+def waiting_from(state: TimerState, log_end: int, *, without_files: bool = False) -> int:
+    """How many messages that the timer log or the rest of the queue lead to are at or past a physical offset.
+
+    `without_files` of the timer it is all of the queue.
+    """
+    begin, found = 0, [np.zeros(0, np.int64)]
+    if not without_files:
+        begin, units = state.queue_offset, waiting_units(state).values
+        found = [units["physical_offset"][timer_wheel.leads_on(units)].astype(np.int64)]
     for numbers, queued in _newest_units(state):
-        found.append(queued["physical_offset"][is_written(queued) & (numbers >= state.queue_offset)].astype(np.int64))
-        if len(numbers) and numbers[0] <= state.queue_offset:
+        if len(found) == 1 and len(numbers) and begin > numbers[-1] + 1:
+            begin = 0  # a damaged one, which says nothing
+        found.append(queued["physical_offset"][is_written(queued) & (numbers >= begin)].astype(np.int64))
+        if len(numbers) and numbers[0] <= begin:
             break
     return int(np.count_nonzero(np.unique(np.concatenate(found)) >= log_end))
 

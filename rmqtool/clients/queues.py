@@ -93,8 +93,9 @@ class ServedQueue:
             end = queue.next_offset if self.max_offset >= queue.unit_end else self.max_offset
             within = max(0, end - queue.first_offset)
             outside = queue.next_offset - queue.first_offset - within  # where those without a unit are looked for first
-            missing = queue.missing_messages + queue.misled_messages - queue.messages_of(self.derived) - outside
-            return max(0, within - max(0, missing))
+            gone = max(0, queue.next_offset - queue.first_offset - queue.had)  # from the log
+            missing = queue.missing_messages + queue.misled_messages - queue.messages_of(self.derived)
+            return max(0, within - max(0, gone + missing - outside))
         derived_from = self.derived_end - self.derived
         derived = min(self.right_until, queue.next_offset) - max(derived_from, queue.first_offset)
         kept = queue.right_between(self.min_offset, derived_from)

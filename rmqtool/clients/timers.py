@@ -73,9 +73,8 @@ def timers_due(
         return _of_rows(snapshot, start, state)
     queue = made or read_timer_queue(state, files)
     start = start if made is None else replace(start, queues=[])  # which finds nothing to change in it
-    files_end = files[-1].end_offset if files else snapshot.log_began_by
     is_shorter = goes_beyond or start.messages_lost or not newest
-    gone = waiting_from(state, state.log_end if start.messages_lost else files_end) if is_shorter else 0
+    gone = waiting_from(state, state.log_end if start.messages_lost else _files_end(snapshot)) if is_shorter else 0
     if queue is None:
         return Due(never=gone)
     next_read = next_timer_read(state, queue)
@@ -148,12 +147,15 @@ def timers_without_files(
     newest: int,
     undeliverable: Sequence[int] = (),
     made: TimerQueue | None = None,
+    *,
+    goes_beyond: bool = False,
 ) -> Due:
     """The same where the timer's files are taken out: a start reads the queue from the beginning."""
     state = timer_state(snapshot.store, snapshot.reading, newest, snapshot.log_range.max_offset, snapshot.database)
+    gone = waiting_from(state, _files_end(snapshot), without_files=True) if goes_beyond or not newest else 0
     queue = made or read_timer_queue(state, snapshot.log.files)
     if queue is None:
-        return Due()
+        return Due(never=gone)
     dues = newest_timers(queue, np.ones(len(queue.queue_offsets), np.bool_), snapshot.log.files)
     copies = TimerCopies()
     copies.add((each.unique_key, each.due, each.put_off) for each in dues)
@@ -161,12 +163,17 @@ def timers_without_files(
     is_odd = np.isin([each.queue_offset for each in waiting], undeliverable)
     times = np.array([each.due - each.due % state.precision for each in waiting], np.int64)
     return Due(
-        never=int(np.count_nonzero(_not_delivered(is_odd, times, snapshot, start))),
+        never=gone + int(np.count_nonzero(_not_delivered(is_odd, times, snapshot, start))),
         again=sum(
             each.due < state.delivered_until or copies.is_replaced(each.unique_key, each.due, each.put_off)
             for each in dues
         ),
     )
+
+
+def _files_end(snapshot: Snapshot) -> int:
+    files = snapshot.log.files
+    return files[-1].end_offset if files else snapshot.log_began_by
 
 
 def _of_rows(snapshot: Snapshot, start: StartPrediction, state: TimerState) -> Due:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, get_args
 
@@ -61,6 +61,7 @@ _OF_BROKER = ("--broker-conf", "--broker-version")
 NEWER_RECORDS = "commitlog.magic-code-v2"
 BODY_CRC = "commitlog.body-crc"
 PROPERTIES = "commitlog.properties"
+_LOST_TABLES = frozenset({"config.missing", "config.unreadable"})
 _AFTER_A_CRASH = "start.other-mode-data-loss"
 _CUTS_QUEUES = frozenset({"commitlog.last-file-missing", "commitlog.end-missing"})
 _OF_ANY_TOPIC = frozenset({"commitlog.torn", "commitlog.last-file-missing", "commitlog.queue-offset-restart",
@@ -167,6 +168,11 @@ class Diagnosis:
         return found | ({"neutralise": others} if others else {})
 
     @property
+    def has_no_log(self) -> bool:
+        """Whether no message is in the log."""
+        return self.queues_in_log is not None and not self.queues_in_log
+
+    @property
     def is_unread(self) -> bool:
         """Whether part of the log, of queues or of the index cannot be read: a rebuild ends there."""
         return any(map(_keeps_from_rebuilds, self.findings))
@@ -242,16 +248,17 @@ def clients_after(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool 
     neutralises = repairs.neutralise or "neutralise" in later
     if clients is None or (diagnosis.cuts_log and not neutralises):
         return clients
-    if diagnosis.queues_in_log is not None and not diagnosis.queues_in_log and not repairs.renames:
-        return None if clients.refuses and repairs else clients  # the log is gone, and nothing of it comes back
+    is_gone = diagnosis.has_no_log and not repairs.renames  # and nothing of it comes back
+    if is_gone and clients.refuses and repairs:
+        return None
     if repairs and not _stays_refused(diagnosis, repairs, keep_offsets=keep_offsets):
         clients = replace(clients, refuses=None)  # as it is healed, or people heal it first
     by_offsets = clients.by_offsets.kept() if keep_offsets and clients.by_offsets else clients.by_offsets
-    clients = replace(clients, by_offsets=by_offsets)
+    clients = replace(clients, by_offsets=None if is_gone else by_offsets)
     try:
         clients = clients.healed(
-            queues=repairs.queues or neutralises or "queues" in later or repairs.brings_topics,
-            index=repairs.index or neutralises or "index" in later,
+            queues=not is_gone and (repairs.queues or neutralises or "queues" in later or repairs.brings_topics),
+            index=not is_gone and (repairs.index or neutralises or "index" in later),
         )
         if repairs.renames:
             keeps_never = any(each.code == "config.delay-level" for each in diagnosis.findings)
@@ -299,8 +306,8 @@ def _shows_only_later(diagnosis: Diagnosis, repairs: Repairs) -> bool:
         return True
     if any(each.code.startswith("start.") and each.details.get("setting") for each in diagnosis.findings):
         return True  # a broker starts with another broker.conf
-    if any(map(_is_refusal, diagnosis.findings)):
-        return True  # the same, with another database
+    if any(map(_is_refusal, diagnosis.findings)) or _shows_what_log_had(diagnosis, repairs.changes):
+        return True  # the same, with another database; or once the offsets are back
     if _rebuilds_queues(diagnosis, repairs) and _lacks_delays(diagnosis):
         return True  # the delays are in broker.conf, which is not given
     timers = diagnosis.clients.timers_with_queue if diagnosis.clients else None
@@ -312,6 +319,14 @@ def _shows_only_later(diagnosis: Diagnosis, repairs: Repairs) -> bool:
     back = [pair for each in repairs.changes if isinstance(each, Renamed) for pair in each.brings_back]
     is_back = back and all(any(at <= start and end <= stop for at, stop in back) for start, end in diagnosis.damage)
     return repairs.renames and not is_back  # more is damaged
+
+
+def _shows_what_log_had(diagnosis: Diagnosis, changes: Iterable[Change]) -> bool:
+    """Whether committed offsets come back that alone show that a store without a message has lost any."""
+    if not diagnosis.has_no_log or any(each.code == "commitlog.missing" for each in diagnosis.findings):
+        return False
+    back = {change.name for change in changes if isinstance(change, FileChange) and change.codes & _LOST_TABLES}
+    return any(f"{CONFIG}/{name}" in back for name in OFFSETS)
 
 
 def _with_renamed(clients: ClientLosses, *, keeps_never: bool) -> ClientLosses:
@@ -444,6 +459,7 @@ def repairs_of(diagnosis: Diagnosis, *, keep_offsets: bool = False, is_rebuilt: 
     brought = {each.topic for each in findings if each.code == "config.topic-missing"} if config else set()
     lost = diagnosis.clients.unreachable.queues if diagnosis.clients else ()
     is_later = any(each.topic in brought for each in lost)  # whose queues then are missing
+    is_later |= _shows_what_log_had(diagnosis, config)
     return Repairs(tuple(once([*files, *config])), goes_on=is_later)
 
 

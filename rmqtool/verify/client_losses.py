@@ -158,13 +158,14 @@ class ClientView:
             losses.by_offsets = replace(losses.by_offsets, request=request)
         asked = self.snapshot, start, totals.latest
         of_timer = undeliverable.get(TIMER_QUEUE, ())
-        due = partial(timers_due, *asked, totals.latest, of_timer, goes_beyond=any(self.beyond.values()))
+        goes_beyond = any(self.beyond.values())
+        due = partial(timers_due, *asked, totals.latest, of_timer, goes_beyond=goes_beyond)
         lacks = any((each.topic, each.queue_id) == TIMER_QUEUE for each in losses.unreachable.queues)
         made = made_timer_queue(self.snapshot, start, self.total.log_end or 0, lacks=lacks)
         losses.timers_with_queue = None if made is None else due(made=made)
         losses.timers = due() if lacks or losses.timers_with_queue is None else losses.timers_with_queue
         if losses.timers or losses.timers_with_queue or has_timer_findings:
-            losses.timers_without_files = timers_without_files(*asked, of_timer, made)
+            losses.timers_without_files = timers_without_files(*asked, of_timer, made, goes_beyond=goes_beyond)
         if losses.timers.never:
             losses.pops_in_timer = pops_in_timer(self.snapshot, start, totals.latest)
         losses.half_messages_unchecked = half_messages_unchecked(self.snapshot)
@@ -355,15 +356,15 @@ class ClientView:
         """Report delayed messages that come at another time, where it is not their entries that are wrong."""
         due = losses.delayed
         report.check("start.delay-times")
-        is_moved = not start.refuses and (due.early or due.late or due.again)
-        if not is_moved or self.total.report.all_totals().get("consumequeue.tags-code"):
+        if not (due.early or due.late or due.again) or self.total.report.all_totals().get("consumequeue.tags-code"):
             return
         rebuilt = losses.by_offsets.delayed() if losses.by_offsets else due
         again = max(0, due.again - rebuilt.again)  # the others have a finding about their offset
         cause = "levels" if rebuilt.early + rebuilt.late == due.early + due.late and not again else "derived"
         details = {"problem": cause, "cause": cause, "version": start.version, "early": due.early, "late": due.late,
                    "again": again}  # fmt: skip
-        if count := due.early + due.late + again:
+        count = due.early + due.late + again
+        if count and (cause == "levels" or not start.refuses):
             report.add("start.delay-times", count=count, topic=SCHEDULE_TOPIC, details=details)
 
     def _unreachable(self, start: StartPrediction | None) -> Iterator[UnreachableQueue]:

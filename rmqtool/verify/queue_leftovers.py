@@ -167,6 +167,7 @@ def check_copy(queue: Queue, database: QueueDatabase, reader: StoreReader, repor
 
 
 _CHUNK = 1 << 16  # units
+_MAX_LED_TO = 100_000  # of one queue; others after them count as often as they are there
 _MAX_WITHOUT_TAGS = 1 << 18
 
 
@@ -210,6 +211,7 @@ class UnmatchedUnits:
     are_of_another_log: bool = False
     _lookups_made: int = 0
     _in_log: range = range(0)
+    _led_to: set[int] = field(default_factory=set)
     _zero_files: list[tuple[Queue, MappedFile, QueueProgress | None]] = field(default_factory=list)
 
     @property
@@ -226,7 +228,7 @@ class UnmatchedUnits:
 
     def check(self, files: UnitFiles, state: QueueProgress | None) -> None:
         """Check one queue that is on disk."""
-        queue, self._lookups_made = files.queue, 0
+        queue, self._lookups_made, self._led_to = files.queue, 0, set()
         self._in_log = range(state.first_offset, state.next_offset) if state else range(0)
         self._check_files(queue)
         if not queue.files.files and not queue.database:
@@ -356,12 +358,18 @@ class UnmatchedUnits:
         """Report units that point past the last record: other bytes have taken its place, or it is in no file."""
         name, bounds = QueueName(files.queue.topic, files.queue.queue_id), self.bounds
         outside = offsets >= bounds.files_end
-        self.beyond_files[name] += int(np.count_nonzero(outside))
+        self.beyond_files[name] += self._led_to_first(offsets[outside])
         replaced_from = bounds.extents.replaced_from(bounds.end, bounds.files_end)
-        if replaced := int(np.count_nonzero((offsets >= replaced_from) & ~outside)):
+        if replaced := self._led_to_first(offsets[(offsets >= replaced_from) & ~outside]):
             self.lost[name] += replaced  # without an entry that counts nothing
         self._note_tags(files, unit_numbers)
         self._report_all("consumequeue.ahead", {"log_end": self.bounds.end}, files, unit_numbers)
+
+    def _led_to_first(self, physical_offsets: NDArray[np.int64]) -> int:
+        """To how many of these no unit of the queue has led before: a file may be there twice."""
+        new = {*physical_offsets.tolist()} - self._led_to
+        self._led_to |= new if len(self._led_to) < _MAX_LED_TO else set()
+        return len(new)
 
     def _check_target(self, files: UnitFiles, unit_number: int, physical_offset: int) -> None:
         queue = files.queue
@@ -399,10 +407,12 @@ class UnmatchedUnits:
     def _check_damage(self, files: UnitFiles, unit_number: int, physical_offset: int, reason: str) -> None:
         """Count a unit that leads into damage, and note it where clients decode what is there."""
         name = QueueName(files.queue.topic, files.queue.queue_id)
-        self.lost[name] += 1
-        self.torn[name] += reason == TORN
+        is_first = self._led_to_first(np.array([physical_offset]))
+        self.lost[name] += is_first
+        self.torn[name] += is_first * (reason == TORN)
         self._note_tags(files, np.array([unit_number]))
-        if reason not in WRONG_MAGIC or files.queue.kind != "simple" or self._lookups_made >= MAX_LOOKUPS:
+        may_decode = is_first and reason in WRONG_MAGIC and files.queue.kind == "simple"
+        if not may_decode or self._lookups_made >= MAX_LOOKUPS:
             return
         self._lookups_made += 1
         unit = files.units(unit_number, 1)[0]

@@ -46,3 +46,18 @@ def test_batches_in_rows(
     """5.5.0 fails at a queue offset without a row: a consumer gets a batch that another row or the end follows."""
     found = unreachable_batches(progress, np.array(ROWS), 17, now, parse_version(version))
     assert found == (lost and UnreachableQueue(*NAME, *lost))
+
+
+@pytest.mark.parametrize(
+    ("had", "now", "served"),
+    [
+        (20, ServedQueue(0, 20), 20),
+        (16, ServedQueue(0, 20), 16),  # the log has lost a batch of four, to which a unit still leads
+        (16, ServedQueue(0, 12), 12),  # which is taken to be among those that are out of reach already
+        (20, ServedQueue(0, 16), 16),
+    ],
+)
+def test_batches_in_files(had: int, now: ServedQueue, served: int) -> None:
+    """Messages that the log has no more are not served, whatever the queue holds."""
+    progress = QueueProgress(NAME, records=5, had=had, next_offset=20)
+    assert now.served(progress, in_batches=True) == served

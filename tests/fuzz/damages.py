@@ -174,14 +174,23 @@ def reduced(damage: Damage, problems: list[str], again: Callable[[Damage], Tried
     return damage, problems
 
 
+def version_of(name: str) -> str:
+    """The release of a golden store."""
+    return name.removeprefix("more/").partition("-")[0]
+
+
+def settings_of(name: str) -> Mapping[str, str]:
+    """The settings of its broker."""
+    return SHOP_SETTINGS if name.endswith("shop") else ROCKSDB if name.endswith("rocksdb") else {}
+
+
 def fuzz(name: str, seconds: int) -> Tally:
     """Damage one store for some time."""
     tally, chance, seen = Tally(name), random.Random(f"{SEED} {name}"), set[str]()
-    version = name.removeprefix("more/").partition("-")[0]
-    settings = SHOP_SETTINGS if name.endswith("shop") else ROCKSDB if name.endswith("rocksdb") else {}
     until, kept = time.monotonic() + seconds, list[Damage]([()])
     with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as directory:
-        attempt = partial(tried, base=stores.unpack(name, Path(directory)), version=version, settings=settings)
+        base, settings = stores.unpack(name, Path(directory)), settings_of(name)
+        attempt = partial(tried, base=base, version=version_of(name), settings=settings)
         while time.monotonic() < until:
             wanted = changed(chance.choice(kept[-50:] if chance.random() < 0.7 else kept), chance)
             damage, repair, problems = attempt(wanted)

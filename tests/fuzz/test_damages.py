@@ -7,11 +7,42 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz.damages import Damage, applied, changed, edits, outcomes, tried
+from tests.fuzz.damages import Damage, applied, changed, edits, outcomes, settings_of, tried, version_of
 from tests.golden import stores
 from tests.repair.checked_repair import Repair
 from tests.unchanged import tree
 
+FOUND: list[tuple[str, Damage]] = [
+    # Units beyond the end of the log whose queue has no message in it stay, and the repair removes `abort`.
+    ("5.1.4-shop", (("killed: zeros at the end of the log", 2076716857),)),
+    # Offsets in RocksDB stay past the ends of queues that a rebuild ends earlier.
+    ("more/5.5.0-rocksdb", (("commit log file, the last: page of zeros", 2265290076),)),
+    # A batch that the log has lost does not count among those that consumers get of its queue.
+    ("5.5.0-trimmed", (("commit log file, the first: cut in half", 4113798041),)),
+    # Units that are there twice lead to one lost message.
+    (
+        "5.5.0-trimmed",
+        (("commit log file, the last: swapped", 942168163), ("retry queue file: duplicated", 1367252270)),
+    ),
+    # Without the log and the timer's files what its queue leads to is lost, too.
+    (
+        "5.5.1-shop",
+        (("log and index: all deleted", 2355064519), ("config/subscriptionGroup.json with .bak: swapped", 201554145)),
+    ),
+    # Of an empty store only offsets that are found again show that it had messages.
+    (
+        "5.5.0-trimmed",
+        (
+            ("log, queues, index and checkpoint: all deleted", 1583428974),
+            ("config/consumerOffset.json with .bak: swapped", 534237230),
+        ),
+    ),
+    # Due times that changed are told although no broker starts yet.
+    (
+        "4.7.1-shop",
+        (("half message queue file: cut in half", 2098291922), ("a delay queue: a due time changed", 45195936)),
+    ),
+]
 DAMAGE: Damage = (("a queue deleted", 3), ("checkpoint deleted", 4), ("a number", 5), ("bytes of any file", 7))
 
 
@@ -40,6 +71,14 @@ def test_one_is_verified_repaired_and_taken_back(tmp_path: Path) -> None:
     assert (done, problems) == (DAMAGE, [])
     assert repair is not None
     assert any(code.startswith("done") for code in outcomes(repair))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "damage"), FOUND)
+def test_what_damages_have_found(tmp_path: Path, name: str, damage: Damage) -> None:
+    """What once went wrong."""
+    done, _, problems = tried(damage, stores.unpack(name, tmp_path), version_of(name), settings_of(name))
+    assert (done, problems) == (damage, [])
 
 
 def test_what_goes_wrong_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
