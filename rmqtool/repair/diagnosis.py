@@ -266,7 +266,8 @@ def clients_after(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool 
         clients = _with_whole(clients, [_Whole.of(each, clients) for each in repairs.right_fields])
         if repairs and clients.by_offsets and _loses_of_any_topic(diagnosis, repairs, clients, neutralises=neutralises):
             clients = replace(clients, groups=clients.by_offsets.groups(lost=None))
-        timers = [each for each in diagnosis.findings if repairs.goes_on and each.code.startswith("timer.")]
+        is_of_timers = repairs.goes_on and not is_gone  # which no later verification finds without a log
+        timers = [each for each in diagnosis.findings if is_of_timers and each.code.startswith("timer.")]
         for change in (*repairs.changes, *(timer_changes(diagnosis.snapshot, timers) if timers else ())):
             clients = _changed(clients, change, diagnosis.snapshot.store)
         of_delays = [each for each in diagnosis.findings if _is_of_delay_offsets(each, are_moved=not keep_offsets)]

@@ -187,7 +187,7 @@ def settings_of(name: str) -> Mapping[str, str]:
 def fuzz(name: str, seconds: int) -> Tally:
     """Damage one store for some time."""
     tally, chance, seen = Tally(name), random.Random(f"{SEED} {name}"), set[str]()
-    until, kept = time.monotonic() + seconds, list[Damage]([()])
+    until, kept, known = time.monotonic() + seconds, list[Damage]([()]), list[set[str]]()
     with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as directory:
         base, settings = stores.unpack(name, Path(directory)), settings_of(name)
         attempt = partial(tried, base=base, version=version_of(name), settings=settings)
@@ -195,8 +195,9 @@ def fuzz(name: str, seconds: int) -> Tally:
             wanted = changed(chance.choice(kept[-50:] if chance.random() < 0.7 else kept), chance)
             damage, repair, problems = attempt(wanted)
             tally.runs += 1
-            if problems:
+            if problems and not any(names <= {name for name, _ in damage} for names in known):
                 least, why = reduced(damage, problems, attempt)
+                known.append({name for name, _ in least})
                 tally.problems.append(f"{name} {least}: {why}")
                 print(tally.problems[-1], file=sys.stderr, flush=True)
             if repair is None:

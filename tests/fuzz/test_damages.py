@@ -29,6 +29,7 @@ FOUND: list[tuple[str, Damage]] = [
         "5.5.1-shop",
         (("log and index: all deleted", 2355064519), ("config/subscriptionGroup.json with .bak: swapped", 201554145)),
     ),
+    ("5.5.1-shop", (("commit log file, the first: emptied", 1620151490),)),
     # Of an empty store only offsets that are found again show that it had messages.
     (
         "5.5.0-trimmed",
