@@ -398,7 +398,8 @@ def _changed(clients: ClientLosses, change: Change, store: Store) -> ClientLosse
         return replace(clients, beside_log=beside)
     if any(_is_of_timer(name) for name in names):
         reads_again = isinstance(change, TakenOut) and change.lost
-        timers = clients.timers_without_files if reads_again else Due()
+        without = clients.timers_without_files
+        timers = without if reads_again else Due(never=min(without.never, clients.timers.never))
         return replace(clients, timers=timers, pop_lost=clients.pop_lost - clients.pops_in_timer, pops_in_timer=0)
     return clients
 

@@ -127,6 +127,29 @@ def test_nothing_of_a_log_that_is_gone_comes_back(store: Path) -> None:
     assert clients_after(up, Repairs(queues=True)) == up.clients
     some = replace(of, queues_in_log={QueueName("orders", 0)})
     assert clients_after(some, Repairs(queues=True)) not in (None, LOST)
+    with_offsets = replace(of, clients=replace(LOST, refuses=None, timers=Due(late=2), by_offsets=Offsets()))
+    wheel = TakenOut(codes=frozenset(), what="", details=("timerwheel",))
+    changes = wheel, a_file("config/consumerOffset.json", {"offsetTable": {"orders@group": {"0": 1}}})
+    found = clients_after(with_offsets, Repairs(changes, queues=True, index=True))
+    assert found is not None
+    assert (found.unreachable, found.keys_not_found, found.groups) == (LOST.unreachable, 5, [])
+    assert found.timers == Due()
+    found = clients_after(replace(with_offsets, findings=[made("timer.chain")]), Repairs(changes[1:], goes_on=True))
+    assert found is not None
+    assert found.timers == Due(late=2)
+
+
+@pytest.mark.parametrize("name", ["consumerOffset.json", "lmqConsumerOffset.json", "topics.json"])
+@pytest.mark.parametrize("code", ["config.missing", "config.unreadable", "config.wrong-offset"])
+def test_offsets_that_come_back_may_show_a_loss(store: Path, name: str, code: str) -> None:
+    """In a store without a message of which nothing else is left; so what it has lost shows only then."""
+    change = a_file(f"config/{name}", {}, code)
+    shows = name != "topics.json" and code != "config.wrong-offset"
+    for more, queues, is_later in (((), frozenset(), shows), ((), {QueueName("orders", 0)}, False),
+                                   (("commitlog.missing",), frozenset(), False)):  # fmt: skip
+        found = [made(each, store=store) for each in more]
+        of = diagnosis(store, *found, clients=replace(LOST, refuses=None), queues_in_log=queues)
+        assert (clients_after(of, Repairs((change,))) is None) == is_later
 
 
 @pytest.mark.parametrize(
@@ -297,17 +320,22 @@ def test_what_is_beside_the_log(store: Path) -> None:
 @pytest.mark.parametrize(
     ("names", "lost", "timers", "pop_lost"),
     [
-        (("timerwheel",), None, Due(), 3),
+        (("timerwheel",), None, Due(never=1), 3),
         (("timerlog/00000000000000000000",), "timers", Due(never=8), 3),
-        (("config/timercheck",), None, Due(), 3),
-        (("index/x", "timerwheel"), None, Due(), 3),
-        (("index/x",), "keys", Due(late=2), 5),
+        (("config/timercheck",), None, Due(never=1), 3),
+        (("index/x", "timerwheel"), None, Due(never=1), 3),
+        (("index/x",), "keys", Due(late=2, never=1), 5),
     ],
 )
 def test_files_of_the_timer(store: Path, names: tuple[str, ...], lost: str | None, timers: Due, pop_lost: int) -> None:
-    """The timer reads again what waits; what is lost of it is said, and messages in flight come back with it."""
+    """The timer reads again what waits; what is lost of it is said, and messages in flight come back with it.
+
+    What never comes even without its files does not with them.
+    """
     change = TakenOut(codes=frozenset(), what="", details=names, lost=lost)
-    left = after(store, change, timers=Due(late=2), timers_without_files=Due(never=8), pop_lost=5, pops_in_timer=2)
+    left = after(
+        store, change, timers=Due(late=2, never=1), timers_without_files=Due(never=8), pop_lost=5, pops_in_timer=2
+    )
     assert (left.timers, left.pop_lost, left.pops_in_timer) == (timers, pop_lost, 0 if pop_lost == 3 else 2)
 
 
@@ -441,12 +469,46 @@ def test_why_offsets_stay(store: Path, keep_offsets: bool) -> None:
     assert notes_on_the_rest(of, Repairs(), keep_offsets=keep_offsets) == []
 
 
+@pytest.mark.parametrize(
+    ("group", "offset", "is_rebuilt", "has_repairs", "keep_offsets", "is_said"),
+    [
+        ("group", 5, True, True, True, True),
+        ("group", 5, True, True, False, False),  # it is moved
+        ("group", 4, True, True, True, False),
+        ("group", 5, False, True, True, False),
+        ("group", 5, True, False, True, False),
+        ("other", 5, True, True, True, False),
+    ],
+)
+def test_offsets_that_stay_past_the_end_of_a_rebuilt_queue(
+    store: Path, group: str, offset: int, is_rebuilt: bool, has_repairs: bool, keep_offsets: bool, is_said: bool
+) -> None:
+    offsets = {"offsetTable": {"orders@group": {"0": offset}}}
+    (store / "config").mkdir(exist_ok=True)
+    (store / "config/consumerOffset.json").write_text(json.dumps(offsets))
+    in_log = {QueueName("orders" if is_rebuilt else "other", 0)}
+    of = diagnosis(store, made("commitlog.zeroed", store=store), queues_in_log=in_log)
+    after = replace(LOST, groups=[MovedGroup(group, "orders", 0, 5, 4)])
+    repairs = Repairs(queues=has_repairs, index=True)
+    notes = notes_on_the_rest(of, repairs, after, keep_offsets=keep_offsets)
+    assert any("config.offset-out-of-range" in note.codes for note in notes) == is_said
+    assert not any("config.offset-out-of-range" in note.codes for note in notes_on_the_rest(of, repairs))
+
+
 def test_what_is_left_of_a_queue_is_said_once_its_log_is_right(store: Path) -> None:
     """No rebuild changes a queue of which the log has nothing, as far as the log is known."""
     ahead = made("consumequeue.ahead", store=store, topic="orders", queue_id=0)
     assert [*diagnosis(store, ahead, queues_in_log={QueueName("orders", 0)}).by_treatment] == ["queues"]
     of = diagnosis(store, ahead, queues_in_log={QueueName("other", 0)})
     assert [*of.by_treatment] == ["kept"]
+    for has_abort, repairs in ((False, Repairs(queues=True)), (True, Repairs()), (True, Repairs(queues=True))):
+        if has_abort:
+            (store / "abort").touch()
+        codes = [note.codes for note in notes_on_the_rest(of, repairs)]
+        assert codes == [{"consumequeue.ahead", *(["store.abort-missing"] if has_abort and repairs.queues else [])}]
+    short = made("consumequeue.file-size", store=store, topic="orders", queue_id=0)
+    alone = diagnosis(store, short, queues_in_log={QueueName("other", 0)})
+    assert [note.codes for note in notes_on_the_rest(alone, Repairs(queues=True))] == [{"consumequeue.file-size"}]
     for code, is_said in (("commitlog.overlap", False), ("commitlog.stray", False), ("config.row", True)):
         notes = notes_on_the_rest(of, Repairs((a_file("x", None, code),), goes_on=True))
         assert any("consumequeue.ahead" in note.codes for note in notes) == is_said

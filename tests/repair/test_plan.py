@@ -143,6 +143,26 @@ def test_what_a_start_mends_needs_no_repair(store: Path) -> None:
     assert [bool(repairs_of(diagnosis(store, behind, mended=mended))) for mended in (True, False)] == [False, True]
 
 
+def test_no_start_corrects_offsets(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """They are repaired before, unless they are kept, or their directory is out of reach."""
+    store = copied(golden_store("5.3.3-clean"), tmp_path / "store")
+    behind = made("consumequeue.behind", store=store)
+    offset = made("config.offset-out-of-range", store=store, topic="orders", queue_id=0, queue_offset=76)
+    of = diagnosis(store, behind, offset, mended=True)
+    repairs = repairs_of(of)
+    assert not repairs.queues
+    repair, start = plan_of(of, repairs).steps
+    assert [change.partition(":")[0] for change in repair.changes] == ["config/consumerOffset.json"]
+    assert start.text.startswith("Start the broker: its startup recovery")
+    assert plan_of(of, repairs).remaining == ()
+    kept = plan_of(of, repairs_of(of, keep_offsets=True), keep_offsets=True)
+    assert [step.command for step in kept.steps] == [None]
+    assert [stays.partition(":")[0] for stays in kept.remaining] == ["config.offset-out-of-range"]
+    (store / "config").rename(tmp_path / "config")
+    (store / "config").symlink_to(tmp_path / "config")
+    assert not repairs_of(diagnosis(store, behind, offset, mended=True))
+
+
 def test_a_recorded_loss_is_shown_beside_what_a_start_mends(store: Path) -> None:
     found = plan(store, "store.unclean-stop", "store.recorded-loss", mended=True)
     start, acknowledge = found.steps
