@@ -306,6 +306,19 @@ def test_the_timer_of_a_repair_that_goes_on(
     assert found.timers == (Due() if is_right else Due(late=2))
 
 
+@pytest.mark.parametrize(
+    ("timers", "is_known"), [(None, True), (Due(), True), (Due(again=2), True), (Due(never=1, again=2), False)]
+)
+def test_the_timers_files_are_held_against_a_queue_once_it_is_made(
+    store: Path, timers: Due | None, is_known: bool
+) -> None:
+    """But for what comes again, which the files do not change."""
+    of = diagnosis(store, made("consumequeue.hole", store=store), clients=replace(LOST, timers_with_queue=timers))
+    assert (clients_after(of, Repairs(queues=True)) is not None) == is_known
+    assert clients_after(of, Repairs(index=True)) is not None
+    assert clients_after(replace(of, clients=None), Repairs(queues=True)) is None
+
+
 def test_what_is_beside_the_log(store: Path) -> None:
     beside = BesideLog(compacted=5, compacted_left=2, tiered=9, tiered_left=7)
     compacted = after(store, a_file("x", None, "compaction.log"), beside_log=beside).beside_log
