@@ -35,7 +35,11 @@ from tests.trust import results
 from tests.verify.losses import Loss, Scene
 
 SEED = 1
-STORES = ("4.4.0-killed", "4.9.7-shop", "5.3.3-shop", "5.5.0-shop", "5.5.1-trimmed", "more/5.5.0-rocksdb")
+STORES = (
+    *("4.4.0-killed", "4.4.0-shop", "4.7.1-shop", "4.9.7-killed", "4.9.7-shop", "5.1.4-shop", "5.3.3-shop"),
+    *("5.5.0-shop", "5.5.0-trimmed", "5.5.1-crc32-property", "5.5.1-shop", "5.5.1-trimmed"),
+    *("more/5.3.3-rocksdb", "more/5.5.0-rocksdb", "more/5.5.1-rocksdb"),
+)
 _MOST = 4
 _NUMBERS = (0, 1, -1, 20, 1 << 20, 1 << 30, (1 << 31) - 1, 1 << 40, (1 << 63) - 1, -(1 << 31))
 Edit = tuple[str, int]
