@@ -102,7 +102,7 @@ CONFIG = (
         code="config.offset-out-of-range", fault="F50", severity="warning", treatment="config", about="surroundings",
         title="A group's committed offset is outside its queue",
         what="The offset is below the queue's minimum or above its maximum. A warning when it is above and the log or "
-        "the queue has lost its end: these messages were consumed and are lost. Otherwise information.",
+        "the queue has lost its end: consumed messages are lost then. Otherwise, or on a slave, information.",
         how="Messages expired unread, the log was cut, a topic was created again, files from different times.",
         says={
             "below": "group {group}: committed {committed}, below its minimum ({min_offset} to {end})",

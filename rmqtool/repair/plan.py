@@ -251,7 +251,8 @@ def _steps_of(diagnosis: Diagnosis, repairs: Repairs, after: ClientLosses | None
         steps += _settings(found)
         if found.keys() - {"interrupted", "acknowledge", "running", "settings", "ignored"}:
             steps.append(PlanStep("Start the broker: its startup recovery fixes this without loss."))
-        left = unhealed_config(diagnosis.findings, repairs.changes, offsets=not keep_offsets)
+        of_config = () if diagnosis.snapshot.store.dledger_directory else diagnosis.findings
+        left = unhealed_config(of_config, repairs.changes, offsets=not keep_offsets)
         remaining = dict.fromkeys(f"{finding.code}: {why}" for finding, why in left)
         return Plan((*steps, *_ignored(found), *_acknowledgement(diagnosis)), remaining=(*remaining,))
     if diagnosis.snapshot.store.dledger_directory:

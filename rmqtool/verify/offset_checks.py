@@ -123,8 +123,8 @@ def check_offsets(
     """Report committed offsets outside their queue; `ends` are queue offsets after the last messages in the log.
 
     An offset is below the minimum when the group is slower than deletion, and beyond the maximum when a tool has set
-    it. It is a warning only when `counts`, the findings by code, or a record shows a loss: then consumed messages are
-    lost.
+    it, or on a slave, which takes it over from its master and is slower. It is a warning only when `counts`, the
+    findings by code, or a record shows a loss: then consumed messages are lost.
     """
     recorded = [each.loss for each in recorded_losses(store.root)]
     database = config_database(store, CONSUMER_OFFSET)
@@ -142,7 +142,8 @@ def check_offsets(
         is_lossy = has_lost_ends(counts) or any(loss is None or loss.concerns(name.topic) for loss in recorded)
         facts = {"problem": "below" if below else "beyond", "group": committed.group, "committed": committed.offset,
                  "min_offset": queue_range.min_offset, "end": end, **place}  # fmt: skip
-        report.add("config.offset-out-of-range", details=facts, severity="info" if below or not is_lossy else None,
+        is_usual = below or store.conf.is_slave or not is_lossy
+        report.add("config.offset-out-of-range", details=facts, severity="info" if is_usual else None,
                    effect=_BELOW if below else _BEYOND, topic=committed.topic, queue_id=committed.queue_id,
                    queue_offset=committed.offset)  # fmt: skip
 

@@ -163,6 +163,9 @@ def test_no_start_corrects_offsets(golden_store: GoldenStore, tmp_path: Path) ->
     (store / "config").rename(tmp_path / "config")
     (store / "config").symlink_to(tmp_path / "config")
     assert not repairs_of(diagnosis(store, behind, offset, mended=True))
+    node = diagnosis(golden_store("more/5.3.3-dledger"), behind, offset, mended=True)
+    assert not repairs_of(node)  # which no repair changes
+    assert plan_of(node, repairs_of(node)).remaining == ()
 
 
 def test_a_recorded_loss_is_shown_beside_what_a_start_mends(store: Path) -> None:

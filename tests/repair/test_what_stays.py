@@ -84,3 +84,7 @@ def test_offsets_past_the_end_are_no_matter_of_a_start(golden_store: GoldenStore
     assert OUT_OF_RANGE not in {each["code"] for each in done["findings"] if each["severity"] != "info"}
     assert '"orders@beyond":{0:80' in offsets.read_text() != before
     assert rmqtool("repair", store, "--yes", *options).document["result"]["state"] == "nothing"
+    rmqtool("undo", store, "--yes")
+    (tmp_path / "slave.conf").write_text("brokerRole=SLAVE\n")
+    of_slave = rmqtool("verify", store, *options, "--broker-conf", tmp_path / "slave.conf").document
+    assert {each["severity"] for each in of_slave["findings"] if each["code"] == OUT_OF_RANGE} == {"info"}
