@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
@@ -22,10 +22,12 @@ from rmqtool.rebuild.source import open_source
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
 from rmqtool.store.store import open_store
+from rmqtool.transaction.home import interrupted
 from rmqtool.transaction.system import SYSTEM, System
 from rmqtool.transaction.transaction import Transaction
 from tests.building import LogBuilder
 from tests.copies import copied
+from tests.transaction.disk import Contents, Disk, Recorder, write_contents
 from tests.transaction.faults import FAULTS, Fault, assert_before_or_after, points, recover, run_with
 from tests.transaction.small import SYSTEMS, Tree, tree, undo
 
@@ -91,17 +93,35 @@ class Trial:
 
     def trial(self, fault: str, at: int) -> str:
         """Let a fault come at a call: the store is as before, or done."""
-        root = self.template.with_name("store")
-        shutil.rmtree(root, ignore_errors=True)
-        copied(self.template, root)
+        root = self._copy()
         _, outcome = run_with(self.system, cast(Fault, fault), at, partial(self.job, root))
         recover(root, self.system)
         assert_before_or_after(root, self.before, self.after, self.system)
         return outcome
 
     def without_power(self, chance: random.Random, every: int) -> Iterator[Callable[[], object]]:
-        """Nothing: tests/transaction loses what single transactions have not synced."""
-        return iter(())
+        """What a power failure may leave of it: the store is as before, or done."""
+        root = self._copy()
+        disk, recorder = Disk(root), Recorder(self.system)
+        self.job(root, cast(System, recorder))
+        states = [tree(each, details=False) for each in (self.template, root)]
+        for contents in disk.states(recorder.calls, chance, every):
+            yield partial(self._check, contents, states)
+
+    def _check(self, contents: Contents, states: Sequence[Tree]) -> str:
+        root = self.template.with_name("store")
+        shutil.rmtree(root, ignore_errors=True)
+        write_contents(contents, root)
+        recover(root, self.system)
+        assert interrupted(root) is None
+        found = tree(root, details=False)
+        assert found in states
+        return "before" if found == states[0] else "done"
+
+    def _copy(self) -> Path:
+        root = self.template.with_name("store")
+        shutil.rmtree(root, ignore_errors=True)
+        return copied(self.template, root)
 
 
 @cache

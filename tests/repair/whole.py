@@ -180,17 +180,7 @@ class Whole:
         root = self.copy(self.start_of(job), "store")
         disk, recorder = Disk(root), Recorder(SYSTEM)
         JOBS[job](root, cast(System, recorder))
-        seen = set()
-        for name, arguments in recorder.calls:
-            disk.play(name, arguments)
-            if chance.random() * share > 1:
-                continue
-            for kept, with_bytes in disk.crashes(chance):
-                contents = disk.after(kept, with_bytes=with_bytes)
-                digest = hash(tuple(sorted(contents.items(), key=lambda entry: entry[0])))
-                if digest not in seen:
-                    seen.add(digest)
-                    yield contents
+        yield from disk.states(recorder.calls, chance, share)
 
     def crashed(self, contents: Contents) -> Path:
         """Such a store."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import random
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -123,6 +123,22 @@ class Disk:
                 if kept not in seen:
                     seen.append(kept)
                     yield kept
+
+    def states(
+        self, calls: Iterable[tuple[str, tuple[Any, ...]]], chance: random.Random, share: int = 1
+    ) -> Iterator[Contents]:
+        """What a power failure may leave behind each of the calls, or one of so many; each store once."""
+        seen = set()
+        for name, arguments in calls:
+            self.play(name, arguments)
+            if chance.random() * share > 1:
+                continue
+            for kept, with_bytes in self.crashes(chance):
+                contents = self.after(kept, with_bytes=with_bytes)
+                digest = hash(tuple(sorted(contents.items(), key=lambda entry: entry[0])))
+                if digest not in seen:
+                    seen.add(digest)
+                    yield contents
 
     def after(self, kept: set[int], *, with_bytes: bool) -> Contents:
         """The store that such a crash leaves."""
