@@ -431,7 +431,7 @@ def repairs_of(diagnosis: Diagnosis, *, keep_offsets: bool = False, is_rebuilt: 
         return Repairs()
     left = {each for each in get_args(Replaced) if out_of_reach(snapshot.store, each)}  # to people
     if diagnosis.mended:  # but for config/
-        is_left = "config" in left or snapshot.store.dledger_directory
+        is_left = "config" not in found or "config" in left or snapshot.store.dledger_directory
         return Repairs(() if is_left else tuple(config_changes(snapshot, findings, offsets=not keep_offsets)))
     files = log_file_changes(snapshot, findings)
     kept = found.get("kept", ())

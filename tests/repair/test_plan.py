@@ -143,7 +143,7 @@ def test_what_a_start_mends_needs_no_repair(store: Path) -> None:
     assert [bool(repairs_of(diagnosis(store, behind, mended=mended))) for mended in (True, False)] == [False, True]
 
 
-def test_no_start_corrects_offsets(golden_store: GoldenStore, tmp_path: Path) -> None:
+def test_no_start_corrects_offsets(golden_store: GoldenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are repaired before, unless they are kept, or their directory is out of reach."""
     store = copied(golden_store("5.3.3-clean"), tmp_path / "store")
     behind = made("consumequeue.behind", store=store)
@@ -160,6 +160,9 @@ def test_no_start_corrects_offsets(golden_store: GoldenStore, tmp_path: Path) ->
     kept = plan_of(of, repairs_of(of, keep_offsets=True), keep_offsets=True)
     assert [step.command for step in kept.steps] == [None]
     assert kept.remaining == ("config.offset-out-of-range: --keep-offsets does not change offsets",)
+    with monkeypatch.context() as context:
+        context.setattr("rmqtool.repair.diagnosis.config_changes", lambda *_, **__: 1 // 0)
+        assert not repairs_of(diagnosis(store, behind, mended=True))  # of which nothing more has to be read
     (store / "config").rename(tmp_path / "config")
     (store / "config").symlink_to(tmp_path / "config")
     assert not repairs_of(diagnosis(store, behind, offset, mended=True))
