@@ -175,7 +175,7 @@ Replaced = Literal["neutralise", "queues", "index", "config"]
 def out_of_reach(store: Store, treatment: Replaced) -> tuple[Path, ...]:
     """The directories that a treatment is about and in which no transaction replaces files; missing ones are none.
 
-    A link is one of them also where nothing is behind it, as that to a disk that is not mounted.
+    This includes a symbolic link whose target does not exist, for example on a disk that is not mounted.
     """
     found = (each for each in _directories(store, treatment) if each.is_dir() or os.path.islink(str(each)))
     return tuple(each for each in found if not name_in_store(store, each / "0"))

@@ -422,6 +422,7 @@ _OFFSET_ROWS = (
     "a repair changes no rows of databases: start the consumers of the group before producers, and it continues at the "
     "end of the queue; or set it there once the broker runs (mqadmin resetOffsetByTime -g GROUP -t TOPIC -s now)"
 )
+_OF_ROWS = {TOPIC_MISSING: _NO_ROWS, OUT_OF_RANGE: _OFFSET_ROWS}
 _KEPT_OFFSETS = "--keep-offsets does not change offsets"
 _ASKED = {
     OUT_OF_RANGE: "the queue could not be read, or there is none",
@@ -475,8 +476,10 @@ def why_past_ends(
     `moved` are the groups that then continue elsewhere.
     """
     why = _OFFSET_ROWS if config_database(snapshot.store, CONSUMER_OFFSET) else None if offsets else _KEPT_OFFSETS
+    if why is None:
+        return None
     committed = {(each.group, each.topic, each.queue_id): each.offset for each in snapshot.committed.offsets}
-    for each in moved if why else ():
+    for each in moved:
         is_past = committed.get((each.group, each.topic, each.queue_id), 0) > (each.next_after or 0)
         if is_past and (each.topic, each.queue_id) in rebuilt:
             return why
@@ -524,8 +527,8 @@ def _reason(finding: Finding, *, offsets: bool) -> str:
     name = lost_table(finding)
     if name:
         return _of_database(finding, name)
-    if finding.code in (TOPIC_MISSING, OUT_OF_RANGE) and "database" in finding.details:
-        return _NO_ROWS if finding.code == TOPIC_MISSING else _OFFSET_ROWS
+    if finding.code in _OF_ROWS and "database" in finding.details:
+        return _OF_ROWS[finding.code]
     if finding.code in _ASKED:
         return _ASKED[finding.code] if offsets else _KEPT_OFFSETS
     if _files(finding) & {f"{CONFIG}/{name}" for name in OFFSETS} and finding.code != "config.older-copy":

@@ -429,9 +429,8 @@ def repairs_of(diagnosis: Diagnosis, *, keep_offsets: bool = False, is_rebuilt: 
     found, snapshot, findings = diagnosis.by_treatment, diagnosis.snapshot, diagnosis.findings
     if not findings or snapshot.holder is not None:
         return Repairs()
-    left = {each for each in get_args(Replaced) if out_of_reach(snapshot.store, each)}  # to people
     if diagnosis.mended:  # but for config/
-        is_left = "config" not in found or "config" in left or snapshot.store.dledger_directory
+        is_left = "config" not in found or out_of_reach(snapshot.store, "config") or snapshot.store.dledger_directory
         return Repairs(() if is_left else tuple(config_changes(snapshot, findings, offsets=not keep_offsets)))
     files = log_file_changes(snapshot, findings)
     kept = found.get("kept", ())
@@ -443,6 +442,7 @@ def repairs_of(diagnosis: Diagnosis, *, keep_offsets: bool = False, is_rebuilt: 
     is_rebuilt |= snapshot.leaves_queues_out  # which then cannot be rebuilt, and lead to what is damaged
     # Without a log, queues and index are all that shows what is lost.
     is_rebuilt |= any(finding.code == "commitlog.missing" for finding in findings)
+    left = {each for each in get_args(Replaced) if out_of_reach(snapshot.store, each)}  # to people
     is_damaged = "neutralise" in found and not is_rebuilt and "neutralise" not in left
     queues = not is_rebuilt and ("queues" in found or is_damaged or ends_behind_log(findings, kept))
     queues = queues and "queues" not in left

@@ -171,7 +171,8 @@ def reasons_for(kept: Set[str], *, takes_abort: bool = False) -> Iterator[tuple[
     A rebuild that `takes_abort` away leaves entries past the end of the log without it.
     """
     ahead = kept & {_AHEAD, *_OF_THE_STORE}
-    ahead |= _OF_THE_STORE if takes_abort and _AHEAD in kept else ahead
+    if takes_abort and _AHEAD in kept:
+        ahead |= _OF_THE_STORE
     for codes, why in ((ahead, _WHY_AHEAD), (kept - ahead, _WHY)):
         if codes:
             yield frozenset(codes), why

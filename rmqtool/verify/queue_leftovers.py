@@ -358,16 +358,16 @@ class UnmatchedUnits:
         """Report units that point past the last record: other bytes have taken its place, or it is in no file."""
         name, bounds = QueueName(files.queue.topic, files.queue.queue_id), self.bounds
         outside = offsets >= bounds.files_end
-        self.beyond_files[name] += self._led_to_first(offsets[outside])
+        self.beyond_files[name] += self._led_to_first({*offsets[outside].tolist()})
         replaced_from = bounds.extents.replaced_from(bounds.end, bounds.files_end)
-        if replaced := self._led_to_first(offsets[(offsets >= replaced_from) & ~outside]):
+        if replaced := self._led_to_first({*offsets[(offsets >= replaced_from) & ~outside].tolist()}):
             self.lost[name] += replaced  # without an entry that counts nothing
         self._note_tags(files, unit_numbers)
         self._report_all("consumequeue.ahead", {"log_end": self.bounds.end}, files, unit_numbers)
 
-    def _led_to_first(self, physical_offsets: NDArray[np.int64]) -> int:
+    def _led_to_first(self, physical_offsets: set[int]) -> int:
         """To how many of these no unit of the queue has led before: a file may be there twice."""
-        new = {*physical_offsets.tolist()} - self._led_to
+        new = physical_offsets - self._led_to
         self._led_to |= new if len(self._led_to) < _MAX_LED_TO else set()
         return len(new)
 
@@ -407,7 +407,7 @@ class UnmatchedUnits:
     def _check_damage(self, files: UnitFiles, unit_number: int, physical_offset: int, reason: str) -> None:
         """Count a unit that leads into damage, and note it where clients decode what is there."""
         name = QueueName(files.queue.topic, files.queue.queue_id)
-        is_first = self._led_to_first(np.array([physical_offset]))
+        is_first = self._led_to_first({physical_offset})
         self.lost[name] += is_first
         self.torn[name] += is_first * (reason == TORN)
         self._note_tags(files, np.array([unit_number]))

@@ -16,6 +16,7 @@ from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.copies import copied
 from tests.golden.rocksdb import ROCKSDB
+from tests.golden.stores import version_of
 from tests.real_broker.harness import GEOMETRY, SHOP_SETTINGS
 
 DATABASE = "consumequeue"
@@ -52,7 +53,7 @@ def test_one_repair(golden_store: GoldenStore, tmp_path: Path, name: str, damage
     root, conf = copied(golden_store(name), tmp_path / "store"), tmp_path / "broker.conf"
     settings = {**SHOP_SETTINGS, **GEOMETRY, **ROCKSDB[name]}
     conf.write_text("".join(f"{setting}={value}\n" for setting, value in settings.items()))
-    given = ("--broker-conf", conf, "--broker-version", name.removeprefix("more/").partition("-")[0])
+    given = ("--broker-conf", conf, "--broker-version", version_of(name))
     damage(root)
     done = rmqtool("repair", root, "--yes", *given)
     assert done.status == Exit.OK, done.err

@@ -178,11 +178,6 @@ def reduced(damage: Damage, problems: list[str], again: Callable[[Damage], Tried
     return damage, problems
 
 
-def version_of(name: str) -> str:
-    """The release of a golden store."""
-    return name.removeprefix("more/").partition("-")[0]
-
-
 def settings_of(name: str) -> Mapping[str, str]:
     """The settings of its broker."""
     return SHOP_SETTINGS if name.endswith("shop") else ROCKSDB if name.endswith("rocksdb") else {}
@@ -194,7 +189,7 @@ def fuzz(name: str, seconds: int) -> Tally:
     until, kept, known = time.monotonic() + seconds, list[Damage]([()]), list[set[str]]()
     with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as directory:
         base, settings = stores.unpack(name, Path(directory)), settings_of(name)
-        attempt = partial(tried, base=base, version=version_of(name), settings=settings)
+        attempt = partial(tried, base=base, version=stores.version_of(name), settings=settings)
         while time.monotonic() < until:
             wanted = changed(chance.choice(kept[-50:] if chance.random() < 0.7 else kept), chance)
             damage, repair, problems = attempt(wanted)

@@ -7,16 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz.damages import Damage, applied, changed, edits, outcomes, settings_of, tried, version_of
+from tests.fuzz.damages import Damage, applied, changed, edits, outcomes, settings_of, tried
 from tests.golden import stores
 from tests.repair.checked_repair import Repair
 from tests.unchanged import tree
 
 FOUND: list[tuple[str, Damage]] = [
-    # Units beyond the end of the log whose queue has no message in it stay, and the repair removes `abort`.
-    ("5.1.4-shop", (("killed: zeros at the end of the log", 2076716857),)),
-    # Offsets in RocksDB stay past the ends of queues that a rebuild ends earlier.
-    ("more/5.5.0-rocksdb", (("commit log file, the last: page of zeros", 2265290076),)),
     # A batch that the log has lost does not count among those that consumers get of its queue.
     ("5.5.0-trimmed", (("commit log file, the first: cut in half", 4113798041),)),
     # Units that are there twice lead to one lost message.
@@ -78,7 +74,7 @@ def test_one_is_verified_repaired_and_taken_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("name", "damage"), FOUND)
 def test_what_damages_have_found(tmp_path: Path, name: str, damage: Damage) -> None:
     """What once went wrong."""
-    done, _, problems = tried(damage, stores.unpack(name, tmp_path), version_of(name), settings_of(name))
+    done, _, problems = tried(damage, stores.unpack(name, tmp_path), stores.version_of(name), settings_of(name))
     assert (done, problems) == (damage, [])
 
 

@@ -75,6 +75,11 @@ def driven_names() -> list[str]:
     return [name for name in names() if not name.endswith("-shop")]
 
 
+def version_of(name: str) -> str:
+    """The release that wrote a golden store."""
+    return name.removeprefix("more/").partition("-")[0]
+
+
 def unpack(name: str, into: Path) -> Path:
     """Unpack a golden store below `into`, modification times included; its root directory."""
     unpack_archive(HERE / f"{name}{_ARCHIVE}", into / name)

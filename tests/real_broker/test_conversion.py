@@ -70,7 +70,7 @@ def served(survey: dict[str, Any], oracle: dict[str, Any]) -> dict[str, Any]:
 )  # fmt: skip
 def test_to_files(harness: Factory, golden_store: GoldenStore, tmp_path: Path, name: str) -> None:
     """Every message, every end, topics, groups and offsets; light queues too, and every batch; undone to the byte."""
-    version = name.removeprefix("more/").partition("-")[0]
+    version = stores.version_of(name)
     root = copied(golden_store(name), tmp_path / "store")
     before = tree(root)
     settings = {**GEOMETRY, **SHOP_SETTINGS, **ROCKSDB[name]}
@@ -104,7 +104,7 @@ def test_to_rocksdb(
     harness: Factory, golden_store: GoldenStore, tmp_path: Path, name: str, more: dict[str, str]
 ) -> None:
     """From files alone: the rows of a store that was written to both places are taken away first."""
-    version = name.removeprefix("more/").partition("-")[0]
+    version = stores.version_of(name)
     root = copied(golden_store(name), tmp_path / "store")
     settings = {**GEOMETRY, **SHOP_SETTINGS, **ROCKSDB[name]}
     converted(root, version, "files", settings)

@@ -46,7 +46,7 @@ def test_users_have_what_they_had(harness: Factory, golden_store: GoldenStore, t
 
     Timers are left out: a broker does not deliver what was due a week ago, and had not when the oracle was asked.
     """
-    version = name.removeprefix("more/").partition("-")[0]
+    version = stores.version_of(name)
     root = copied(golden_store(name), tmp_path / "store")
     database = root / ("consumequeue_rocksdb" if "-single" in name else "consumequeue")
     shutil.rmtree(database)

@@ -41,6 +41,7 @@ from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.copies import copied
 from tests.golden.rocksdb import ROCKSDB
+from tests.golden.stores import version_of
 from tests.real_broker.harness import GEOMETRY, SHOP_SETTINGS
 from tests.transaction.faults import Fault, points, recover, run_with
 from tests.transaction.small import tree, undo
@@ -50,10 +51,6 @@ IN_ROCKSDB = "more/5.5.0-rocksdb"
 TWICE = "more/5.5.0-rocksdb-twice"
 V1 = {"configManagerVersion": "v1"}
 Settings = Mapping[str, str]
-
-
-def version_of(name: str) -> str:
-    return name.removeprefix("more/").partition("-")[0]
 
 
 def convert(

@@ -49,6 +49,7 @@ from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.copies import copied
 from tests.golden.rocksdb import ROCKSDB
+from tests.golden.stores import version_of
 from tests.real_broker.harness import GEOMETRY, SHOP_SETTINGS
 from tests.transaction.faults import Fault, points, recover, run_with
 from tests.transaction.small import tree, undo
@@ -65,7 +66,7 @@ def opened(root: Path, name: str = NAME) -> Store:
 
 
 def options(name: str = NAME, *topics: str) -> RebuildOptions:
-    version = parse_version(name.removeprefix("more/").partition("-")[0])
+    version = parse_version(version_of(name))
     return RebuildOptions(frozenset(["queues"]), QueueSelection(TopicChoice(topics)), version)
 
 

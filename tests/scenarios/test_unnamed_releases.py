@@ -23,10 +23,6 @@ DIFFERING = [f"more/{version}-differing" for version in ("4.7.1", "4.9.7", "5.3.
 LIGHT = DIFFERING[1:]
 
 
-def version_of(name: str) -> str:
-    return name.removeprefix("more/").partition("-")[0]
-
-
 def contents(root: Path) -> dict[str, bytes]:
     return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
@@ -35,7 +31,7 @@ def contents(root: Path) -> dict[str, bytes]:
 def test_the_release_that_wrote_a_store_fits(name: str, golden_store: GoldenStore) -> None:
     """Evidence rules out others, never the one that was there."""
     releases = Snapshot(open_store(golden_store(name))).releases
-    assert releases.oldest <= Version(*map(int, version_of(name).split("."))) <= releases.newest
+    assert releases.oldest <= Version(*map(int, stores.version_of(name).split("."))) <= releases.newest
     assert len(releases.fitting) < len(Releases().fitting)
 
 
@@ -44,7 +40,7 @@ def test_the_release_that_wrote_a_store_fits(name: str, golden_store: GoldenStor
 def test_what_releases_derive_differently_is_sound(name: str, golden_store: GoldenStore) -> None:
     """With all signs of the release."""
     assert codes_of(verify(golden_store(name))) == set()
-    assert codes_of(verify(golden_store(name), version=version_of(name))) == set()
+    assert codes_of(verify(golden_store(name), version=stores.version_of(name))) == set()
 
 
 @pytest.mark.parametrize("name", LIGHT)
@@ -104,11 +100,11 @@ def test_where_only_the_release_decides_a_rebuild_asks(name: str, golden_store: 
     assert refused.status == 2
     assert "--broker-version" in refused.err
     assert contents(queues) == left
-    assert rmqtool("rebuild-cq", store, "--yes", "--broker-version", version_of(name)).status == 0
+    assert rmqtool("rebuild-cq", store, "--yes", "--broker-version", stores.version_of(name)).status == 0
     assert contents(queues) == whole
 
 
-@pytest.mark.parametrize("name", [name for name in LIGHT if version_of(name) != "5.3.3"])
+@pytest.mark.parametrize("name", [name for name in LIGHT if stores.version_of(name) != "5.3.3"])
 def test_with_signs_of_the_release_it_does_not_ask(name: str, golden_store: GoldenStore, tmp_path: Path) -> None:
     """What fits agrees about the units; signs of 5.3.3 fit 5.1.0, which gives light queues those of retry topics."""
     store = tmp_path / "store"
